@@ -1,0 +1,68 @@
+# `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test check-format lint pyright mypy imports pytest bench format lock clean
+
+# Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
+PYTHON ?=
+ARGS ?=
+BIN := .venv/bin
+READY := .venv/.ready
+CODE := $(wildcard src tests examples benchmarks)
+CHECKS := check-format lint pyright mypy imports pytest
+
+help: ## Say what can be made (this text)
+	@echo "Handrail. All that is needed is Python >= 3.11; the first run prepares .venv."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: ARGS='...' is handed to demo, pytest and bench; PYTHON=/path/to/python makes .venv with it."
+
+setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
+
+$(READY): pyproject.toml requirements/dev.txt scripts/setup.sh
+	@sh scripts/setup.sh "$(PYTHON)"
+	@touch $@
+
+demo: setup ## Run the refund desk; ARGS="--model openai:..." runs it on a real model
+	@$(BIN)/python examples/refund_desk/main.py $(ARGS)
+
+test: setup ## Run every check below, all of them even if one fails; fail if any did
+	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+check-format: setup ## Check: ruff format
+	@echo "--- ruff format --check"
+	@$(BIN)/ruff format --check .
+
+lint: setup ## Check: ruff
+	@echo "--- ruff check"
+	@$(BIN)/ruff check .
+
+pyright: setup ## Check: pyright, strict
+	@echo "--- pyright"
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+
+mypy: setup ## Check: mypy, strict
+	@echo "--- mypy --strict"
+	@$(BIN)/mypy --strict $(CODE)
+
+imports: setup ## Check: the layers and the other import contracts
+	@echo "--- lint-imports"
+	@$(BIN)/lint-imports --no-logo
+
+pytest: setup ## Check: the tests with their branch coverage; ARGS="tests/runtime -x" runs a part, without coverage
+	@echo "--- pytest"
+	@$(BIN)/pytest $(or $(ARGS),--cov)
+
+bench: setup ## Measure the costs that docs/performance.md explains
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+format: setup ## Format the code, and mend what ruff can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: setup ## Pin the newest versions that pyproject.toml admits
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --upgrade --quiet --universal \
+		--generate-hashes --no-emit-index-url --no-header --output-file requirements/dev.txt
+
+clean: ## Remove .venv and every cache
+	rm -rf .venv build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Prepares .venv: the pinned packages of requirements/dev.txt, their hashes checked, and this project, editable.
+# Usage: scripts/setup.sh [PYTHON]. Needs a Python >= 3.11 and nothing else.
+set -eu
+cd "$(dirname "$0")/.."
+pins=requirements/dev.txt
+
+fail() {
+    printf 'setup: %s\n' "$*" >&2
+    exit 1
+}
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    for candidate in ${1:-python3 python3.14 python3.13 python3.12 python3.11 python}; do
+        if new_enough "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    fail "no Python >= 3.11 found (tried: ${1:-python3, python3.14 to python3.11, python}). Install one, or name it:" \
+        "make setup PYTHON=/path/to/python3.11"
+}
+
+# Some systems ship Python without ensurepip; their own pip can fill the environment then.
+make_venv() {
+    if "$1" -c 'import ensurepip' 2>/dev/null; then
+        "$1" -m venv --clear .venv
+    elif "$1" -m pip --version >/dev/null 2>&1; then
+        "$1" -m venv --clear --without-pip .venv
+    else
+        fail "$1 can make no environment with pip in it. On Debian or Ubuntu: apt-get install python3-venv"
+    fi
+}
+
+# uv's own pin, with its hashes, is the block of its name in the list of pins.
+install_uv() {
+    if .venv/bin/python -c 'import pip' 2>/dev/null; then
+        set -- .venv/bin/python -m pip
+    else
+        set -- "$1" -m pip --python .venv/bin/python
+    fi
+    awk '/^[^ ]/ { wanted = /^uv==/ } wanted' "$pins" |
+        "$@" install --quiet --disable-pip-version-check --require-hashes -r /dev/stdin
+}
+
+if ! new_enough .venv/bin/python || ! .venv/bin/uv --version >/dev/null 2>&1; then
+    python=$(find_python "${1:-}")
+    printf 'setup: making .venv with %s\n' "$("$python" --version)"
+    make_venv "$python"
+    install_uv "$python"
+fi
+
+printf 'setup: installing %s\n' "$pins"
+export VIRTUAL_ENV="$PWD/.venv"
+.venv/bin/uv pip sync --quiet --require-hashes "$pins"
+# The build backend is among the pins, so nothing else is fetched to build the project.
+.venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+printf 'setup: done\n'

@@ -1,0 +1,80 @@
+"""What the library may import, beyond the layers that `make imports` checks."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from tests.architecture.sources import ROOT, Source, listed, python_sources
+
+CORE = frozenset({"pydantic", "pydantic_core", "typing_extensions"})
+
+# What stands above the core, and the third parties that each of them may import besides the core's own.
+# The longest prefix counts; a module that none fits is core.
+EXTRAS: dict[str, frozenset[str]] = {
+    "handrail.adapters": frozenset(),
+    "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai"}),
+    "handrail.cli": frozenset({"cyclopts", "rich"}),
+    "handrail.view": frozenset({"rich"}),
+    "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),
+}
+
+_LOAD = """
+import importlib, json, sys
+from pydantic import TypeAdapter
+TypeAdapter(int)
+before = set(sys.modules)
+for name in json.load(sys.stdin):
+    importlib.import_module(name)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_core_imports_pydantic_and_no_other_third_party() -> None:
+    """Each extra is imported in the modules that need it and nowhere else."""
+    found = [
+        f"{source.path}:{line} {package}"
+        for source in python_sources("src")
+        for package, line in _imported_packages(source)
+        if package not in {*CORE, *_extras(source.module), "handrail", *sys.stdlib_module_names}
+    ]
+    assert not found, listed(found)
+
+
+def test_importing_the_core_loads_no_extra() -> None:
+    """Whoever imports the core pays for pydantic and for nothing else, even where every extra is installed."""
+    core = [source.module for source in python_sources("src") if not _is_extra(source.module)]
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD],
+        input=json.dumps(core),
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert loaded - {*CORE, "handrail", *sys.stdlib_module_names} == set()
+
+
+def _imported_packages(source: Source) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield ("handrail" if node.level else (node.module or "").partition(".")[0]), node.lineno
+
+
+def _fitting(module: str) -> list[str]:
+    return [prefix for prefix in EXTRAS if module == prefix or module.startswith(f"{prefix}.")]
+
+
+def _is_extra(module: str) -> bool:
+    return bool(_fitting(module))
+
+
+def _extras(module: str) -> frozenset[str]:
+    return EXTRAS[max(_fitting(module), key=len)] if _is_extra(module) else frozenset()

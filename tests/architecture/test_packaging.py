@@ -1,0 +1,61 @@
+"""The files that install, check and ship the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from typing import TypedDict, cast
+
+from tests.architecture.sources import ROOT
+
+PINS = ROOT / "requirements" / "dev.txt"
+
+Project = TypedDict("Project", {"dependencies": list[str], "optional-dependencies": dict[str, list[str]]})
+Settings = TypedDict("Settings", {"project": Project, "dependency-groups": dict[str, list[str]]})
+
+
+def test_the_library_depends_on_pydantic_alone() -> None:
+    """Everything else is an extra."""
+    assert [_name(line) for line in _settings()["project"]["dependencies"]] == ["pydantic"]
+
+
+def test_everything_asked_for_is_pinned_with_its_hashes() -> None:
+    """What `make setup` installs is the same everywhere; `make lock` brings the pins up to date."""
+    settings = _settings()
+    project = settings["project"]
+    groups = [
+        project["dependencies"],
+        *project["optional-dependencies"].values(),
+        *settings["dependency-groups"].values(),
+    ]
+    asked_for = {_name(line) for group in groups for line in group} - {"handrail"}
+    pins = re.findall(
+        r"^([a-z0-9-]+)(?:\[[^]]*\])?==\S+(?: ;.*)? \\\n    --hash=sha256:", PINS.read_text("utf-8"), re.MULTILINE
+    )
+    assert asked_for - set(pins) == set()
+
+
+def test_every_pin_carries_a_hash() -> None:
+    """An archive that is not the one that was pinned is refused."""
+    lines = PINS.read_text("utf-8").splitlines()
+    pins = [number for number, line in enumerate(lines) if re.match(r"[a-z0-9]", line)]
+    assert pins
+    assert [lines[number] for number in pins if "--hash=sha256:" not in lines[number + 1]] == []
+
+
+def test_what_ci_runs_can_be_run() -> None:
+    """CI runs the same gate as `make test`."""
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text("utf-8").rstrip().endswith("make test")
+
+
+def _settings() -> Settings:
+    # The file is this repository's own, and what the tests below read of it has this shape.
+    return cast("Settings", tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8")))
+
+
+def _name(requirement: str) -> str:
+    match = re.match(r"[A-Za-z0-9._-]+", requirement)
+    return re.sub(r"[._]", "-", match[0].lower()) if match else requirement

@@ -1,0 +1,112 @@
+"""The shape of the source files: how long, how named, how documented, and what must not stand in any of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.architecture.sources import Source, listed, python_sources, text_files
+
+MAX_FILE_LINES = 350
+MAX_FUNCTION_LINES = 50
+NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = Function | ast.ClassDef
+
+# Written so that no pattern matches itself.
+FORBIDDEN_TEXT = {
+    "host of a package registry": r"pypi[.]org|pythonhosted[.]org|registry[.]npmjs|registry[.]yarnpkg|npmmirror[.]com",
+    "option or path of a package registry": r"--(extra-)?index[-]url|/simpl[e]/",
+    "path of one machine": r"/roo[t]/|/hom[e]/\w|/Users[/]\w|/wor[k]/(main|shared)\b|/tmp/[v]/",
+}
+
+
+def test_no_file_is_longer_than_a_reader_takes_in() -> None:
+    """A file has at most 350 lines; there is no list of exceptions."""
+    lengths = [(source.path, source.text.count("\n")) for source in python_sources()]
+    long = [f"{path}: {length} lines" for path, length in lengths if length > MAX_FILE_LINES]
+    assert not long, listed(long)
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    """A function has at most 50 lines from `def` to its end, its docstring not counted; no list of exceptions."""
+    long = [
+        f"{source.path}:{node.lineno} {node.name}: {_code_lines(node)} lines"
+        for source in python_sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, Function) and _code_lines(node) > MAX_FUNCTION_LINES
+    ]
+    assert not long, listed(long)
+
+
+def test_every_module_is_named_after_what_it_owns() -> None:
+    """A name such as `utils` says nothing; it grows for ever."""
+    named = [source.path for source in python_sources()]
+    assert [str(path) for path in named if NAMES_THAT_SAY_NOTHING & {*path.with_suffix("").parts}] == []
+
+
+def test_every_public_name_of_the_library_says_what_it_means() -> None:
+    """Modules, classes, functions, methods and module-level values have a docstring."""
+    silent = [place for source in python_sources("src") for place in _undocumented(source)]
+    assert not silent, listed(silent)
+
+
+def test_no_file_holds_the_address_of_a_registry_or_the_path_of_a_machine() -> None:
+    """The repository installs from whatever registry a machine is set up for, wherever it is cloned."""
+    found = [
+        f"{path}:{number} {what}: {line.strip()[:80]}"
+        for path, text in text_files()
+        for number, line in enumerate(text.splitlines(), start=1)
+        for what, pattern in FORBIDDEN_TEXT.items()
+        if re.search(pattern, line)
+    ]
+    assert not found, listed(found)
+
+
+def _code_lines(node: Function) -> int:
+    docstring = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
+    documented = _last_line(docstring) - docstring.lineno + 1 if docstring else 0
+    return _last_line(node) - node.lineno + 1 - documented
+
+
+def _last_line(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _undocumented(source: Source) -> Iterator[str]:
+    if ast.get_docstring(source.tree) is None:
+        yield f"{source.path}: the module"
+    for name, line in (*_silent_definitions(source.tree), *_silent_values(source.tree)):
+        yield f"{source.path}:{line} {name}"
+
+
+def _silent_definitions(holder: ast.Module | ast.ClassDef) -> Iterator[tuple[str, int]]:
+    for node in holder.body:
+        if not isinstance(node, Documented) or node.name.startswith("_"):
+            continue
+        if ast.get_docstring(node) is None and not _is_overload(node):
+            yield node.name, node.lineno
+        if isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{name}", line) for name, line in _silent_definitions(node))
+
+
+def _silent_values(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and not (_is_string(after) or _is_type_variable(node.value)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            yield from ((name, node.lineno) for name in names if not name.startswith("_"))
+
+
+def _is_string(node: ast.stmt | None) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_type_variable(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {"TypeVar", "ParamSpec", "TypeVarTuple"}
+
+
+def _is_overload(node: Documented) -> bool:
+    return any(isinstance(decorator, ast.Name) and decorator.id == "overload" for decorator in node.decorator_list)

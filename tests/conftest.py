@@ -1,0 +1,23 @@
+"""What every test stands on: the Hypothesis profiles, and asyncio as the loop of the `async def` tests.
+
+An `async def` test carries `@pytest.mark.anyio`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Neither profile measures time: a slow machine must not fail a test. In CI the examples are the same at every run.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("dev", _UNTIMED)
+settings.register_profile("ci", _UNTIMED, derandomize=True, database=None, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop that Handrail supports."""
+    return "asyncio"
