@@ -1,0 +1,155 @@
+"""Who hears of an event, and the calling of them.
+
+An event is any object; a `Dispatcher` hands it to the subscribers of its type, in the order in which they subscribed,
+in the thread that dispatches, and returns when they have all returned.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from handrail.errors import DispatchError
+
+__all__ = ["Dispatcher", "Subscription"]
+
+_Event = TypeVar("_Event")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    event_type: type[object]
+    subscriber: Callable[[Any], object]  # takes `event_type`, which only the caller of `subscribe` can say statically
+
+
+class Subscription:
+    """What `Dispatcher.subscribe` returns; it ends by `close()`, by being called, or at the end of a `with` block."""
+
+    __slots__ = ("_remove",)
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self._remove = remove
+
+    def close(self) -> None:
+        """End the subscription; a dispatch that is under way still calls the subscriber. Closing twice is no fault."""
+        self._remove()
+
+    def __call__(self) -> None:
+        """The same as `close()`, for those who take a callable that undoes."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+class Dispatcher:
+    """Hands events to subscribers, by type. Threads may share it, and subscribers may dispatch and subscribe.
+
+    The subscribers of an event are those there were when its dispatch began. No lock is held while they run.
+    """
+
+    __slots__ = ("_entries", "_lock", "_matching")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: tuple[_Entry, ...] = ()
+        self._matching: dict[type[object], tuple[_Entry, ...]] = {}  # replaced whenever `_entries` is
+
+    def subscribe(self, event_type: type[_Event], subscriber: Callable[[_Event], object]) -> Subscription:
+        """Call `subscriber` with every event of `event_type`, subclasses included; `object` is every event there is.
+
+        What the subscriber returns is ignored. One that subscribes twice is called twice.
+
+        Raises:
+            TypeError: `subscriber` is an async function, or `event_type` is nothing that `issubclass` can judge.
+        """
+        _refuse_async(subscriber)
+        _refuse_unjudgeable(event_type)
+        entry = _Entry(event_type, subscriber)
+        with self._lock:
+            self._entries = (*self._entries, entry)
+            self._matching = {}
+        return Subscription(partial(self._remove, entry))
+
+    def dispatch(self, event: object) -> None:
+        """Call every subscriber of the event's type, each of them even if an earlier one raised.
+
+        Raises:
+            DispatchError: subscribers raised an `Exception`; it holds all of them, and comes after all were called.
+            BaseException: what is not an `Exception` (a cancellation, Ctrl-C) passes at once; the rest is not called.
+        """
+        kind = type(event)
+        entries = self._matching.get(kind)
+        if entries is None:
+            entries = self._match(kind)
+        if entries:
+            _call_all(event, entries)
+
+    def listens(self, kind: type[object]) -> bool:
+        """Whether anybody would hear of an event of this very type."""
+        entries = self._matching.get(kind)
+        return bool(self._match(kind) if entries is None else entries)
+
+    def _match(self, kind: type[object]) -> tuple[_Entry, ...]:
+        with self._lock:
+            entries = tuple(entry for entry in self._entries if issubclass(kind, entry.event_type))
+            self._matching[kind] = entries
+            return entries
+
+    def _remove(self, entry: _Entry) -> None:
+        with self._lock:
+            self._entries = tuple(other for other in self._entries if other is not entry)
+            self._matching = {}
+
+
+def _call_all(event: object, entries: tuple[_Entry, ...]) -> None:
+    failures: list[tuple[str, Exception]] = []
+    for entry in entries:
+        try:
+            _call(entry.subscriber, event)
+        except Exception as error:  # noqa: BLE001  # answered below, when every other subscriber has been called
+            failures.append((_name(entry.subscriber), error))
+    if failures:
+        raise DispatchError(event, failures) from failures[0][1]
+
+
+def _call(subscriber: Callable[[Any], object], event: object) -> None:
+    returned = subscriber(event)
+    if returned is not None and inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError(_ASYNC.format(name=_name(subscriber)))
+
+
+_ASYNC = (
+    "{name} is asynchronous, but events are dispatched synchronously, so nobody would await it. "
+    "Subscribe a plain function that hands the event on, e.g. queue.put_nowait or loop.call_soon_threadsafe."
+)
+
+
+def _refuse_async(subscriber: Callable[[Any], object]) -> None:
+    for candidate in (subscriber, type(subscriber).__call__):  # an object may hide an async `__call__`
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            raise TypeError(_ASYNC.format(name=_name(subscriber)))
+
+
+def _refuse_unjudgeable(event_type: type[object]) -> None:
+    try:
+        issubclass(object, event_type)
+    except TypeError as error:
+        message = (
+            f"events are matched by class, and {event_type!r} cannot be asked for its subclasses. "
+            "Subscribe to the class of the event, to a class it inherits from, or to object for all events."
+        )
+        raise TypeError(message) from error
+
+
+def _name(subscriber: Callable[[Any], object]) -> str:
+    name: object = getattr(subscriber, "__qualname__", None)
+    return name if isinstance(name, str) else type(subscriber).__qualname__

@@ -1,0 +1,49 @@
+"""A clock that stands still until it is told to go on."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+_START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class FakeClock:
+    """A `handrail.clock.Clock` whose time passes only in `advance`. Threads may share it.
+
+    Raises:
+        ValueError: `start` is naive.
+    """
+
+    __slots__ = ("_lock", "_passed", "_start")
+
+    def __init__(self, start: datetime = _START) -> None:
+        if start.utcoffset() is None:
+            message = (
+                f"FakeClock starts at an aware datetime, and {start.isoformat()} has no time zone. "
+                "Add one, e.g. datetime(2026, 1, 1, tzinfo=UTC)."
+            )
+            raise ValueError(message)
+        self._start = start.astimezone(UTC)
+        self._passed = timedelta(0)
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        """The start and all that has been added to it, in UTC."""
+        return self._start + self._passed
+
+    def monotonic(self) -> float:
+        """Seconds that have been added since the start."""
+        return self._passed.total_seconds()
+
+    def advance(self, span: timedelta) -> None:
+        """Let `span` pass.
+
+        Raises:
+            ValueError: `span` is negative. The time is unchanged.
+        """
+        if span < timedelta(0):
+            message = f"a clock does not go back, so it cannot advance by {span.total_seconds()} s"
+            raise ValueError(message)
+        with self._lock:
+            self._passed += span

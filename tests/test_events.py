@@ -1,0 +1,262 @@
+"""Who hears of an event, in which order, and what becomes of those who fail."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import DispatchError
+from handrail.events import Dispatcher
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTwice(Seen):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    pass
+
+
+def test_event_without_subscribers_is_no_fault() -> None:
+    """Whoever dispatches need not know whether anybody listens."""
+    Dispatcher().dispatch(Seen())
+
+
+@pytest.mark.parametrize(
+    "event_type,heard",
+    [
+        (Seen, [Seen(), SeenTwice()]),
+        (SeenTwice, [SeenTwice()]),
+        (Other, [Other()]),
+        (object, [Seen(), SeenTwice(), Other(), "text"]),
+        (str, ["text"]),
+    ],
+)
+def test_subscriber_hears_the_events_of_its_type_and_of_subclasses(
+    event_type: type[object], heard: list[object]
+) -> None:
+    """Types match as `isinstance` does, and `object` is every event."""
+    dispatcher = Dispatcher()
+    got: list[object] = []
+    dispatcher.subscribe(event_type, got.append)
+    for event in (Seen(), SeenTwice(), Other(), "text"):
+        dispatcher.dispatch(event)
+    assert got == heard
+
+
+@given(st.lists(st.sampled_from([object, Seen, SeenTwice, Other]), max_size=8), st.data())
+def test_subscribers_are_called_in_the_order_of_subscribing(types: list[type[object]], data: st.DataObject) -> None:
+    """The order is that of subscribing, not of types; those who left are not called."""
+    dispatcher = Dispatcher()
+    heard: list[int] = []
+
+    def hears(number: int, _: object) -> None:
+        heard.append(number)
+
+    subscriptions = [dispatcher.subscribe(kind, partial(hears, number)) for number, kind in enumerate(types)]
+    dispatcher.dispatch(SeenTwice())
+    left = data.draw(st.sets(st.sampled_from(range(len(types))))) if types else set[int]()
+    for number in left:
+        subscriptions[number].close()
+    before = [number for number, kind in enumerate(types) if issubclass(SeenTwice, kind)]
+    dispatcher.dispatch(SeenTwice())
+    assert heard == before + [number for number in before if number not in left]
+
+
+def test_subscription_ends_by_close_by_call_or_with_its_block() -> None:
+    """There are three ways to end a subscription, and ending it twice is no fault."""
+    dispatcher = Dispatcher()
+    heard: list[Seen] = []
+    closed = dispatcher.subscribe(Seen, heard.append)
+    called = dispatcher.subscribe(Seen, heard.append)
+    with dispatcher.subscribe(Seen, heard.append):
+        dispatcher.dispatch(Seen(1))
+    dispatcher.dispatch(Seen(2))
+    called()
+    dispatcher.dispatch(Seen(3))
+    closed.close()
+    closed.close()
+    dispatcher.dispatch(Seen(4))
+    assert [event.number for event in heard] == [1, 1, 1, 2, 2, 3]
+
+
+def test_every_subscriber_is_called_even_if_one_fails() -> None:
+    """Failures are collected in the order of the calls; the first one is the cause."""
+    dispatcher = Dispatcher()
+    heard: list[Seen] = []
+
+    def fails_first(_: Seen) -> None:
+        message = "disk full"
+        raise OSError(message)
+
+    def fails_later(_: Seen) -> None:
+        message = "no such key"
+        raise LookupError(message)
+
+    for subscriber in (fails_first, heard.append, fails_later, heard.append):
+        dispatcher.subscribe(Seen, subscriber)
+    with pytest.raises(DispatchError, match=r"2 subscriber\(s\) of Seen failed") as caught:
+        dispatcher.dispatch(Seen())
+    assert heard == [Seen(), Seen()]
+    assert [(name.rpartition(".")[2], type(error)) for name, error in caught.value.failures] == [
+        ("fails_first", OSError),
+        ("fails_later", LookupError),
+    ]
+    assert caught.value.event == Seen()
+    assert caught.value.__cause__ is caught.value.failures[0][1]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, asyncio.CancelledError, SystemExit])
+def test_what_is_no_exception_passes_at_once(stop: type[BaseException]) -> None:
+    """A cancellation is not collected, and does not wait for the other subscribers."""
+    dispatcher = Dispatcher()
+    heard: list[Seen] = []
+
+    def stops(_: Seen) -> None:
+        raise stop
+
+    dispatcher.subscribe(Seen, stops)
+    dispatcher.subscribe(Seen, heard.append)
+    with pytest.raises(stop):
+        dispatcher.dispatch(Seen())
+    assert heard == []
+
+
+class Awaits:
+    async def __call__(self, event: Seen) -> None:
+        pass
+
+    async def method(self, event: Seen) -> None:
+        pass
+
+
+async def awaits(event: Seen) -> None:
+    """Stands for a subscriber that nobody would await."""
+
+
+async def yields(event: Seen) -> AsyncIterator[int]:
+    """Stands for a subscriber that nobody would iterate over."""
+    yield event.number
+
+
+@pytest.mark.parametrize("subscriber", [awaits, yields, Awaits(), Awaits().method, partial(awaits)])
+def test_async_subscriber_is_refused_with_the_cure(subscriber: Callable[[Seen], object]) -> None:
+    """Nobody would await it; the message names it and says what to subscribe instead."""
+    dispatcher = Dispatcher()
+    with pytest.raises(TypeError, match=r"is asynchronous, .* Subscribe a plain function"):
+        dispatcher.subscribe(Seen, subscriber)
+    dispatcher.dispatch(Seen())
+
+
+def test_subscriber_that_returns_a_coroutine_fails() -> None:
+    """A lambda around an async function cannot be seen at subscribing, so it is told at the first event."""
+    dispatcher = Dispatcher()
+    dispatcher.subscribe(Seen, lambda event: awaits(event))  # noqa: PLW0108  # the lambda is what hides it
+    dispatcher.subscribe(Seen, lambda _: "what a subscriber returns is ignored")
+    with pytest.raises(DispatchError, match="is asynchronous") as caught:
+        dispatcher.dispatch(Seen())
+    assert len(caught.value.failures) == 1
+
+
+@runtime_checkable
+class HasNumber(Protocol):
+    number: int
+
+
+@pytest.mark.parametrize(
+    "event_type", [HasNumber, list[int], 5], ids=["protocol with data", "generic alias", "no type"]
+)
+def test_type_that_cannot_be_matched_is_refused_with_the_cure(event_type: type[object]) -> None:
+    """A type that cannot be asked for its subclasses would fail every dispatch, so it fails the subscribing."""
+    dispatcher = Dispatcher()
+    with pytest.raises(TypeError, match=r"Subscribe to the class of the event"):
+        dispatcher.subscribe(event_type, print)
+    dispatcher.dispatch(Seen())
+
+
+def test_dispatcher_says_whether_anybody_listens() -> None:
+    """Whoever would have to build an event first can ask; the answer follows every change, asked before or not."""
+    dispatcher = Dispatcher()
+    assert not dispatcher.listens(SeenTwice)
+    assert not dispatcher.listens(SeenTwice)
+    subscription = dispatcher.subscribe(Seen, print)
+    assert (dispatcher.listens(SeenTwice), dispatcher.listens(Seen), dispatcher.listens(Other)) == (True, True, False)
+    subscription.close()
+    assert not dispatcher.listens(SeenTwice)
+
+
+def test_changes_during_a_dispatch_count_from_the_next_one() -> None:
+    """The subscribers of an event are those there were when its dispatch began."""
+    dispatcher = Dispatcher()
+    heard: list[str] = []
+
+    def changes(_: Seen) -> None:
+        heard.append("changes")
+        leaving.close()
+        dispatcher.subscribe(Seen, lambda _: heard.append("new"))
+
+    changing = dispatcher.subscribe(Seen, changes)
+    leaving = dispatcher.subscribe(Seen, lambda _: heard.append("leaving"))
+    dispatcher.dispatch(Seen())
+    assert heard == ["changes", "leaving"]
+    changing.close()
+    dispatcher.dispatch(Seen())
+    assert heard == ["changes", "leaving", "new"]
+
+
+def test_subscriber_may_dispatch() -> None:
+    """No lock is held while a subscriber runs, so an event may lead to another."""
+    dispatcher = Dispatcher()
+    heard: list[object] = []
+    dispatcher.subscribe(object, heard.append)
+    dispatcher.subscribe(Seen, lambda _: dispatcher.dispatch(Other()))
+    dispatcher.dispatch(Seen())
+    assert heard == [Seen(), Other()]
+
+
+def test_subscribing_and_dispatching_threads_miss_nothing() -> None:
+    """Once `subscribe` has returned, every later event is heard, whatever other threads do meanwhile."""
+    dispatcher = Dispatcher()
+    missed: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(100):
+            heard: list[Seen] = []
+            with dispatcher.subscribe(Seen, heard.append):
+                dispatcher.dispatch(Seen(number))
+            if Seen(number) not in heard:
+                missed.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missed == []
+
+
+def test_subscribers_are_named_by_what_they_are() -> None:
+    """A callable object without a name goes by its class."""
+    dispatcher = Dispatcher()
+
+    def fails(message: str, _: Seen) -> None:
+        raise OSError(message)
+
+    dispatcher.subscribe(Seen, partial(fails, "no space"))
+    with pytest.raises(DispatchError, match="partial: OSError: no space"):
+        dispatcher.dispatch(Seen())

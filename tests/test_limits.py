@@ -1,0 +1,272 @@
+"""Deadlines, budgets, heartbeats and the ids of a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.clock import SYSTEM_CLOCK
+from handrail.errors import BudgetExceededError, DeadlineExceededError
+from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
+from handrail.testing import FakeClock
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.requirement("M-06q")
+def test_naive_deadline_is_refused_with_the_cure() -> None:
+    """A naive datetime says no moment; the message says how to make one that does."""
+    naive = datetime(2026, 1, 1, 12, tzinfo=UTC).replace(tzinfo=None)
+    with pytest.raises(ValueError, match="has no time zone") as caught:
+        Deadline(naive)
+    assert "2026-01-01T12:00:00" in str(caught.value)
+    assert "Deadline.after(timedelta(minutes=5))" in str(caught.value)
+
+
+def test_deadline_counts_down_and_stays_at_zero() -> None:
+    """What remains is never negative, so that it can serve as a timeout."""
+    clock = FakeClock()
+    deadline = Deadline.after(MINUTE, clock=clock)
+    seen: list[tuple[timedelta, bool]] = []
+    for _ in range(4):
+        seen.append((deadline.remaining(), deadline.expired))
+        clock.advance(30 * SECOND)
+    assert seen == [(MINUTE, False), (30 * SECOND, False), (0 * SECOND, True), (0 * SECOND, True)]
+
+
+def test_deadline_is_one_moment_in_every_zone() -> None:
+    """Zones do not change the moment, and the clock takes no part in comparing."""
+    clock = FakeClock()
+    there = (clock.now() + MINUTE).astimezone(timezone(timedelta(hours=9)))
+    assert Deadline(there, clock).remaining() == MINUTE
+    assert Deadline(there, clock) == Deadline(there, SYSTEM_CLOCK) == Deadline.after(MINUTE, clock=clock)
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_limit_that_is_not_positive_is_refused(value: int) -> None:
+    """A budget of nothing is a mistake; the message names the limit and what would be right."""
+    limits: dict[str, Callable[[], Budget]] = {
+        "max_total_tokens": lambda: Budget(max_total_tokens=value),
+        "max_input_tokens": lambda: Budget(max_input_tokens=value),
+        "max_output_tokens": lambda: Budget(max_output_tokens=value),
+        "max_tool_calls": lambda: Budget(max_tool_calls=value),
+    }
+    for limit, make in limits.items():
+        with pytest.raises(ValueError, match=rf"1 or more, or None for no limit; this one has {limit}={value}$"):
+            make()
+
+
+def test_all_limits_at_fault_are_named_together() -> None:
+    """All faults of one input come together."""
+    with pytest.raises(ValueError, match="max_total_tokens=0, max_tool_calls=-2"):
+        Budget(max_total_tokens=0, max_input_tokens=5, max_tool_calls=-2)
+
+
+@pytest.mark.parametrize("usage", [{"input": -1}, {"output": -1}, {"cached": -1}])
+def test_usage_that_is_negative_is_refused(usage: dict[str, int]) -> None:
+    """A model gives no tokens back."""
+    with pytest.raises(ValueError, match="token counts are 0 or more"):
+        TokenUsage(**usage)
+
+
+def test_budget_without_limits_binds_nothing() -> None:
+    """`None` is no limit."""
+    tracker = BudgetTracker(Budget())
+    tracker.record("a", TokenUsage(10**9, 10**9))
+    tracker.record_call()
+    tracker.check()
+
+
+@pytest.mark.parametrize(
+    "budget,dimension",
+    [
+        (Budget(max_total_tokens=12), "total tokens"),
+        (Budget(max_input_tokens=10), "input tokens"),
+        (Budget(max_output_tokens=2), "output tokens"),
+    ],
+)
+def test_tokens_may_be_used_up_but_not_exceeded(budget: Budget, dimension: str) -> None:
+    """The last token is within the budget, the one after it is not."""
+    tracker = BudgetTracker(budget)
+    tracker.record("a", TokenUsage(input=10, output=2, cached=7))
+    tracker.check()
+    tracker.record("a", TokenUsage(input=11, output=3, cached=7))
+    with pytest.raises(BudgetExceededError, match=dimension) as caught:
+        tracker.check()
+    assert caught.value.used > caught.value.allowed
+    assert caught.value.dimension == dimension
+
+
+def test_tool_calls_may_be_used_up_but_not_exceeded() -> None:
+    """Calls are counted one by one."""
+    tracker = BudgetTracker(Budget(max_tool_calls=2))
+    tracker.record_call()
+    tracker.record_call()
+    tracker.check()
+    tracker.record_call()
+    with pytest.raises(BudgetExceededError, match="tool calls is 3, and at most 2"):
+        tracker.check()
+    assert tracker.calls == 3
+
+
+def test_deadline_is_part_of_the_budget_and_looked_at_first() -> None:
+    """A run whose time is up is told so, whatever else it has used up."""
+    clock = FakeClock()
+    tracker = BudgetTracker(Budget(deadline=Deadline.after(MINUTE, clock=clock), max_total_tokens=1))
+    tracker.check()
+    clock.advance(MINUTE)
+    tracker.record("a", TokenUsage(5))
+    with pytest.raises(DeadlineExceededError, match="2026-01-01T12:01:00"):
+        tracker.check()
+    assert tracker.budget.max_total_tokens == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1000), st.integers(0, 1000)), max_size=20))
+def test_usage_is_the_sum_of_the_latest_report_of_each_evaluation(reports: list[tuple[str, int, int]]) -> None:
+    """A report replaces the evaluation's one before, so a report that arrives twice counts once."""
+    tracker = BudgetTracker(Budget())
+    for evaluation, sent, received in reports:
+        for _ in range(2):
+            tracker.record(evaluation, TokenUsage(sent, received, sent // 2))
+    latest = {evaluation: (sent, received) for evaluation, sent, received in reports}
+    expected = TokenUsage(
+        sum(sent for sent, _ in latest.values()),
+        sum(received for _, received in latest.values()),
+        sum(sent // 2 for sent, _ in latest.values()),
+    )
+    assert tracker.consumed == expected
+    assert tracker.consumed.total == expected.input + expected.output
+
+
+def test_reports_of_many_threads_all_count() -> None:
+    """Threads may share a tracker."""
+    tracker = BudgetTracker(Budget())
+
+    def work(number: int) -> None:
+        for done in range(1, 101):
+            tracker.record(f"evaluation {number}", TokenUsage(input=done))
+            tracker.record_call()
+
+    run_all([partial(work, number) for number in range(8)])
+    assert (tracker.consumed, tracker.calls) == (TokenUsage(input=800), 800)
+
+
+def test_heartbeat_tells_the_time_since_the_last_beat() -> None:
+    """The time counts from the making of the heartbeat, and from each beat anew."""
+    clock = FakeClock()
+    heartbeat = Heartbeat(clock=clock)
+    clock.advance(MINUTE)
+    assert heartbeat.elapsed() == MINUTE
+    heartbeat.beat()
+    assert heartbeat.elapsed() == 0 * SECOND
+    clock.advance(SECOND)
+    assert heartbeat.elapsed() == SECOND
+
+
+def test_beat_calls_back_in_the_order_of_adding_until_removed() -> None:
+    """A callback hears every beat from its adding to its removal."""
+    heartbeat = Heartbeat(clock=FakeClock())
+    heard: list[str] = []
+
+    def first() -> None:
+        heard.append("first")
+
+    def second() -> None:
+        heard.append("second")
+
+    heartbeat.beat()
+    heartbeat.add_callback(first)
+    heartbeat.add_callback(second)
+    heartbeat.beat()
+    heartbeat.remove_callback(first)
+    heartbeat.remove_callback(first)
+    heartbeat.beat()
+    assert heard == ["first", "second", "second"]
+
+
+def test_failing_callback_reaches_the_worker_after_all_were_called() -> None:
+    """The worker must hear of a lost lease, and one failing callback must not silence another."""
+    clock = FakeClock()
+    heartbeat = Heartbeat(clock=clock)
+    heard: list[str] = []
+
+    def fail(message: str) -> Callable[[], None]:
+        def callback() -> None:
+            heard.append(message)
+            raise LookupError(message)
+
+        return callback
+
+    for message in ("lease lost", "disk full"):
+        heartbeat.add_callback(fail(message))
+    clock.advance(MINUTE)
+    with pytest.raises(LookupError, match="lease lost") as caught:
+        heartbeat.beat()
+    assert heard == ["lease lost", "disk full"]
+    assert caught.value.__notes__ == ["another callback of the heartbeat failed too: LookupError('disk full')"]
+    assert heartbeat.elapsed() == 0 * SECOND
+
+
+def test_callback_may_change_the_callbacks() -> None:
+    """No lock is held while callbacks run, and the change counts from the next beat."""
+    heartbeat = Heartbeat(clock=FakeClock())
+    heard: list[str] = []
+
+    def once() -> None:
+        heard.append("once")
+        heartbeat.remove_callback(once)
+        heartbeat.add_callback(lambda: heard.append("later"))
+
+    heartbeat.add_callback(once)
+    heartbeat.beat()
+    assert heard == ["once"]
+    heartbeat.beat()
+    assert heard == ["once", "later"]
+
+
+def test_callbacks_added_by_many_threads_are_all_called() -> None:
+    """Threads may share a heartbeat."""
+    heartbeat = Heartbeat()
+    heard: list[int] = []
+    run_all([partial(heartbeat.add_callback, partial(heard.append, number)) for number in range(32)])
+    heartbeat.beat()
+    assert sorted(heard) == list(range(32))
+
+
+def test_run_context_takes_its_ids_from_whoever_starts_it() -> None:
+    """A context makes up nothing: what is not given is `None`."""
+    assert RunContext() == RunContext(run_id=None, request_id=None, session_id=None, attempt=1)
+    numbers = count(1)
+    context = RunContext.start(lambda: f"id-{next(numbers)}", session_id="s", worker_id="w")
+    assert context == RunContext(run_id="id-1", request_id="id-2", session_id="s", worker_id="w")
+
+
+def test_next_attempt_is_another_run_of_the_same_request() -> None:
+    """Only the run id and the attempt change."""
+    first = RunContext(run_id="run-1", request_id="request", trace_id="trace", span_id="span")
+    assert first.next_attempt(lambda: "run-2") == RunContext(
+        run_id="run-2", request_id="request", attempt=2, trace_id="trace", span_id="span"
+    )
+
+
+def test_attempts_are_counted_from_one() -> None:
+    """There is no attempt before the first."""
+    with pytest.raises(ValueError, match="attempt=0"):
+        RunContext(attempt=0)
+
+
+def run_all(works: list[Callable[[], None]]) -> None:
+    """Run each work in a thread of its own, and wait for all."""
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
