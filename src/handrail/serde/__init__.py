@@ -1,0 +1,12 @@
+"""Dataclasses to and from JSON, and their JSON Schema, on pydantic.
+
+One codec a type: strict, closed to unknown fields, and with every fault of an input told at once in words that a model
+can act on. Types are plain dataclasses from the standard library; nothing about them is changed.
+"""
+
+from __future__ import annotations
+
+from handrail.serde.canonical import canonical_json, digest
+from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema
+
+__all__ = ["Codec", "Extra", "canonical_json", "codec", "digest", "dump", "parse", "result_codec", "schema"]

@@ -1,0 +1,54 @@
+"""The one place where pydantic is bent: an adapter that closes every plain dataclass below a type.
+
+A `TypeAdapter` refuses a configuration for a standard library dataclass, because such a class may carry one itself. It
+accepts one for a *named alias* of the class, and hands it down to all plain dataclasses inside: nested, generic,
+recursive, frozen or slotted. No class is changed for it. What does carry a configuration of its own (a pydantic model,
+a pydantic dataclass) keeps it, and so stays open; `annotations` refuses those, and `json_schema` makes sure of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pydantic import ConfigDict, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from pydantic_core import SchemaError as CoreSchemaError
+from typing_extensions import TypeAliasType
+
+BYTES_AS: Final = "base64"
+"""How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
+
+BUILD_ERRORS = (
+    PydanticUserError,
+    PydanticUndefinedAnnotation,
+    CoreSchemaError,
+    NameError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What pydantic raises for a type from which it can build no validator, serializer or JSON Schema."""
+
+_CLOSED = ConfigDict(
+    extra="forbid",
+    allow_inf_nan=False,
+    ser_json_bytes=BYTES_AS,
+    val_json_bytes=BYTES_AS,
+    # Written as they are, so that `Codec` sees and refuses them; the default would turn them into null.
+    ser_json_inf_nan="constants",
+)
+
+# Untyped, because type checkers take an alias for something that is written out and known before the program runs.
+_named: Callable[[str, object], Any] = TypeAliasType
+
+
+def closed_adapter(kind: object, *, recheck: bool = False) -> TypeAdapter[Any]:
+    """An adapter for `kind` whose plain dataclasses take no unknown field and no NaN.
+
+    With `recheck` it looks into instances too, where it would otherwise take their fields on trust.
+
+    Raises:
+        BUILD_ERRORS: pydantic cannot handle the type.
+    """
+    config: ConfigDict = {**_CLOSED, "revalidate_instances": "always"} if recheck else _CLOSED
+    return TypeAdapter(_named("Closed", kind), config=config)

@@ -1,0 +1,164 @@
+"""What is built once for a type: its validator, its serializer, its JSON Schema; or the reason why there are none."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from types import NoneType
+from typing import Any, get_args, get_origin
+from uuid import UUID
+
+from pydantic import TypeAdapter
+from pydantic_core import SchemaError as CoreSchemaError
+from pydantic_core import to_json
+
+from handrail.errors import SchemaError
+from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
+from handrail.serde.annotations import Admitted, admit, bare, is_union
+from handrail.serde.json_schema import Mode, Node, holds_numbers, json_schema, leaves_untyped
+from handrail.serde.naming import shortened, type_name
+
+_SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
+_MOST_SHAPES = 64
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The types that the fields of a well typed value can have, for a dataclass of scalars and unions of them.
+
+    Attributes:
+        cls: the dataclass.
+        names: its fields, one at least.
+        types: for each well typed value, the types of its fields in their order.
+    """
+
+    cls: type[Any]
+    names: tuple[str, ...]
+    types: frozenset[tuple[type[Any], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What pydantic made of a type.
+
+    Attributes:
+        kind: the type.
+        adapter: its validator and serializer.
+        parsed: the JSON Schema of what is parsed, by which faults are explained.
+        shown: the JSON Schema for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
+        untyped: whether a place in it takes any value, so that no type refuses what JSON cannot say.
+        numbers: whether a value may hold NaN or an infinity.
+        shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
+    """
+
+    kind: object
+    adapter: TypeAdapter[Any]
+    parsed: Node
+    shown: bytes
+    untyped: bool
+    numbers: bool
+    shapes: Shapes | None
+
+
+def build(kind: object, *, mode: Mode) -> Built:
+    """Builds what `kind` needs; `"validation"` for parameters, `"serialization"` for results.
+
+    Raises:
+        SchemaError: the type cannot be closed, or JSON cannot give it back; `path` says where in it.
+    """
+    _check_root(kind, mode)
+    found = admit(kind)
+    try:
+        adapter = closed_adapter(kind)
+        parsed = json_schema(adapter, kind, mode="validation")
+        shown = parsed if mode == "validation" else json_schema(adapter, kind, mode=mode)
+    except SchemaError:
+        raise
+    except BUILD_ERRORS as error:
+        raise _blamed(found, kind, error) from error
+    return Built(
+        kind=kind,
+        adapter=adapter,
+        parsed=parsed,
+        shown=to_json(shown),
+        untyped=leaves_untyped(parsed),
+        numbers=holds_numbers(parsed),
+        shapes=_shapes(kind, found),
+    )
+
+
+def _check_root(kind: object, mode: Mode) -> None:
+    kinds = [bare(option) for option in get_args(bare(kind))] if is_union(bare(kind)) else [bare(kind)]
+    if mode == "validation":
+        if len(kinds) > 1 or not is_dataclass(_class_of(kinds[0])):
+            _refuse_root(kind, "a dataclass", "declare @dataclass(frozen=True, slots=True) and name its fields")
+    elif not all(_is_result(_class_of(option)) for option in kinds):
+        _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
+
+
+def _class_of(kind: object) -> type[Any] | None:
+    cls = get_origin(kind) or kind
+    return cls if isinstance(cls, type) else None
+
+
+def _is_result(cls: type[Any] | None) -> bool:
+    return cls is not None and (is_dataclass(cls) or issubclass(cls, Collection | NoneType))
+
+
+def _refuse_root(kind: object, wanted: str, cure: str) -> None:
+    if is_dataclass(kind) and not isinstance(kind, type):
+        wanted, cure = "a type", f"pass {type(kind).__name__} itself"
+    raise SchemaError(f"{shortened(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
+
+
+def _shapes(kind: object, found: Sequence[Admitted]) -> Shapes | None:
+    if not found or found[0].cls is not _class_of(kind) or not found[0].hints:
+        return None
+    names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)
+    if not 0 < math.prod(map(len, options)) <= _MOST_SHAPES:
+        return None
+    return Shapes(found[0].cls, names, frozenset(itertools.product(*options)))
+
+
+def _scalars(hint: object) -> tuple[Any, ...]:
+    """The scalar types that a field of this type may hold; none, if it may hold anything else."""
+    inner = bare(hint)
+    options = [bare(option) for option in get_args(inner)] if is_union(inner) else [inner]
+    known = [isinstance(each, type) and (each in _SCALARS or issubclass(each, Enum)) for each in options]
+    return tuple(options) if all(known) else ()
+
+
+def _blamed(found: Sequence[Admitted], kind: object, error: Exception) -> SchemaError:
+    """The error that names the field at fault: each is tried alone, those that hold no other dataclass first."""
+    fields = [
+        (admitted, field, hint)
+        for admitted in reversed(found)
+        for field in dataclasses.fields(admitted.cls)
+        for hint in [admitted.hints[field.name]]
+    ]
+    for admitted, field, hint in sorted(fields, key=lambda each: bool(admit(each[2]))):
+        path = f"{admitted.path}.{field.name}"
+        part = dataclasses.make_dataclass("Part", [(field.name, hint, dataclasses.field(metadata=field.metadata))])
+        try:
+            json_schema(closed_adapter(part), hint, mode="validation")
+        except BUILD_ERRORS as reason:
+            return _unfit(hint, path, reason)
+    return _unfit(kind, "$", error)
+
+
+def _unfit(kind: object, path: str, error: Exception) -> SchemaError:
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
+    return SchemaError(
+        f"{path}: {type_name(kind)} cannot be used here ({shortened(reason, _LONGEST_REASON)}); "
+        "use a plain dataclass, or a type that JSON can say",
+        type=kind,
+        path=path,
+    )

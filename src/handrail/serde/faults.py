@@ -1,0 +1,191 @@
+"""From what pydantic found to what a model is told: every fault of one input, each with its path and its cure.
+
+Of a union's branches only those are told that the data can have meant. Nothing that was sent is repeated, except the
+names of fields, cut to a bounded length: a value may be a secret, and whoever sent it has it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from pydantic_core import ErrorDetails
+
+from handrail.serde.json_schema import Node, is_array, is_object
+from handrail.serde.location import ABSENT, Spot, followed, unwrapped
+from handrail.serde.naming import place, quoted, shortened
+from handrail.serde.wording import counted, described, either, kind_in_words, kind_of, kinds_asked
+
+Fault = tuple[str, str]
+"""A path, and what is wrong there."""
+
+MOST_FAULTS: Final = 100
+"""So many faults of one input are told; one more says how many are left out."""
+
+NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
+"""What is said of a number that JSON cannot hold."""
+
+_LONGEST_REASON = 300
+_LONGEST_NAME = 60
+_UNKNOWN_FIELD = {"unexpected_keyword_argument", "extra_forbidden"}
+_UNTAGGED = {"union_tag_invalid", "union_tag_not_found"}
+_REFUSED_BY_CODE = {"value_error", "assertion_error"}
+_SIZE = re.compile(r"(string_)?too_(short|long)")
+_RANGE = re.compile(r"(greater|less)_than(_equal)?")
+_PARTS = {"string": "character", "array": "item", "object": "entry"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A fault as pydantic reports it, and where it is."""
+
+    spot: Spot
+    line: ErrorDetails
+
+
+def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tuple[Fault, ...]:
+    """What pydantic found in words; `data` is the decoded input, `schema` the JSON Schema that it does not fit."""
+    found = [_Found(followed(line["loc"], schema, data), line) for line in lines[:MOST_FAULTS]]
+    told = tuple(dict.fromkeys(_told(found, 0, schema)))
+    rest = len(lines) - len(found)
+    return (*told, ("$", f"{rest} more faults, not listed")) if rest else told
+
+
+def message_of(faults: Sequence[Fault]) -> str:
+    """The faults as the text of one exception, one a line."""
+    return "\n".join(f"{path}: {text}" for path, text in faults)
+
+
+def reason_of(line: ErrorDetails) -> str:
+    """The words of pydantic itself for a fault, cut to a bounded length."""
+    return shortened(line["msg"][:1].lower() + line["msg"][1:], _LONGEST_REASON)
+
+
+def _told(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
+    """The faults in words; those inside one union, which is `level` unions deep, are told together."""
+
+    def union(item: _Found) -> object:
+        branches = item.spot.branches
+        return branches[level].at if len(branches) > level else None
+
+    for at, group in groupby(found, key=union):
+        if at is None:
+            yield from (_fault(item, root) for item in group)
+        else:
+            yield from _union(list(group), level, root)
+
+
+def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
+    entered: dict[str, list[_Found]] = {}
+    for item in found:
+        if _is_inside(item, level):
+            entered.setdefault(item.spot.branches[level].label, []).append(item)
+    if not entered:
+        branch = found[0].spot.branches[level]
+        yield place(branch.at), _mismatch((branch.union,), branch.value, root, None)
+        return
+    meant = {label: items for label, items in entered.items() if not any(_is_other(i, level) for i in items)} or entered
+    for label, items in meant.items():
+        for path, text in _told(items, level + 1, root):
+            yield path, text if len(meant) == 1 else f"{text} (if meant as {label})"
+
+
+def _is_inside(item: _Found, level: int) -> bool:
+    """Whether the fault lies within a branch, rather than being that the value is something else altogether."""
+    spot = item.spot
+    deeper = len(spot.path) > len(spot.branches[level].at) or len(spot.branches) > level + 1
+    return deeper or item.line["type"] in _REFUSED_BY_CODE
+
+
+def _is_other(item: _Found, level: int) -> bool:
+    """Whether the fault says that another branch was meant: a field that marks the branch holds something else."""
+    one_deeper = len(item.spot.path) == len(item.spot.branches[level].at) + 1
+    return one_deeper and item.line["type"] == "literal_error"
+
+
+def _fault(item: _Found, root: Node) -> Fault:
+    spot, line = item.spot, item.line
+    if line["type"] in _UNTAGGED:
+        return _untagged(spot, line, root)
+    return place(spot.path), _text(spot, line, root)
+
+
+def _text(spot: Spot, line: ErrorDetails, root: Node) -> str:
+    kind = line["type"]
+    if kind == "missing":
+        what = "item" if isinstance(spot.path[-1], int) else f"field {spot.path[-1]}"
+        return f"missing {what}; expected {_expected(spot.nodes, root)}"
+    if kind in _UNKNOWN_FIELD:
+        return _unknown(str(spot.path[-1]), spot.around)
+    if kind in _REFUSED_BY_CODE:
+        return shortened(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
+    if kind == "finite_number":
+        return NOT_FINITE
+    return f"wrong key: {reason_of(line)}" if spot.is_key else _mismatch(spot.nodes, spot.value, root, line)
+
+
+def _untagged(spot: Spot, line: ErrorDetails, root: Node) -> Fault:
+    unions = [unwrapped(node, root) for node in spot.nodes]
+    discriminators = [union["discriminator"] for union in unions if "discriminator" in union]
+    if not discriminators:
+        return place(spot.path), _mismatch(spot.nodes, spot.value, root, None)
+    discriminator: dict[str, Any] = discriminators[0]
+    name = discriminator["propertyName"]
+    missing = f"missing field {name}; " if line["type"] == "union_tag_not_found" else ""
+    return place((*spot.path, name)), f"{missing}expected {either(quoted(tag) for tag in discriminator['mapping'])}"
+
+
+def _unknown(name: str, around: Sequence[Node]) -> str:
+    known = list(dict.fromkeys(field for node in around for field in node.get("properties", {})))
+    near = difflib.get_close_matches(shortened(name, _LONGEST_NAME), known, n=1)
+    written = name if name.isidentifier() and len(name) <= _LONGEST_NAME else quoted(name)
+    guess = f", did you mean {near[0]}?" if near else ";"
+    return f"unknown field {written}{guess} known fields: {', '.join(known) or 'none'}"
+
+
+def _expected(nodes: Sequence[Node], root: Node) -> str:
+    return either(described(node, root) for node in nodes) or "something else"
+
+
+def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetails | None) -> str:
+    expected = f"expected {_expected(nodes, root)}"
+    if value is ABSENT:
+        return expected
+    kind = kind_of(value)
+    asked = {kind for node in nodes for kind in kinds_asked(node, root)}
+    if kind not in asked:
+        return f"{expected}, got {kind_in_words(kind)}{_hint(value, asked)}"
+    if line is None:
+        return f"{expected}, got {kind_in_words(kind)} that is none of these"
+    return f"{expected}{_flaw(value, kind, nodes, line)}"
+
+
+def _hint(value: object, asked: set[str]) -> str:
+    if isinstance(value, float) and "integer" in asked:
+        return " with a decimal point or an exponent"
+    if isinstance(value, str) and asked & {"array", "object"} and value.lstrip()[:1] in {"[", "{"}:
+        return "; send the JSON itself, not a string that holds it"
+    return ""
+
+
+def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -> str:
+    """What is wrong with a value of the right kind, without repeating the value."""
+    if _SIZE.fullmatch(line["type"]) and (isinstance(value, str) or is_array(value) or is_object(value)):
+        return f", got one of {counted(len(value), _PARTS[kind])}"
+    if _RANGE.fullmatch(line["type"]) and kind in {"integer", "number"}:
+        return ", got one out of range"
+    if line["type"] == "multiple_of":
+        return ", got one that is not"
+    if line["type"] == "string_pattern_mismatch":
+        return ", got one that does not match"
+    if line["type"] in {"literal_error", "enum"}:
+        choices = [
+            choice for node in nodes for choice in node.get("enum", [node.get("const")]) if isinstance(choice, str)
+        ]
+        near = difflib.get_close_matches(shortened(str(value), _LONGEST_NAME), choices, n=1)
+        return f", got another {kind}{f'; did you mean {quoted(near[0])}?' if near else ''}"
+    return f": {reason_of(line)}"

@@ -1,0 +1,157 @@
+"""The JSON Schema that a model sees, and the check that it leaves nothing open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Literal, TypeGuard, cast
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema, to_json
+
+from handrail.errors import SchemaError
+from handrail.serde.naming import type_name
+
+Mode = Literal["validation", "serialization"]
+"""Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
+
+Node = Mapping[str, Any]
+"""A JSON Schema, or a part of one."""
+
+_REFS = "#/$defs/"
+_NUMBERS = frozenset({"integer", "number"})
+_STRINGS = frozenset({"string"})
+_NOTHING: frozenset[str] = frozenset()
+_MADE_FOR = {
+    "minLength": _STRINGS,
+    "maxLength": _STRINGS,
+    "pattern": _STRINGS,
+    "minimum": _NUMBERS,
+    "maximum": _NUMBERS,
+    "exclusiveMinimum": _NUMBERS,
+    "exclusiveMaximum": _NUMBERS,
+    "multipleOf": _NUMBERS,
+    # pydantic leaves these names behind where it could not build the constraint into the type
+    "gt": _NOTHING,
+    "ge": _NOTHING,
+    "lt": _NOTHING,
+    "le": _NOTHING,
+    "multiple_of": _NOTHING,
+}
+
+
+def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonSchemaValue:
+    """The JSON Schema of `kind`: every dataclass closed, descriptions from `field(metadata={"description": ...})`.
+
+    A recursive dataclass stands at the root in full, as providers ask, and once more under `$defs`.
+
+    Raises:
+        SchemaError: an object in it takes unknown fields, or a constraint stands on a type that it cannot constrain.
+    """
+    schema = adapter.json_schema(schema_generator=_Terse, mode=mode)
+    target = schema.get("$ref")
+    if target is not None:
+        schema = {"$defs": schema["$defs"], **resolved(schema, schema)}
+    for path, node in _nodes(schema, schema, "$", set()):
+        _check(node, path, kind)
+    return schema
+
+
+def resolved(node: Node, root: Node) -> Node:
+    """`node`, or what it refers to in the definitions of `root`."""
+    while isinstance(reference := node.get("$ref"), str):
+        node = root["$defs"][reference.removeprefix(_REFS)]
+    return node
+
+
+def leaves_untyped(schema: Node) -> bool:
+    """Whether a place in `schema` takes any value, so that no type refuses what JSON cannot say."""
+    plain = {"default", "description", "title", "examples", "deprecated"}
+    return any(
+        not node.keys() - plain or node.get("additionalProperties") is True
+        for _, node in _nodes(schema, schema, "$", set())
+    )
+
+
+def holds_numbers(schema: Node) -> bool:
+    """Whether a value of `schema` may hold a float, and so NaN or an infinity."""
+    return leaves_untyped(schema) or any(node.get("type") == "number" for _, node in _nodes(schema, schema, "$", set()))
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a piece of decoded JSON is an object."""
+    return isinstance(value, dict)
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Whether a piece of decoded JSON is an array."""
+    return isinstance(value, list)
+
+
+class _Terse(GenerateJsonSchema):
+    """Leaves out titles that only repeat a name: they cost the model tokens and tell it nothing."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's type for it is private
+        """No field gets a title made from its name."""
+        del schema
+        return False
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        """A dataclass without the title that repeats its name."""
+        node = super().dataclass_schema(schema)
+        return {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
+
+    def generate(self, schema: core_schema.CoreSchema, mode: Mode = "validation") -> JsonSchemaValue:
+        """The whole schema; the definitions of enums without the titles that repeat their names."""
+        whole = super().generate(schema, mode)
+        for definition in whole.get("$defs", {}).values():
+            if "enum" in definition:
+                definition.pop("title", None)
+        return whole
+
+    def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
+        """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
+        if not isinstance(dft, AbstractSet):
+            return super().encode_default(dft)
+        return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))
+
+
+def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tuple[str, Node]]:
+    """Every schema below `node` with its path, each definition once."""
+    if not is_object(node):
+        return
+    reference = node.get("$ref")
+    if isinstance(reference, str):
+        if reference not in seen:
+            seen.add(reference)
+            yield from _nodes(resolved(node, root), root, path, seen)
+        return
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from _nodes(child, root, f"{path}.{name}", seen)
+    yield from _nodes(node.get("items"), root, f"{path}[*]", seen)
+    yield from _nodes(node.get("additionalProperties"), root, f"{path}.*", seen)
+    for position, child in enumerate(node.get("prefixItems", ())):
+        yield from _nodes(child, root, f"{path}[{position}]", seen)
+    for child in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
+        yield from _nodes(child, root, path, seen)
+
+
+def _check(node: Node, path: str, kind: object) -> None:
+    if "properties" in node and node.get("additionalProperties") is not False:
+        raise SchemaError(
+            f"{path}: this part of {type_name(kind)} takes unknown fields; write it as a plain dataclass",
+            type=kind,
+            path=path,
+        )
+    for constraint, types in _MADE_FOR.items():
+        if constraint in node and node.get("type") not in types:
+            raise SchemaError(
+                f"{path}: the constraint {constraint} does not fit the type it stands on; put it on a number or a "
+                "string, inside Annotated[...] if the field is a union",
+                type=kind,
+                path=path,
+            )
+    if not isinstance(node.get("description", ""), str):
+        raise SchemaError(f"{path}: its description is not a string; write one", type=kind, path=path)

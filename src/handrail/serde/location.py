@@ -1,0 +1,140 @@
+"""Where a fault is: pydantic's location, followed through the JSON Schema and the data at once.
+
+A path leads through the data only. pydantic puts the name of the branch it tried into the location of a fault inside a
+union; here those names are told from keys by the schema, and kept apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from handrail.serde.json_schema import Node, is_array, is_object, resolved
+from handrail.serde.wording import options_of
+
+_ARRAYS = {"list", "tuple", "set", "frozenset"}
+_SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
+
+ABSENT: Final = object()
+"""Stands for a value that the data does not hold."""
+
+Path = tuple[str | int, ...]
+"""Keys and positions from the root of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A union on the way to a fault.
+
+    Attributes:
+        at: the path of the union.
+        label: pydantic's name of the branch that was tried.
+        union: the schema of the whole union.
+        value: what stands there.
+    """
+
+    at: Path
+    label: str
+    union: Node
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a fault is.
+
+    Attributes:
+        path: its path in the data.
+        nodes: the schemas that can hold there; several, where a union's branch cannot be told from another.
+        around: the schemas of what holds it.
+        value: what stands there, or `ABSENT`.
+        branches: the unions on the way, outermost first.
+        is_key: whether the fault is in the last key of the path rather than in what stands under it.
+    """
+
+    path: Path
+    nodes: tuple[Node, ...]
+    around: tuple[Node, ...]
+    value: object
+    branches: tuple[Branch, ...] = ()
+    is_key: bool = False
+
+
+def followed(location: Path, root: Node, data: object) -> Spot:
+    """The spot to which pydantic's `location` leads from the root of `data` and of its schema."""
+    spot = Spot((), (root,), (), data)
+    for segment in location:
+        spot = _step(spot, segment, root)
+    return replace(spot, nodes=tuple(resolved(node, root) for node in spot.nodes))
+
+
+def unwrapped(node: Node, root: Node) -> Node:
+    """`node`, or what it refers to, or the one thing that it can be beside null."""
+    while True:
+        options = [option for option in options_of(node) if resolved(option, root).get("type") != "null"]
+        inner = resolved(options[0] if len(options) == 1 else node, root)
+        if inner is node:
+            return node
+        node = inner
+
+
+def _step(spot: Spot, segment: str | int, root: Node) -> Spot:
+    around = tuple(unwrapped(node, root) for node in spot.nodes)
+    union = next((node for node in around if options_of(node)), None)
+    if union is not None:
+        branch = Branch(spot.path, str(segment), union, spot.value)
+        return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
+    if segment == "[key]":
+        return replace(spot, nodes=(), is_key=True)
+    return replace(
+        spot,
+        path=(*spot.path, segment),
+        nodes=tuple(child for node in around for child in _children(node, segment)),
+        around=around,
+        value=_inside(spot.value, segment),
+    )
+
+
+def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
+    """The branches that a label can stand for: all of them, where it does not tell."""
+    tag = union.get("discriminator", {}).get("mapping", {}).get(label)
+    if tag is not None:
+        return ({"$ref": tag},)
+    options = tuple(option for option in options_of(union) if resolved(option, root).get("type") != "null")
+    return tuple(option for option in options if _fits(option, label)) or options
+
+
+def _fits(node: object, label: str) -> bool:
+    """Whether pydantic may name `node` so: after the class of an object, or as Python writes the type of a scalar."""
+    if not is_object(node):
+        return False
+    if "$ref" in node:
+        definition = str(node["$ref"]).rpartition("/")[2]
+        name = re.sub(r"\W", "_", label)
+        return definition == name or definition.startswith(f"{name}_")
+    name, _, inner = label.removesuffix("]").partition("[")
+    if name in _ARRAYS:
+        return node.get("type") == "array" and _fits(node.get("items"), inner.removesuffix(", ..."))
+    if name == "dict":
+        return _fits(node.get("additionalProperties"), inner.partition(",")[2])
+    return bool(node.get("type") == _SCALARS.get(name))
+
+
+def _children(node: Node, segment: str | int) -> Iterator[Node]:
+    if isinstance(segment, int):
+        fixed = node.get("prefixItems", ())
+        child = fixed[segment] if segment < len(fixed) else node.get("items")
+    else:
+        child = node.get("properties", {}).get(segment, node.get("additionalProperties"))
+    if is_object(child):
+        yield child
+
+
+def _inside(value: object, segment: str | int) -> object:
+    if is_object(value) and isinstance(segment, str):
+        return value.get(segment, ABSENT)
+    if is_array(value) and isinstance(segment, int) and segment < len(value):
+        return value[segment]
+    return ABSENT

@@ -1,0 +1,94 @@
+"""JSON text as it arrives: its size, whether it is JSON at all, and the numbers that JSON does not have.
+
+A model, or a client in between, writes this text; whatever it holds, the answer is a value or a fault in words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from pydantic_core import from_json
+
+from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault
+from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.location import Path
+from handrail.serde.naming import place
+
+Text = str | bytes | bytearray
+"""JSON, as a string or in UTF-8."""
+
+# What a number beyond the range of a float must hold: one of the two words, an exponent, or very many digits.
+_SUSPECT: Final = re.compile(r"NaN|Infinity|[0-9][eE]|[0-9]{309}")
+_SUSPECT_BYTES: Final = re.compile(_SUSPECT.pattern.encode())
+
+
+def size_in_bytes(data: Text) -> int:
+    """How many bytes `data` takes in UTF-8."""
+    if not isinstance(data, str):
+        return len(data)
+    return len(data) if data.isascii() else len(data.encode("utf-8", "surrogatepass"))
+
+
+def size_faults(data: Text, max_bytes: int) -> tuple[Fault, ...]:
+    """A fault if `data` is larger than `max_bytes`."""
+    if len(data) * (4 if isinstance(data, str) else 1) <= max_bytes:
+        return ()
+    size = size_in_bytes(data)
+    if size <= max_bytes:
+        return ()
+    return (
+        (
+            "$",
+            f"too large: {size:,} bytes, and at most {max_bytes:,} are taken; send less, in several calls if need be",
+        ),
+    )
+
+
+def number_faults(data: Text) -> tuple[Fault, ...]:
+    """A fault for every NaN, infinity and number beyond the range of a float; none if `data` is not JSON."""
+    found = _SUSPECT.search(data) if isinstance(data, str) else _SUSPECT_BYTES.search(data)
+    if not found:
+        return ()
+    try:
+        decoded = from_json(data)
+    except ValueError:
+        return ()
+    return tuple((place(path), NOT_FINITE) for path in islice(_not_finite(decoded, ()), MOST_FAULTS))
+
+
+def malformed(reason: str, data: Text) -> str:
+    """Why `data` is not JSON, from pydantic's reason, and what to send instead."""
+    detail = reason.removeprefix("Invalid JSON: ")
+    where = detail[detail.rfind(" at line ") :]
+    if not data.strip():
+        return "empty; send a JSON object, {} if there is nothing to say"
+    if "recursion limit" in detail:
+        return f"nested too deeply{where}; send a flatter value"
+    if "number out of range" in detail:
+        return f"a number with too many digits{where}; send a shorter one, or a string"
+    if "surrogate" in detail or "hex escape" in detail:
+        return f"malformed JSON: {detail}; write whole characters, not one half of a surrogate pair"
+    return f"malformed JSON: {detail}"
+
+
+def half_character(data: str) -> str:
+    """That `data` holds a lone surrogate, and where."""
+    at = next(position for position, character in enumerate(data, start=1) if "\ud800" <= character <= "\udfff")
+    return f"not Unicode: character {at} is one half of a surrogate pair; send the whole character or leave it out"
+
+
+def _not_finite(value: object, path: Path) -> Iterator[Path]:
+    """Where the numbers stand that are not finite; the parser bounds the depth."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            yield path
+    elif is_object(value):
+        for key, child in value.items():
+            yield from _not_finite(child, (*path, key))
+    elif is_array(value):
+        for position, child in enumerate(value):
+            yield from _not_finite(child, (*path, position))

@@ -1,0 +1,273 @@
+"""Values with a declared type: a codec parses, dumps and describes them; it is built once for a type, and kept.
+
+`codec` is for parameters, `result_codec` for results. What JSON leaves open:
+
+* Of a key that an object holds twice the last value counts, as for most readers of JSON.
+* `bytes` are base64 with the alphabet that is safe in URLs (RFC 4648, section 5), a `Decimal` is a string, an enum its
+  value, a set an array. A moment's offset from UTC is told in whole minutes (RFC 3339).
+* The limit on nesting, some two hundred levels, is the parser's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
+
+from handrail.errors import DumpError, ParseError
+from handrail.serde.adapter import closed_adapter
+from handrail.serde.build import Built, build
+from handrail.serde.faults import MOST_FAULTS, Fault, faults_of, message_of, reason_of
+from handrail.serde.json_schema import Mode
+from handrail.serde.kept import Kept
+from handrail.serde.location import followed
+from handrail.serde.naming import place
+from handrail.serde.text import Text, half_character, malformed, number_faults, size_faults
+from handrail.serde.untyped import culprit, json_of
+
+T = TypeVar("T")
+
+Extra = Literal["forbid", "ignore"]
+"""What becomes of fields that the dataclass does not have: a fault, or nothing."""
+
+
+class Codec(Generic[T]):
+    """Parses, dumps and describes one type; immutable, and safe to use from any thread.
+
+    Attributes:
+        kind: the type.
+    """
+
+    __slots__ = ("_built", "_cls", "_fields", "_finite", "_max_bytes", "_shapes", "_to_json", "_validate", "kind")
+
+    def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None) -> None:
+        self.kind = cast("type[T]", built.kind)
+        self._built = built
+        self._max_bytes = max_bytes
+        self._finite = not built.untyped and extra == "forbid"
+        validate = built.adapter.validator.validate_json
+        self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
+        self._to_json: Callable[..., bytes] = built.adapter.serializer.to_json
+        shapes = built.shapes
+        self._cls = shapes.cls if shapes else None
+        names = shapes.names if shapes else ("__class__",)
+        # The first field twice, because `attrgetter` gives a tuple for two names or more.
+        self._fields: Callable[[object], tuple[object, ...]] = attrgetter(names[0], *names)
+        known = shapes.types if shapes else ()
+        self._shapes: frozenset[tuple[type[Any], ...]] = frozenset((types[0], *types) for types in known)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema for the model; a new one each time, so that what a caller does to it reaches nobody else."""
+        return cast("dict[str, Any]", from_json(self._built.shown))
+
+    def parse_json(self, data: Text) -> T:
+        """The value that `data` says, strictly: `"7"` is no integer, and `true` is no number.
+
+        Raises:
+            ParseError: it does not fit; `faults` has all that is wrong with it.
+            Exception: what the dataclass's own `__post_init__` raises, if it is no `ValueError`.
+        """
+        if self._max_bytes is not None or not self._finite:
+            self._guard(data)
+        try:
+            return self._validate(data, strict=True)
+        except ValidationError as error:
+            # Not chained: pydantic's error holds the whole input, and would take it into every log.
+            raise _refusal(self._faults(error, data)) from None
+
+    def parse(self, data: Text | Mapping[str, object]) -> T:
+        """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
+
+        Raises:
+            ParseError: it does not fit, or a part of it is nothing that JSON could have held.
+        """
+        if isinstance(data, str | bytes | bytearray):
+            return self.parse_json(data)
+        try:
+            encoded = json_of(data)
+        except DumpError as error:
+            raise _refusal(error.faults) from None
+        return self.parse_json(encoded)
+
+    def dump_json(self, value: T) -> bytes:
+        """`value` as JSON in UTF-8, without white space.
+
+        Raises:
+            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless.
+            Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
+        """
+        try:
+            if type(value) is self._cls and (*map(type, self._fields(value)),) in self._shapes:
+                data = self._to_json(value)
+            else:
+                # A microsecond slower, because pydantic reads the option anew each time.
+                data = self._to_json(value, warnings="error")
+                if data.find(b"null") >= 0:
+                    self._refuse_misfits(value, lambda line: line["input"] is None)
+        except PydanticSerializationError:
+            self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
+            raise _unsayable([culprit(value) or ("$", "JSON cannot say it")]) from None
+        if self._built.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
+            if faults := number_faults(data):
+                raise _unsayable(faults)
+            self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
+        return data
+
+    def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
+        """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.
+
+        Raises:
+            DumpError: as `dump_json`, or it holds an integer with too many digits to be read back.
+        """
+        return _decoded(self.dump_json(value))
+
+    def _guard(self, data: Text) -> None:
+        """Refuses what the validator would let pass: too much, and numbers that JSON does not have."""
+        if self._max_bytes is not None and (faults := size_faults(data, self._max_bytes)):
+            raise _refusal(faults)
+        if not self._finite and (faults := number_faults(data)):
+            try:
+                self._validate(data, strict=True)
+            except ValidationError as error:
+                faults = (*faults, *self._faults(error, data))
+            raise _refusal(dict.fromkeys(faults))
+
+    def _faults(self, error: ValidationError, data: Text) -> tuple[Fault, ...]:
+        lines = error.errors(include_url=False, include_input=False)
+        if lines[0]["type"] == "json_invalid":
+            return (("$", malformed(lines[0]["msg"], data)),)
+        if lines[0]["type"] == "string_unicode" and isinstance(data, str):
+            return (("$", half_character(data)),)
+        return faults_of(lines, self._built.parsed, from_json(data))
+
+    def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
+        """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
+        adapter = _rechecks.get(self.kind, lambda: closed_adapter(self.kind, recheck=True))
+        try:
+            adapter.validator.validate_python(value, strict=True)
+        except ValidationError as error:
+            lines = [line for line in error.errors(include_url=False) if which(line)]
+        else:
+            return
+        if lines:
+            raise _unsayable(dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])) from None
+
+    def _misfit(self, line: ErrorDetails) -> Fault:
+        path = followed(line["loc"], self._built.parsed, None).path
+        return place(path), f"{reason_of(line)}, got {type(line['input']).__name__}"
+
+
+def codec(cls: type[T], *, extra: Extra = "forbid", max_bytes: int | None = None) -> Codec[T]:
+    """The codec of a parameter type: a plain dataclass, also a generic one with its arguments (`Page[Item]`).
+
+    Args:
+        cls: the dataclass.
+        extra: whether unknown fields are faults, or are ignored.
+        max_bytes: the most that may be parsed, in bytes of UTF-8; nothing larger is looked into.
+
+    Raises:
+        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+        ValueError: `extra` is neither of the two.
+    """
+    return cast("Codec[T]", _codec(cls, "validation", extra, max_bytes))
+
+
+@overload
+def result_codec(kind: type[T]) -> Codec[T]: ...
+@overload
+def result_codec(kind: object) -> Codec[Any]: ...
+def result_codec(kind: object) -> Codec[Any]:
+    """The codec of a result type: a dataclass, mapping, sequence, set or string type, or a union of these and None.
+
+    Raises:
+        SchemaError: it is none of these, cannot be closed, or JSON cannot give its values back.
+    """
+    return _codec(kind, "serialization", "forbid", None)
+
+
+def parse(
+    cls: type[T],
+    data: Text | Mapping[str, object],
+    *,
+    extra: Extra = "forbid",
+    max_bytes: int | None = None,
+) -> T:
+    """The value of the dataclass `cls` that `data` says, as JSON or decoded already.
+
+    Args:
+        cls: a plain dataclass.
+        data: what to parse.
+        extra: whether unknown fields are faults, or are ignored.
+        max_bytes: the most that may be parsed, in bytes of UTF-8; nothing larger is looked into.
+
+    Raises:
+        ParseError: the data does not fit; `faults` has all that is wrong with it.
+        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+        ValueError: `extra` is neither of the two.
+    """
+    return codec(cls, extra=extra, max_bytes=max_bytes).parse(data)
+
+
+def schema(cls: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of the dataclass `cls`, as a model sees it; a new one each time.
+
+    Raises:
+        SchemaError: the type cannot be closed, or JSON cannot give its values back.
+    """
+    return codec(cls).schema
+
+
+def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.
+
+    A dataclass is written by its declared types, so that `parse(type(x), dump(x)) == x`; anything else by what it is.
+
+    Raises:
+        DumpError: a part of it is not of its declared type, not finite, not Unicode, endless, or has no form in JSON.
+        SchemaError: it is of a dataclass that Handrail does not take.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return result_codec(type(value)).dump(value)
+    data = json_of(value)
+    if faults := number_faults(data):
+        raise _unsayable(faults)
+    return _decoded(data)
+
+
+def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
+    try:
+        return from_json(data)
+    except ValueError as error:
+        raise _unsayable((("$", f"JSON cannot give it back ({error})"),)) from None
+
+
+def _refusal(faults: Iterable[Fault]) -> ParseError:
+    told = tuple(faults)
+    return ParseError(message_of(told), faults=told)
+
+
+def _unsayable(faults: Iterable[Fault]) -> DumpError:
+    told = tuple(faults)
+    return DumpError(message_of(told), faults=told)
+
+
+_built: Final[Kept[Built]] = Kept()
+_codecs: Final[Kept[Codec[Any]]] = Kept()
+_rechecks: Final[Kept[TypeAdapter[Any]]] = Kept()
+
+
+def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
+    def made() -> Codec[Any]:
+        if extra not in ("forbid", "ignore"):  # a tuple, because what is wrong may not even be hashable
+            raise ValueError(f"extra is {extra!r}, but unknown fields are either a fault (forbid) or ignored (ignore)")
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError(f"max_bytes is {max_bytes}; give a positive number of bytes, or None for no limit")
+        return Codec(_built.get((mode, kind), lambda: build(kind, mode=mode)), extra=extra, max_bytes=max_bytes)
+
+    return _codecs.get((mode, extra, max_bytes, kind), made)

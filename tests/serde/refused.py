@@ -1,0 +1,217 @@
+"""Dataclasses that serde refuses, each for one reason."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+T = TypeVar("T")
+
+
+class Model(BaseModel):
+    name: str
+
+
+class Dictionary(TypedDict):
+    name: str
+
+
+class Named(NamedTuple):
+    name: str
+
+
+@pydantic.dataclasses.dataclass
+class Pydantic:
+    name: str
+
+
+@dataclass
+class Configured:
+    __pydantic_config__ = ConfigDict(extra="allow")
+    name: str
+
+
+class Colours(enum.Flag):
+    RED = 1
+    BLUE = 2
+
+
+class Corner(enum.Enum):
+    ORIGIN = (0, 0)
+
+
+class Mark(enum.Enum):
+    ONE = 1
+
+
+class Unknown:
+    """A class that pydantic knows nothing of."""
+
+
+@dataclass
+class HasModel:
+    rows: list[Model]
+
+
+@dataclass
+class HasDictionary:
+    by_name: dict[str, Dictionary]
+
+
+@dataclass
+class HasNamed:
+    pair: tuple[int, Named]
+
+
+@dataclass
+class HasPydantic:
+    maybe: Pydantic | None
+
+
+@dataclass
+class HasConfigured:
+    inner: Configured
+
+
+@dataclass
+class HasFlag:
+    colours: Colours
+
+
+@dataclass
+class HasCorner:
+    corner: Corner
+
+
+@dataclass
+class HasByteLiteral:
+    choice: Literal[b"a"]
+
+
+@dataclass
+class HasMemberLiteral:
+    choice: Literal[Mark.ONE]
+
+
+@dataclass
+class HasIterator:
+    rows: Iterator[int]
+
+
+@dataclass
+class HasClass:
+    kind: type[int]
+
+
+@dataclass
+class HasTupleKeys:
+    cells: dict[tuple[int, int], str]
+
+
+@dataclass
+class HasNumberEnumKeys:
+    marks: dict[Mark, str]
+
+
+@dataclass
+class HasUnknown:
+    thing: Unknown
+
+
+@dataclass
+class HasUnknownWithDefault:
+    thing: Unknown | int = Unknown()  # noqa: RUF009 - a shared default is what the test is about
+
+
+@dataclass
+class HasCallable:
+    function: Callable[[int], int]
+
+
+@dataclass
+class HasForwardReference:
+    ratio: Fraction
+
+
+@dataclass
+class HasInitVar:
+    seed: InitVar[int]
+    name: str = ""
+
+
+@dataclass
+class HasComputed:
+    total: int = field(init=False, default=0)
+
+
+@dataclass
+class HasAlias:
+    source: str = field(default="", metadata={"alias": "from"})
+
+
+@dataclass
+class HasAnnotatedAlias:
+    source: Annotated[str, Field(alias="from")]
+
+
+@dataclass
+class HasPydanticDefault:
+    count: int = Field(gt=0)
+
+
+@dataclass
+class HasNoneForInt:
+    limit: int = None  # type: ignore[assignment]
+
+
+@dataclass
+class HasInfinity:
+    limit: float = float("inf")
+
+
+@dataclass
+class HasUnsayable:
+    anything: Any = Unknown()  # noqa: RUF009 - a shared default is what the test is about
+
+
+@dataclass
+class HasBadPattern:
+    code: str = field(metadata={"pattern": "["})
+
+
+@dataclass
+class HasStrayBound:
+    name: str = field(metadata={"gt": 0})
+
+
+@dataclass
+class HasStrayLength:
+    either: int | str = field(metadata={"max_length": 3})
+
+
+@dataclass
+class HasNumberDescription:
+    name: str = field(metadata={"description": 3})
+
+
+@dataclass
+class Endless(Generic[T]):
+    item: T
+    rest: Endless[list[T]] | None = None
+
+
+@dataclass
+class Deep:
+    """The fault lies in a dataclass of a dataclass."""
+
+    plain: int
+    many: dict[str, list[HasUnknown]]

@@ -1,0 +1,266 @@
+"""Which types are taken, and what is said of those that are not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import textwrap
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Final, Generic, NewType, TypeVar
+from uuid import UUID
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic import Field
+from typing_extensions import TypeAliasType
+
+from handrail.errors import SchemaError
+from handrail.serde import codec, result_codec
+from handrail.serde.annotations import admit, bare
+from tests.serde import refused
+from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
+
+T = TypeVar("T")
+Name = NewType("Name", str)
+Rows = TypeAliasType("Rows", list[T], type_params=(T,))
+Json = TypeAliasType("Json", "dict[str, Json] | list[Json] | str | None")
+
+
+@dataclass
+class Wrapped:
+    name: Name
+    rows: Rows[Step]
+    more: Rows[Step]
+    fixed: Final[int]
+    noted: Annotated[int, "a note", Field(gt=0)]
+    steps: Sequence[Step]
+    named: Mapping[Name, Step]
+    counted: Counter[str]
+    queue: deque[Step]
+    bare_list: list  # type: ignore[type-arg]
+    bare_dict: dict  # type: ignore[type-arg]
+    keys: dict[Status, dict[dt.date, dict[UUID, dict[Decimal, dict[Any, int]]]]]
+    shared: ClassVar[refused.Model]
+
+
+@dataclass
+class Held(Generic[T]):
+    held: T
+
+
+@dataclass
+class Pair(Held[list[T]], Generic[T]):
+    """The same type variable means one thing here and another in the base."""
+
+    own: T
+
+
+REFUSALS = {
+    refused.HasModel: "$.rows[*]",
+    refused.HasDictionary: "$.by_name.*",
+    refused.HasNamed: "$.pair[1]",
+    refused.HasPydantic: "$.maybe",
+    refused.HasConfigured: "$.inner",
+    refused.HasFlag: "$.colours",
+    refused.HasCorner: "$.corner",
+    refused.HasByteLiteral: "$.choice",
+    refused.HasMemberLiteral: "$.choice",
+    refused.HasIterator: "$.rows",
+    refused.HasClass: "$.kind",
+    refused.HasTupleKeys: "$.cells",
+    refused.HasNumberEnumKeys: "$.marks",
+    refused.HasUnknown: "$.thing",
+    refused.HasUnknownWithDefault: "$.thing",
+    refused.HasCallable: "$.function",
+    refused.HasForwardReference: "$.ratio",
+    refused.HasInitVar: "$.seed",
+    refused.HasComputed: "$.total",
+    refused.HasAlias: "$.source",
+    refused.HasAnnotatedAlias: "$.source",
+    refused.HasPydanticDefault: "$.count",
+    refused.HasNoneForInt: "$.limit",
+    refused.HasInfinity: "$.limit",
+    refused.HasUnsayable: "$.anything",
+    refused.HasBadPattern: "$.code",
+    refused.HasStrayBound: "$.name",
+    refused.HasStrayLength: "$.either",
+    refused.HasNumberDescription: "$.name",
+    refused.Deep: "$.many.*[*].thing",
+}
+
+
+@pytest.mark.parametrize("kind, path", REFUSALS.items(), ids=lambda each: getattr(each, "__name__", ""))
+def test_a_type_that_is_not_taken_is_refused_at_its_field(kind: type[object], path: str) -> None:
+    """Wherever the fault stands, the error has its path, and the message begins with it."""
+    for build in (codec, result_codec):
+        with pytest.raises(SchemaError) as caught:
+            build(kind)
+        assert caught.value.path == path
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "errors.pydantic.dev" not in str(caught.value)
+
+
+WORDS = snapshot(
+    {
+        "HasModel": ["$.rows[*]: Model is a pydantic model; write it as a plain @dataclass(frozen=True, slots=True)"],
+        "HasDictionary": [
+            "$.by_name.*: Dictionary is a TypedDict; write it as a plain @dataclass(frozen=True, slots=True)"
+        ],
+        "HasNamed": ["$.pair[1]: Named is a NamedTuple; write it as a plain @dataclass(frozen=True, slots=True)"],
+        "HasPydantic": [
+            "$.maybe: Pydantic carries a pydantic configuration of its own; write it as a plain",
+            "@dataclass(frozen=True, slots=True)",
+        ],
+        "HasConfigured": [
+            "$.inner: Configured carries a pydantic configuration of its own; write it as a plain",
+            "@dataclass(frozen=True, slots=True)",
+        ],
+        "HasFlag": ["$.colours: Colours is a Flag, whose combinations JSON cannot name; use a frozenset of an Enum"],
+        "HasCorner": [
+            "$.corner: Corner.ORIGIN has the value (0, 0), which JSON cannot give back; give every member a",
+            "string or a number",
+        ],
+        "HasByteLiteral": [
+            "$.choice: its choice b'a' is nothing that JSON can give back; use strings, or the Enum itself"
+        ],
+        "HasMemberLiteral": [
+            "$.choice: its choice <Mark.ONE: 1> is nothing that JSON can give back; use strings, or the Enum",
+            "itself",
+        ],
+        "HasIterator": ["$.rows: Iterator can be read only once; use list or tuple"],
+        "HasClass": ["$.kind: a class has no form in JSON; use a Literal or an Enum of the names to choose from"],
+        "HasTupleKeys": ["$.cells: its keys are of type tuple[int, int], but a key in JSON is a string; use str keys"],
+        "HasNumberEnumKeys": ["$.marks: its keys are of type Mark, but a key in JSON is a string; use str keys"],
+        "HasUnknown": [
+            "$.thing: Unknown cannot be used here (Unable to generate pydantic-core schema for <class",
+            "'tests.serde.refused.Unknown'>); use a plain dataclass, or a type that JSON can say",
+        ],
+        "HasUnknownWithDefault": [
+            "$.thing: Unknown | int cannot be used here (Unable to generate pydantic-core schema for <class",
+            "'tests.serde.refused.Unknown'>); use a plain dataclass, or a type that JSON can say",
+        ],
+        "HasCallable": [
+            "$.function: Callable[[int], int] cannot be used here (Cannot generate a JsonSchema for",
+            "core_schema.CallableSchema); use a plain dataclass, or a type that JSON can say",
+        ],
+        "HasForwardReference": [
+            "$.ratio: its annotation 'Fraction' cannot be resolved (name 'Fraction' is not defined); define or",
+            "import the type at the top level of tests.serde.refused, outside functions and TYPE_CHECKING blocks",
+        ],
+        "HasInitVar": ["$.seed: an InitVar is not kept in the value, so it could not be given back; make it a field"],
+        "HasComputed": [
+            "$.total: the constructor does not take it (init=False), so it could not be given back; make it a",
+            "property",
+        ],
+        "HasAlias": ["$.source: alias is not taken, because one field has one name everywhere; rename the field"],
+        "HasAnnotatedAlias": [
+            "$.source: alias is not taken, because one field has one name everywhere; rename the field"
+        ],
+        "HasPydanticDefault": [
+            "$.count: a plain dataclass takes pydantic's Field(...) for its default; use field(metadata={...})"
+        ],
+        "HasNoneForInt": [
+            "$.limit: its default does not fit int (Input should be a valid integer); change the default or the",
+            "type",
+        ],
+        "HasInfinity": [
+            "$.limit: its default does not fit float (Input should be a finite number); change the default or the",
+            "type",
+        ],
+        "HasUnsayable": [
+            "$.anything: its default does not fit Any (JSON cannot say it); change the default or the type"
+        ],
+        "HasBadPattern": [
+            "$.code: str cannot be used here (error: unclosed character class); use a plain dataclass, or a type",
+            "that JSON can say",
+        ],
+        "HasStrayBound": [
+            "$.name: the constraint gt does not fit the type it stands on; put it on a number or a string, inside",
+            "Annotated[...] if the field is a union",
+        ],
+        "HasStrayLength": [
+            "$.either: the constraint maxLength does not fit the type it stands on; put it on a number or a",
+            "string, inside Annotated[...] if the field is a union",
+        ],
+        "HasNumberDescription": ["$.name: its description is not a string; write one"],
+        "Deep": [
+            "$.many.*[*].thing: Unknown cannot be used here (Unable to generate pydantic-core schema for <class",
+            "'tests.serde.refused.Unknown'>); use a plain dataclass, or a type that JSON can say",
+        ],
+    }
+)
+
+
+def test_every_refusal_names_what_is_wrong_and_what_to_write() -> None:
+    """The words, as a developer reads them."""
+    told: dict[str, list[str]] = {}
+    for kind in REFUSALS:
+        with pytest.raises(SchemaError) as caught:
+            codec(kind)
+        told[kind.__name__] = textwrap.wrap(str(caught.value), 100)
+    assert told == WORDS
+
+
+def test_types_that_nest_without_end_are_refused() -> None:
+    """A generic class that refers to itself with ever larger arguments has no schema."""
+    with pytest.raises(SchemaError, match="nest without end"):
+        codec(refused.Endless[int])
+
+
+@pytest.mark.parametrize("kind", [int, refused.Model, "Plan", None, dict[str, int], Step | None, Any, T])
+def test_parameters_must_be_a_dataclass(kind: type[object]) -> None:
+    """Anything else has no named fields for the model to fill."""
+    with pytest.raises(SchemaError, match="is not a dataclass; declare @dataclass"):
+        codec(kind)
+
+
+@pytest.mark.parametrize("kind", [int, Any, object, float | str, None, T, "Plan"])
+def test_a_result_must_be_a_dataclass_mapping_sequence_or_string(kind: object) -> None:
+    """Anything else belongs into a field of a dataclass."""
+    with pytest.raises(SchemaError, match="is not a dataclass, mapping, sequence or string"):
+        result_codec(kind)
+
+
+@pytest.mark.parametrize(
+    "kind", [refused.Model, list[refused.Named], dict[str, refused.Dictionary], tuple[refused.Unknown, ...]]
+)
+def test_a_result_may_not_be_open_either(kind: object) -> None:
+    """What a result holds is read back, so it is held to the same rules."""
+    with pytest.raises(SchemaError):
+        result_codec(kind)
+
+
+def test_a_value_in_place_of_a_type_is_told_so() -> None:
+    """A common slip gets an answer of its own."""
+    with pytest.raises(SchemaError, match=r"is not a type; pass Step itself"):
+        codec(Step("a"))  # type: ignore[arg-type]
+
+
+def test_every_dataclass_of_a_type_is_found_once_with_its_path() -> None:
+    """Recursive types end, and the first place counts."""
+    assert [(found.cls, found.path) for found in admit(Plan)] == [(Plan, "$"), (Step, "$.steps[*]")]
+    assert [(found.cls, found.path) for found in admit(dict[str, Tree])] == [(Tree, "$.*")]
+    assert [found.path for found in admit(Drawing)] == ["$", "$.shapes[*]", "$.shapes[*]"]
+    assert {found.cls for found in admit(Everything)} == {Everything, Inner, Page}
+
+
+def test_type_variables_are_replaced() -> None:
+    """Each class of a generic family has its own."""
+    assert admit(Page[Step])[0].hints == {"items": list[Step], "next": Page[Step] | None}
+    assert admit(Pair[int])[0].hints == {"held": list[int], "own": int}
+    assert admit(Held)[0].hints == {"held": T}
+
+
+def test_names_and_decorations_are_looked_through() -> None:
+    """`NewType`, type aliases, `Final`, `Annotated`, abstract containers and class variables are no obstacle."""
+    assert [found.cls for found in admit(Wrapped)] == [Wrapped, Step]
+    assert codec(Wrapped).schema["properties"]["noted"] == {"exclusiveMinimum": 0, "type": "integer"}
+    assert bare(Annotated[Name, 1]) is str
+    assert bare(Rows[int]) == list[int]
+
+
+def test_an_alias_may_refer_to_itself() -> None:
+    """A recursive alias is walked once."""
+    assert [found.cls for found in admit(dict[str, Json])] == []

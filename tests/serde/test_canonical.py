@@ -1,0 +1,252 @@
+"""One text for equal values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from collections import OrderedDict, UserDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from ipaddress import IPv4Address
+from pathlib import PurePosixPath
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.errors import DumpError
+from handrail.serde import canonical_json, digest
+from tests.serde.shapes import Circle, Empty, Everything, Json, Page, Status, Step, everything
+
+
+class Word(StrEnum):
+    YES = "yes"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Weight(float):
+    """A float of another name."""
+
+
+class Count(int):
+    """An integer of another name."""
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+class Shade(Enum):
+    DARK = (1, 2)
+
+
+@dataclass
+class Traced:
+    text: str
+    trace: str = field(default="", compare=False)
+
+
+UTC, BERLIN = dt.UTC, dt.timezone(dt.timedelta(hours=1))
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+EQUAL: dict[str, tuple[Any, ...]] = {
+    "numbers": (1, 1.0, Decimal(1), Decimal("1.00"), Decimal("1E+0"), Number.ONE, Weight(1.0), Count(1)),
+    "zeros": (0, 0.0, -0.0, Decimal(0), Decimal("-0.00")),
+    "fractions": (0.5, Decimal("0.5"), Decimal("0.500"), Weight(0.5)),
+    "exact fractions": (Decimal("0.1"), Decimal("0.10"), Decimal("1E-1")),
+    "large numbers": (10**22, 1e22, Decimal("1E+22")),
+    "large floats": (2**1000, 2.0**1000),
+    "long decimals": (
+        Decimal("1.00000000000000000000000000000000000001"),
+        Decimal("1.000000000000000000000000000000000000010"),
+    ),
+    "objects": ({"a": 1, "b": 2}, {"b": 2.0, "a": 1}, OrderedDict(b=2, a=1), MappingProxyType({"b": 2, "a": 1})),
+    "keys": ({1: "a"}, {1.0: "a"}, {Decimal(1): "a"}, {Number.ONE: "a"}),
+    "arrays": ([1, 2], (1, 2), [1.0, 2]),
+    "sets": ({3, 1, 2}, frozenset({2, 3, 1}), {1.0, 2.0, 3.0}),
+    "sets of strings": ({"b", "a", "é"}, frozenset({"é", "a", "b"})),
+    "moments": (NOON, NOON.astimezone(BERLIN), NOON.astimezone(ZoneInfo("Asia/Tokyo"))),
+    "hours": (dt.time(12, tzinfo=UTC), dt.time(13, tzinfo=BERLIN)),
+    "words": ("yes", Word.YES),
+    "dataclasses": (Traced("a"), Traced("a", "b")),
+    "bytes": (b"\xff", bytearray(b"\xff")),
+    "views": ({"a", "b"}, {"b": 1, "a": 2}.keys()),
+}
+
+
+@pytest.mark.parametrize("values", EQUAL.values(), ids=EQUAL.keys())
+def test_equal_values_have_one_text(values: tuple[Any, ...]) -> None:
+    """Whatever they are written as in Python; alone and inside of others."""
+    assert len({canonical_json(value) for value in values}) == 1
+    assert len({canonical_json({"in": [value]}) for value in values}) == 1
+    assert len({digest(Page([value])) for value in values}) == 1
+
+
+def test_the_texts_are_the_same_for_ever() -> None:
+    """A hash that was stored must be found again by every later version."""
+    value = {
+        "b": [Step("tïtle\n", Status.DONE), Circle("circle", 1.5), Empty()],
+        "a": {"é": True, "10": None, "9": False, "z": 1e-7, "Z": 1.5e30, "": Decimal("0.1")},
+        "c": [dt.date(2026, 1, 31), dt.time(1, 2, 3, 4), dt.timedelta(-1, 2, 3), UUID(int=1), b"\xfb\xff"],
+        "d": [NOON, NOON.replace(tzinfo=None), dt.time(1, tzinfo=BERLIN), {Status.DONE: Shade.DARK}],
+        "e": [
+            Pair(1, "a"),
+            PurePosixPath("a/b"),
+            IPv4Address("127.0.0.1"),
+            {True: 1},
+            {None: 1},
+            {dt.date(2026, 1, 1): 1},
+        ],
+        "f": UserDict({"a": 10**30}),
+    }
+    parts = {key: canonical_json(part).decode() for key, part in value.items()}
+    assert parts == snapshot(
+        {
+            "b": '[{"status":"done","title":"tïtle\\n","weight":1},{"kind":"circle","radius":1.5},{}]',
+            "a": '{"":"0.1","10":null,"9":false,"Z":1499999999999999889089448902656,"z":1e-07,"é":true}',
+            "c": '["2026-01-31","01:02:03.000004","P-1DT2.000003S","00000000-0000-0000-0000-000000000001","-_8="]',
+            "d": '["2026-01-31T12:00:00+00:00","2026-01-31T12:00:00","P0DT0.000000SZ",{"done":[1,2]}]',
+            "e": '[[1,"a"],"a/b","127.0.0.1",{"true":1},{"null":1},{"2026-01-01":1}]',
+            "f": '{"a":1000000000000000000000000000000}',
+        }
+    )
+    assert canonical_json({"b": 1, "a": [1, {"d": 1, "c": 2}]}) == b'{"a":[1,{"c":2,"d":1}],"b":1}'
+    assert digest({"b": 1, "a": 2}) == hashlib.sha256(b'{"a":2,"b":1}').hexdigest()
+
+
+def test_the_text_is_the_same_in_every_process() -> None:
+    """Sets of strings have another order in each."""
+    program = "from handrail.serde import digest; print(digest({'a': {'x', 'y', 'z', frozenset({'u', 'v'})}}))"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+        for seed in ("1", "2", "3")
+    }
+    assert digests == {digest({"a": {"x", "y", "z", frozenset({"u", "v"})}})}
+
+
+@settings(max_examples=40)
+@given(everything(), everything())
+def test_equality_decides(one: Everything, other: Everything) -> None:
+    """Equal values have equal texts; values that differ in what JSON can say have different ones."""
+    assert (canonical_json(one) == canonical_json(other)) == (one == other)
+
+
+def plain_json() -> st.SearchStrategy[Any]:
+    """Whatever JSON can say."""
+    scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+    return st.recursive(scalars, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=20)
+
+
+@given(plain_json())
+def test_the_text_is_json_and_says_the_same(value: Json) -> None:
+    """Read back it is equal, and its text is the same again."""
+    text = canonical_json(value)
+    assert json.loads(text) == value
+    assert canonical_json(json.loads(text)) == text
+
+
+@given(st.dictionaries(st.text(), plain_json()), st.randoms(use_true_random=False))
+def test_the_order_of_keys_does_not_matter(value: dict[str, Any], random: Random) -> None:
+    """At any level: the text is that of the standard library with sorted keys, where no number differs."""
+    keys = list(value)
+    random.shuffle(keys)
+    assert canonical_json({key: value[key] for key in keys}) == canonical_json(value)
+
+
+@given(st.sets(st.integers() | st.text() | st.none() | st.dates() | st.frozensets(st.text())))
+def test_the_order_of_a_set_does_not_matter(value: set[Any]) -> None:
+    """A set is an array in the order of its members' texts."""
+    assert canonical_json(value) == canonical_json(frozenset(reversed(list(value))))
+    texts = [json.dumps(item, sort_keys=True) for item in json.loads(canonical_json(value))]
+    assert len(texts) == len(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_keeps_its_value(value: float) -> None:
+    """The shortest text that reads back as the same float, or an integer of the same value."""
+    back = json.loads(canonical_json(value))
+    assert back == value
+    assert isinstance(back, int) == value.is_integer()
+
+
+def test_booleans_are_not_numbers() -> None:
+    """Though Python holds `True` equal to `1`, JSON does not."""
+    assert canonical_json([True, 1]) == b"[true,1]"
+
+
+def _endless() -> list[Any]:
+    endless: list[Any] = []
+    endless.append({"a": endless})
+    return endless
+
+
+def _deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "NaN": (math.nan, "$: nan is not finite, and JSON has no such number"),
+    "infinity": ({"a": [1, math.inf]}, "$.a[1]: inf is not finite, and JSON has no such number"),
+    "decimal NaN": (Page([Decimal("sNaN")]), "$.items[0]: sNaN is not finite, and JSON has no such number"),
+    "infinity in a set": ({"a": {math.inf}}, "$.a[0]: inf is not finite, and JSON has no such number"),
+    "surrogate": ({"a": ["\ud800"]}, "$.a[0]: a string with one half of a surrogate pair is not Unicode"),
+    "surrogate at last": (
+        {"a": [1, "b"], "b": {"c": 1}, "d": "\ud800"},
+        "$.d: a string with one half of a surrogate pair is not Unicode",
+    ),
+    "surrogate key": ({"a": {"\ud800": 1}}, "$.a: a string with one half of a surrogate pair is not Unicode"),
+    "object": (Page([object()]), "$.items[0]: a value of type object has no form in JSON"),
+    "class": ([Step], "$[0]: a value of type type has no form in JSON"),
+    "long integer": ({"a": 10**4300}, "$.a: a number of more than 4300 digits is too long"),
+    "long in a set": ({"a": [{10**4300}]}, "$.a[0][0]: a number of more than 4300 digits is too long"),
+    "long decimal": ([Decimal("1E+5000")], "$[0]: a number of more than 4300 digits is too long"),
+    "clashing keys": ({"a": {1: "a", "1": "b"}}, '$.a: two of its keys are written "1"'),
+    "tuple key": ({(1, 2): 1}, "$: a key of type tuple has no form in JSON"),
+    "endless": (_endless(), "$: nested more than 200 deep, or without end"),
+    "deep": (_deep(201), "$: nested more than 200 deep, or without end"),
+    "year 0": (
+        dt.datetime(1, 1, 1, tzinfo=BERLIN),
+        "$: 0001-01-01T00:00:00+01:00 lies outside the years 1 to 9999 in UTC",
+    ),
+}
+
+
+@pytest.mark.parametrize("value, fault", REFUSED.values(), ids=REFUSED.keys())
+def test_what_has_no_text_is_refused_at_its_place(value: object, fault: str) -> None:
+    """With the path, and what is wrong there."""
+    for ask in (canonical_json, digest):
+        call: Callable[[object], object] = ask
+        with pytest.raises(DumpError) as caught:
+            call(value)
+        assert str(caught.value) == fault
+        assert caught.value.faults == (tuple(fault.split(": ", 1)),)
+
+
+def test_two_hundred_levels_are_taken() -> None:
+    """As many as the parser takes."""
+    assert canonical_json(_deep(199)) == b"[" * 200 + b"]" * 200

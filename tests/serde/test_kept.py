@@ -1,0 +1,54 @@
+"""What is made once for a key."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from handrail.serde.kept import MOST_KEPT, Kept
+
+
+def test_a_value_is_made_once() -> None:
+    """Asked for again, the first one is given."""
+    kept: Kept[list[int]] = Kept()
+    assert kept.get("a", lambda: [1]) is kept.get("a", lambda: [2])
+
+
+def test_a_key_that_cannot_be_hashed_is_not_kept() -> None:
+    """Its value is made each time."""
+    kept: Kept[list[int]] = Kept()
+    key: list[int] = []
+    assert kept.get(key, lambda: [1]) is not kept.get(key, lambda: [1])
+
+
+def test_the_oldest_goes_when_there_are_too_many() -> None:
+    """So that types made at run time do not fill the memory."""
+    kept: Kept[list[int]] = Kept()
+    first = kept.get(-1, lambda: [-1])
+    for number in range(MOST_KEPT):
+        kept.get(number, lambda: [0])
+    assert kept.get(-1, lambda: [-2]) == [-2]
+    assert first == [-1]
+    assert kept.get(MOST_KEPT - 1, lambda: [1]) == [0]
+
+
+def test_a_maker_may_ask_for_another_value() -> None:
+    """What is made may consist of what is kept."""
+    kept: Kept[list[int]] = Kept()
+    assert kept.get("outer", lambda: [*kept.get("inner", lambda: [1]), 2]) == [1, 2]
+
+
+def test_threads_that_ask_at_once_get_one_value() -> None:
+    """One makes it, the others wait for it."""
+    kept: Kept[object] = Kept()
+    start = threading.Barrier(32)
+
+    def make() -> object:
+        return object(), sum(range(1_000_000))  # long enough for the others to arrive
+
+    def ask(_: int) -> object:
+        start.wait()
+        return kept.get("a", make)
+
+    with ThreadPoolExecutor(32) as pool:
+        assert len({id(value) for value in pool.map(ask, range(32))}) == 1

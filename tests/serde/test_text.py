@@ -1,0 +1,170 @@
+"""Text that is not JSON, too much of it, or full of what JSON does not have."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.errors import ParseError
+from handrail.serde import codec, parse
+from tests.serde.shapes import Json, Loose, Plan, Tree
+
+
+def told(kind: type[object], data: Json, **options: Json) -> str:
+    """The message for data that does not fit."""
+    with pytest.raises(ParseError) as caught:
+        parse(kind, data, **options)
+    assert caught.value.faults
+    return str(caught.value)
+
+
+def as_bytearray(text: str) -> bytearray:
+    """As a socket may give it."""
+    return bytearray(text.encode())
+
+
+@pytest.mark.parametrize("encoded", [str, str.encode, as_bytearray], ids=["str", "bytes", "bytearray"])
+def test_malformed_json_is_told_with_its_position(encoded: Json) -> None:
+    """Whether it comes as text or as bytes."""
+    texts = [
+        "",
+        "  ",
+        '{"objective": "a"',
+        '{"objective": "a",}',
+        "{'objective': 'a'}",
+        '{"objective": "a"} {}',
+        "nope",
+    ]
+    assert [told(Plan, encoded(text)) for text in texts] == snapshot(
+        [
+            "$: empty; send a JSON object, {} if there is nothing to say",
+            "$: empty; send a JSON object, {} if there is nothing to say",
+            "$: malformed JSON: EOF while parsing an object at line 1 column 17",
+            "$: malformed JSON: trailing comma at line 1 column 19",
+            "$: malformed JSON: key must be a string at line 1 column 2",
+            "$: malformed JSON: trailing characters at line 1 column 20",
+            "$: malformed JSON: expected ident at line 1 column 2",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"more": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"name": "a", "kids": [' * 100_000 + "]}" * 100_000,
+        "[" * 100_000,
+        '{"a":' * 100_000,
+    ],
+    ids=["unknown field", "recursive dataclass", "open brackets", "open braces"],
+)
+@pytest.mark.parametrize("extra", ["forbid", "ignore"])
+def test_deep_nesting_is_a_fault_and_no_crash(text: str, extra: Json) -> None:
+    """The parser stops at some two hundred levels, long before the stack does."""
+    assert told(Tree, text, extra=extra).startswith("$: nested too deeply at line 1 column ")
+    assert told(Loose, text, extra=extra).startswith("$: nested too deeply at line 1 column ")
+
+
+def test_a_recursive_value_within_the_limit_is_taken() -> None:
+    """Sixty levels of objects in arrays are no trouble."""
+    text = '{"name":"a","kids":[' * 60 + "]}" * 60
+    assert codec(Tree).dump_json(codec(Tree).parse_json(text)) == text.encode()
+
+
+@pytest.mark.parametrize("depth", range(190, 210))
+def test_around_the_limit_there_is_a_value_or_a_fault(depth: int) -> None:
+    """The parser that explains a fault may not know less than the one that found it."""
+    assert told(Plan, '{"objective": 1, "more": ' + "[" * depth + "]" * depth + "}")
+    assert told(Plan, '{"objective": 1, "more": ' + '{"a":' * depth + "1" + "}" * depth + "}")
+
+
+def test_lone_surrogates_are_told() -> None:
+    """As an escape in the JSON, in a Python string that holds one, and in bytes that are not UTF-8."""
+    faults = [
+        told(Plan, '{"objective": "\\ud800"}'),
+        told(Plan, '{"objective": "\ud800"}'),
+        told(Plan, b'{"objective": "\xed\xa0\x80"}'),
+        told(Plan, {"objective": "\ud800"}),
+        told(Plan, {"objective": "a", "notes": {"\ud800": "b"}}),
+    ]
+    assert [part for fault in faults for part in textwrap.wrap(fault, 100)] == snapshot(
+        [
+            "$: malformed JSON: unexpected end of hex escape at line 1 column 22; write whole characters, not one",
+            "half of a surrogate pair",
+            "$: not Unicode: character 16 is one half of a surrogate pair; send the whole character or leave it",
+            "out",
+            "$: malformed JSON: invalid unicode code point at line 1 column 16",
+            "$.objective: a string with one half of a surrogate pair is not Unicode",
+            "$.notes: a string with one half of a surrogate pair is not Unicode",
+        ]
+    )
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400 + ".0"])
+def test_numbers_that_json_does_not_have_are_refused_wherever_they_stand(number: str) -> None:
+    """Where a number is asked for, and where anything is; at every depth."""
+    fault = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
+    for data in (f'{{"anything": {number}}}', f'{{"anything": {number}}}'.encode()):
+        assert told(Loose, data) == f"$.anything: {fault}"
+    assert told(Loose, f'{{"anything": [{{"a": {number}}}]}}') == f"$.anything[0].a: {fault}"
+    assert told(Loose, f'{{"numbers": {{"a": {number}}}}}') == f"$.numbers.a: {fault}"
+    assert told(Plan, f'{{"objective": "a", "more": {number}}}', extra="ignore") == f"$.more: {fault}"
+
+
+def test_not_a_number_is_refused_in_a_mapping_too() -> None:
+    """A mapping is checked as the JSON that it would be."""
+    faults = told(Loose, {"anything": float("nan"), "numbers": {"a": float("inf")}, "exact": "NaN", "more": 1})
+    assert faults.splitlines() == snapshot(
+        [
+            "$.anything: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.numbers.a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.exact: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.more: unknown field more; known fields: anything, numbers, exact",
+        ]
+    )
+
+
+def test_text_that_ends_too_early_is_told_so_first() -> None:
+    """Whatever numbers are in it."""
+    assert told(Loose, '{"anything": NaN') == "$: malformed JSON: EOF while parsing an object at line 1 column 16"
+
+
+def test_words_that_only_look_like_such_numbers_are_taken() -> None:
+    """In a string they are words; `1e5` and a long integer are numbers that JSON has."""
+    value = parse(Loose, '{"anything": ["NaN", "Infinity", 1e5, ' + "9" * 400 + "]}")
+    assert value.anything == ["NaN", "Infinity", 1e5, int("9" * 400)]
+
+
+def test_a_number_with_too_many_digits_is_told() -> None:
+    """Beyond some thousands of digits a number is an attack on the parser's time."""
+    assert told(Plan, '{"objective": "a", "limit": ' + "9" * 5000 + "}") == snapshot(
+        "$: a number with too many digits at line 1 column 4330; send a shorter one, or a string"
+    )
+
+
+def test_what_is_too_large_is_not_even_looked_into() -> None:
+    """The message has the size, the limit, and what to do."""
+    text = json.dumps({"objective": "a" * 10_000_000})
+    assert told(Plan, text, max_bytes=1_000_000) == snapshot(
+        "$: too large: 10,000,017 bytes, and at most 1,000,000 are taken; send less, in several calls if need be"
+    )
+    assert told(Plan, "[" * 2000, max_bytes=1000).startswith("$: too large: 2,000 bytes")
+    assert told(Plan, {"objective": "a" * 2000}, max_bytes=1000).startswith("$: too large: 2,016 bytes")
+
+
+@pytest.mark.parametrize("text", ['{"objective":"aaaa"}', '{"objective":"éé"}', '{"objective":"😀"}'])
+@pytest.mark.parametrize("encoded", [str, str.encode], ids=["str", "bytes"])
+def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json) -> None:
+    """Twenty bytes each: twenty are taken, nineteen are not enough."""
+    assert len(text.encode()) == 20
+    assert parse(Plan, encoded(text), max_bytes=20).objective
+    assert told(Plan, encoded(text), max_bytes=19).startswith("$: too large: 20 bytes, and at most 19 are taken")
+    assert parse(Plan, encoded(text), max_bytes=10_000).objective
+
+
+def test_the_size_of_text_with_lone_surrogates_can_be_told() -> None:
+    """It cannot be encoded as UTF-8, but counts as it would."""
+    assert told(Plan, '"\ud800"', max_bytes=4).startswith("$: too large: 5 bytes")

@@ -1,0 +1,317 @@
+"""Codecs: built once, kept, shared between threads."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic import Field
+
+from handrail.errors import DumpError, ParseError, SchemaError
+from handrail.serde import codec, dump, parse, result_codec, schema
+from tests.serde.refused import HasModel, Model
+from tests.serde.shapes import Circle, Drawing, Empty, Inner, Json, Loose, Page, Plan, Square, Status, Step
+
+
+@dataclass
+class Strange:
+    """Its annotation cannot be hashed, because the note in it cannot."""
+
+    count: Annotated[int, {"a": "note"}, Field(gt=0)] = 1
+
+
+@dataclass
+class Broken:
+    text: str
+
+    def __post_init__(self) -> None:
+        """Raises what is no `ValueError`."""
+        raise LookupError(self.text)
+
+
+@dataclass
+class Money:
+    amount: float
+    exact: Decimal = Decimal(0)
+    note: str = ""
+
+
+def test_a_codec_is_built_once() -> None:
+    """Asked again for the same type, and for an equal alias of it, the same codec is given."""
+    assert codec(Plan) is codec(Plan)
+    assert codec(Page[Step]) is codec(Page[Step])
+    assert codec(Page[Circle]).kind == Page[Circle]
+    assert codec(Plan) is not codec(Plan, extra="ignore")
+    assert codec(Plan) is not codec(Plan, max_bytes=10)
+    assert codec(Plan) is not result_codec(Plan)
+    assert codec(Plan).kind is Plan
+
+
+def test_a_type_that_cannot_be_hashed_works_all_the_same() -> None:
+    """It is built anew each time, which is slow, but right."""
+    kind: Any = Annotated[Plan, ["cannot be hashed"]]
+    assert codec(kind).parse_json('{"objective": "a"}') == Plan("a")
+    assert codec(kind) is not codec(kind)
+    assert codec(Strange).parse_json('{"count": 2}') == Strange(2)
+
+
+def test_many_threads_get_one_codec() -> None:
+    """Sixty-four ask at once for a type that nobody has asked for before."""
+    kind: type[Any] = dataclasses.make_dataclass("Fresh", [("text", str)])
+    start = threading.Barrier(64)
+
+    def ask(_: int) -> object:
+        start.wait()
+        found = codec(kind)
+        assert found.parse_json('{"text": "a"}') == kind("a")
+        return found
+
+    with ThreadPoolExecutor(64) as pool:
+        assert len({id(found) for found in pool.map(ask, range(64))}) == 1
+
+
+@pytest.mark.parametrize("extra", ["allow", "", None, True, ["forbid"]])
+def test_extra_is_one_of_two_words(extra: Json) -> None:
+    """There is no third thing to do with an unknown field."""
+    with pytest.raises(ValueError, match=r"extra is .*, but unknown fields are either a fault"):
+        parse(Plan, "{}", extra=extra)
+
+
+@pytest.mark.parametrize("max_bytes", [0, -1])
+def test_a_limit_leaves_room(max_bytes: int) -> None:
+    """A limit of nothing would refuse everything."""
+    with pytest.raises(ValueError, match="give a positive number of bytes"):
+        codec(Plan, max_bytes=max_bytes)
+
+
+def test_parsing_is_strict() -> None:
+    """Nothing is converted that JSON can say; what it cannot say comes as a string, in one form."""
+    assert parse(Loose, '{"exact": "1.50", "numbers": {"a": 1}}') == Loose(exact=Decimal("1.50"), numbers={"a": 1.0})
+    assert parse(Plan, '{"objective": "a", "steps": [{"title": "b", "status": "done"}]}').steps == (
+        Step("b", Status.DONE),
+    )
+    for slip in ('{"objective": 1}', '{"objective": "a", "limit": 1.0}', '{"objective": "a", "limit": true}'):
+        with pytest.raises(ParseError):
+            parse(Plan, slip)
+
+
+def test_of_a_key_given_twice_the_last_value_counts() -> None:
+    """So do most readers of JSON; only the last one is checked."""
+    assert parse(Plan, '{"objective": 1, "objective": "b"}') == Plan("b")
+    assert parse(Loose, '{"anything": {"a": 1, "a": 2}}').anything == {"a": 2}
+
+
+@pytest.mark.parametrize("wrap", [dict, MappingProxyType])
+def test_a_mapping_is_parsed_as_the_json_that_it_would_be(wrap: Json) -> None:
+    """Decoded already, by whatever kind of mapping; its own values may still be Python's."""
+    data = wrap({"objective": "a", "steps": [wrap({"title": "b", "status": Status.DONE})]})
+    assert parse(Plan, data) == Plan("a", steps=(Step("b", Status.DONE),))
+
+
+@pytest.mark.parametrize(
+    "data, fault",
+    [
+        ({"objective": object()}, "$.objective: a value of type object has no form in JSON"),
+        ({"objective": "a", "notes": {"b": [1, {2}, print]}}, "$.notes.b[2]: a value of type"),
+        ([], "$: expected an object with the fields (objective"),
+        (5, "$: expected an object with the fields (objective"),
+        (None, "$: expected an object with the fields (objective"),
+        (object(), "$: a value of type object has no form in JSON"),
+    ],
+)
+def test_what_could_not_have_come_from_json_is_a_fault(data: Json, fault: str) -> None:
+    """Also a value that is no mapping at all."""
+    with pytest.raises(ParseError) as caught:
+        parse(Plan, data)
+    assert str(caught.value).startswith(fault)
+
+
+def test_what_a_dataclass_raises_itself_is_not_hidden() -> None:
+    """A `ValueError` is a fault of the input (see the faults); anything else is the dataclass's own."""
+    with pytest.raises(LookupError, match="a"):
+        parse(Broken, '{"text": "a"}')
+
+
+def test_a_value_that_is_not_of_its_declared_type_is_not_dumped() -> None:
+    """The type checker sees most of it; what it has not seen is told with its path."""
+    wrong: list[tuple[Any, Any]] = [
+        (Circle, Circle("circle", "wide")),  # type: ignore[arg-type]
+        (Plan, Plan("a", steps=(Step("b", "done"),))),  # type: ignore[arg-type]
+        (Plan, Plan("a", steps=[Step("b")])),  # type: ignore[arg-type]
+        (Plan, Step("b")),
+        (Drawing, Drawing(size=1.5)),  # type: ignore[arg-type]
+        (dict[str, int], {"a": "b"}),
+        (list[Step], (Step("a"),)),
+        (str, 5),
+        (Circle, None),
+        (Plan, Plan(None, steps=(None,))),  # type: ignore[arg-type]
+        (Loose, Loose(anything=None, numbers={"a": None})),  # type: ignore[dict-item]
+    ]
+    told: list[str] = []
+    for kind, value in wrong:
+        with pytest.raises(DumpError) as caught:
+            result_codec(kind).dump_json(value)
+        assert caught.value.faults
+        told += str(caught.value).splitlines()
+    assert told == snapshot(
+        [
+            "$.radius: input should be a valid number, got str",
+            "$.steps[0].status: input should be an instance of Status, got str",
+            "$.steps: input should be a valid tuple, got list",
+            "$: input should be an instance of Plan, got Step",
+            "$.size: input should be a valid integer, got float",
+            "$.size: input should be a valid list, got float",
+            "$.a: input should be a valid integer, got str",
+            "$: input should be a valid list, got tuple",
+            "$: input should be a valid string, got int",
+            "$: input should be an instance of Circle, got NoneType",
+            "$.objective: input should be a valid string, got NoneType",
+            "$.steps[0]: input should be an instance of Step, got NoneType",
+            "$.numbers.a: input should be a valid number, got NoneType",
+        ]
+    )
+
+
+def test_a_value_that_json_cannot_say_is_not_dumped() -> None:
+    """Not finite, not Unicode, endless, or of a type without a form in JSON: told with its path."""
+    endless: list[Any] = []
+    endless.append(endless)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    unsayable: list[Any] = [
+        Money(float("nan")),
+        Money(float("inf"), Decimal("NaN")),
+        Money(1.0, Decimal("-Infinity")),
+        Loose(numbers={"a": float("-inf")}),
+        Loose(anything=[1, {"a": float("nan")}]),
+        Loose(anything={"a": [object()]}),
+        Loose(anything=Inner("a", parts=(Inner("\ud800"),))),
+        Loose(anything=endless),
+        Loose(anything=deep),
+        Inner("\ud800"),
+    ]
+    told: list[str] = []
+    for value in unsayable:
+        with pytest.raises(DumpError) as caught:
+            dump(value)
+        told += str(caught.value).splitlines()
+    assert told == snapshot(
+        [
+            "$.amount: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.amount: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.exact: input should be a finite number, got Decimal",
+            "$.numbers.a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.anything[1].a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
+            "$.anything.a[0]: a value of type object has no form in JSON",
+            "$.anything.parts[0].name: a string with one half of a surrogate pair is not Unicode",
+            "$: contains itself",
+            "$: nested too deeply",
+            "$.name: a string with one half of a surrogate pair is not Unicode",
+        ]
+    )
+
+
+def test_a_string_may_say_that_something_is_not_a_number() -> None:
+    """`NaN` in a string is a word."""
+    assert dump(Money(1.5, note="NaN or Infinity"))["note"] == "NaN or Infinity"
+    assert result_codec(Money).dump_json(Money(2, note="NaN")) == b'{"amount":2.0,"exact":"0","note":"NaN"}'
+
+
+def test_an_integer_that_could_not_be_read_back_is_not_dumped_to_python() -> None:
+    """Python and pydantic read some thousands of digits and no more."""
+    with pytest.raises(DumpError, match=r"^\$: JSON cannot give it back"):
+        dump(Loose(anything=10**5000))
+
+
+def test_anything_without_a_declared_type_is_dumped_by_what_it_is() -> None:
+    """Mappings, sequences, scalars, and dataclasses among them."""
+    assert dump({"a": [Circle("circle", 1.5), Status.DONE, b"\xff", Decimal("1.0"), None]}) == {
+        "a": [{"kind": "circle", "radius": 1.5}, "done", "_w==", "1.0", None]
+    }
+    assert dump(MappingProxyType({"a": MappingProxyType({1: 2})})) == {"a": {"1": 2}}
+    assert dump((1, "a")) == [1, "a"]
+    assert dump("text") == "text"
+    assert dump(None) is None
+    assert dump(Empty()) == {}
+
+
+@pytest.mark.parametrize("value", [[float("nan")], {"a": object()}, Plan, "\ud800"])
+def test_without_a_declared_type_the_same_is_refused(value: object) -> None:
+    """A class is no value either."""
+    with pytest.raises(DumpError):
+        dump(value)
+
+
+def test_a_dataclass_that_is_not_taken_cannot_be_dumped() -> None:
+    """It could not be read back."""
+    with pytest.raises(SchemaError):
+        dump(HasModel([Model(name="a")]))
+
+
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    text: str
+    whole: int
+    real: float
+    flag: bool
+    status: Status
+    day: Annotated[date, "any"] = date(2026, 1, 31)
+    maybe: str | None = None
+    either: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """Too many combinations of types to keep them all."""
+
+    a: int | str | float | None = None
+    b: int | str | float | None = None
+    c: int | str | float | None = None
+    d: int | str | float | None = None
+
+
+def test_a_value_of_scalars_is_known_by_its_types() -> None:
+    """The quick way gives what the thorough way gives."""
+    scalars, single, many = result_codec(Scalars), result_codec(Single), result_codec(Many)
+    value = Scalars("a", 1, 2.0, True, Status.DONE, either="b")
+    text = b'{"text":"a","whole":1,"real":2.0,"flag":true,"status":"done","day":"2026-01-31","maybe":null,"either":"b"}'
+    assert scalars.dump_json(value) == text
+    assert scalars.dump_json(replace(value, real=2)) == text
+    assert single.dump_json(Single("a")) == b'{"text":"a"}'
+    assert many.dump_json(Many(1, "a", 1.5)) == b'{"a":1,"b":"a","c":1.5,"d":null}'
+
+
+@pytest.mark.parametrize(
+    "change", [{"text": None}, {"whole": "1"}, {"real": float("nan")}, {"status": "done"}, {"either": 1.5}], ids=str
+)
+def test_a_value_of_scalars_is_refused_by_its_types(change: Json) -> None:
+    """What is not of its declared type goes the thorough way, and is told."""
+    with pytest.raises(DumpError, match=rf"^\$\.{next(iter(change))}: "):
+        result_codec(Scalars).dump_json(replace(Scalars("a", 1, 2.0, True, Status.DONE), **change))
+
+
+def test_none_may_stand_where_it_is_declared() -> None:
+    """Also where the value is looked into once more, because there is a null in it."""
+    assert result_codec(Inner).dump_json(Inner("null")) == b'{"name":"null","score":null,"parts":[]}'
+    assert dump(Drawing())["marked"] is None
+    assert dump(Loose(anything=[None])) == {"anything": [None], "numbers": {}, "exact": "0"}
+
+
+def test_the_schema_is_part_of_the_codec() -> None:
+    """`schema(cls)` is that of the codec."""
+    assert schema(Drawing) == codec(Drawing).schema
+    assert schema(Square)["required"] == ["kind", "side"]
