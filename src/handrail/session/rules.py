@@ -1,0 +1,116 @@
+"""The rules of a session: which slices are LOGs, and which reducers take which events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from handrail.errors import ReducerError, SessionError
+from handrail.session.reducers import Reducer, methods_of
+from handrail.session.slices import SlicePolicy
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+Reducers: TypeAlias = tuple[tuple[type[Any], Reducer[Any, Any]], ...]
+"""Reducers of one event, each with the slice that it decides on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What becomes of the events of one type.
+
+    Attributes:
+        logged: whether their own slice is a LOG, which gets them whatever else becomes of them.
+        reducers: who decides; where there is nobody, and no LOG either, an event is appended to its own slice.
+        what: names the taking in of such an event, for messages.
+    """
+
+    logged: bool
+    reducers: Reducers
+    what: str
+
+
+class Rules:
+    """The rules of one session, which guards their changing with its lock; looking them up needs none."""
+
+    __slots__ = ("_policies", "_reducers", "_routes")
+
+    def __init__(self, policies: dict[type[Any], SlicePolicy], reducers: dict[type[Any], Reducers]) -> None:
+        """Make rules of dictionaries that the caller hands over; a class that is not among them speaks for itself."""
+        self._policies = policies
+        self._reducers = reducers
+        self._routes: dict[type[Any], Route] = {}  # replaced whenever the rules change
+
+    def copy(self) -> Rules:
+        """The same rules for another session."""
+        return Rules(dict(self._policies), dict(self._reducers))
+
+    def policy(self, kind: type[Any]) -> SlicePolicy:
+        """What becomes of the slice of a type on rollback.
+
+        Raises:
+            SessionError: `kind` is not a dataclass.
+        """
+        policy = self._policies.get(kind)
+        if policy is None:
+            policy = self._policies[kind] = _policy_of(kind)
+        return policy
+
+    def route(self, event_type: type[Any]) -> Route:
+        """What becomes of the events of a type.
+
+        Raises:
+            SessionError: it is not a dataclass.
+        """
+        routes = self._routes  # before the rules are read: what is found by old rules must not be kept among new ones
+        route = routes.get(event_type)
+        if route is None:
+            logged = self.policy(event_type) is SlicePolicy.LOG
+            reducers = self._reducers.get(event_type, ())
+            route = routes[event_type] = Route(logged, reducers, f"dispatch {event_type.__name__}")
+        return route
+
+    def reduces(self, event_type: type[Any]) -> bool:
+        """Whether a reducer takes events of this type."""
+        return event_type in self._reducers
+
+    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
+        """Set the policy of a slice, which is empty."""
+        self._policies[kind] = policy
+        self._routes = {}
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
+        """Add a reducer; see `Session.register`."""
+        for kind in (event_type, into):
+            self.policy(kind)  # raises for what is no dataclass
+        reducers = self._reducers.get(event_type, ())
+        known = dict(reducers).get(into, reducer)
+        if known is not reducer:
+            msg = f"slice {into.__name__} has another reducer for {event_type.__name__} already"
+            raise ReducerError(msg)
+        self._reducers[event_type] = (*(entry for entry in reducers if entry[0] is not into), (into, reducer))
+        self._routes = {}
+
+    def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
+        """Add the reducers that a state slice declares; see `Session.install`."""
+        if any(into is state for reducers in self._reducers.values() for into, _ in reducers):
+            msg = f"{state.__name__} has reducers in this session already"
+            raise ReducerError(msg)
+        methods = methods_of(state, initial)
+        for kind in (state, *methods):
+            self.policy(kind)  # all must be dataclasses before any is registered
+        for event_type, reducer in methods.items():
+            self.register(event_type, reducer, into=state)
+
+
+def _policy_of(kind: object) -> SlicePolicy:
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        msg = f"a slice holds values of a dataclass, and {kind!r:.100} is none; name a class decorated with @dataclass"
+        raise SessionError(msg)
+    policy: object = getattr(kind, "slice_policy", SlicePolicy.STATE)
+    if not isinstance(policy, SlicePolicy):
+        msg = f"{kind.__name__}.slice_policy is {policy!r:.100}; make it SlicePolicy.STATE or SlicePolicy.LOG"
+        raise SessionError(msg)
+    return policy

@@ -1,0 +1,156 @@
+"""A session as JSON for people: to look at, to keep, to start from again.
+
+::
+
+    {"format": "handrail.session/1", "session_id": "...", "tags": {...},
+     "state": {"module:Class": [item, ...], ...}, "log": {"module:Class": [item, ...], ...}}
+
+A type is named by its module and its qualified name. Reading knows only the types that it is given: nothing is
+imported, so that data from a stranger reaches no code that the reader did not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from handrail.errors import DumpError, ParseError, SchemaError, SnapshotError
+from handrail.serde import Codec, codec
+
+Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
+"""What slices hold, by their type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What is saved of a session.
+
+    Attributes:
+        session_id: its id.
+        tags: its tags.
+        state: the items of its STATE slices.
+        log: the items of its LOG slices.
+    """
+
+    session_id: str
+    tags: Mapping[str, str]
+    state: Items
+    log: Items
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The JSON; its fields are the keys."""
+
+    format: Literal["handrail.session/1"]
+    session_id: str
+    tags: dict[str, str]
+    state: dict[str, list[dict[str, Any]]]
+    log: dict[str, list[dict[str, Any]]]
+
+
+def write(saved: Saved) -> str:
+    """The JSON of what is saved of a session.
+
+    Raises:
+        SnapshotError: something cannot be said in JSON; the message names the slice and the item.
+    """
+    _by_name((*saved.state, *saved.log))
+    file = _File("handrail.session/1", saved.session_id, dict(saved.tags), _dumped(saved.state), _dumped(saved.log))
+    try:
+        return codec(_File).dump_json(file).decode()
+    except DumpError as error:
+        msg = f"session {saved.session_id!r} cannot be saved: {error}"
+        raise SnapshotError(msg) from error
+
+
+def read(data: str | bytes, *, types: Iterable[type[Any]]) -> Saved:
+    """What `write` wrote.
+
+    Args:
+        data: the JSON.
+        types: the classes that the slices may be of.
+
+    Raises:
+        SnapshotError: the data is no saved session or cut short, names a type that is not among `types`, or holds an
+            item that does not fit its type.
+    """
+    known = _by_name(types)
+    try:
+        file = codec(_File).parse_json(data)
+    except ParseError as error:
+        msg = f"this is no saved session, or not the whole of one; pass what Session.to_json returned. {error}"
+        raise SnapshotError(msg) from error
+    return Saved(file.session_id, file.tags, _parsed(file.state, known), _parsed(file.log, known))
+
+
+def _dumped(slices: Items) -> dict[str, list[dict[str, Any]]]:
+    return {_name(kind): _dumped_items(kind, items) for kind, items in slices.items()}
+
+
+def _dumped_items(kind: type[Any], items: tuple[Any, ...]) -> list[dict[str, Any]]:
+    dump = _codec(kind).dump
+    dumped: list[dict[str, Any]] = []
+    for place, item in enumerate(items):
+        if type(item) is not kind:
+            msg = (
+                f"slice {_name(kind)} cannot be saved: item {place} is a {type(item).__name__}, which would come back "
+                f"as a {kind.__name__}; give {type(item).__name__} a slice of its own"
+            )
+            raise SnapshotError(msg)
+        try:
+            dumped.append(dump(item))
+        except DumpError as error:
+            msg = f"slice {_name(kind)} cannot be saved: item {place}: {error}"
+            raise SnapshotError(msg) from error
+    return dumped
+
+
+def _parsed(slices: Mapping[str, list[dict[str, Any]]], known: Mapping[str, type[Any]]) -> Items:
+    unknown = sorted(name for name in slices if name not in known)
+    if unknown:
+        msg = (
+            f"the saved session has slices of {', '.join(unknown)}, which no given type is called; pass the classes: "
+            "Session.from_json(data, types=(TheClass, ...))"
+        )
+        raise SnapshotError(msg)
+    return {known[name]: _parsed_items(known[name], items) for name, items in slices.items()}
+
+
+def _parsed_items(kind: type[Any], items: list[dict[str, Any]]) -> tuple[Any, ...]:
+    parse = _codec(kind).parse
+    parsed: list[Any] = []
+    for place, item in enumerate(items):
+        try:
+            parsed.append(parse(item))
+        except ParseError as error:
+            msg = f"slice {_name(kind)} cannot be read: item {place}: {error}"
+            raise SnapshotError(msg) from error
+    return tuple(parsed)
+
+
+def _codec(kind: type[Any]) -> Codec[Any]:
+    try:
+        return codec(kind)
+    except SchemaError as error:
+        msg = f"slice {_name(kind)} has no form in JSON: {error}"
+        raise SnapshotError(msg) from error
+
+
+def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:
+    """The types by the names under which they are saved.
+
+    Raises:
+        SnapshotError: two types have one name.
+    """
+    found: dict[str, type[Any]] = {}
+    for kind in kinds:
+        if found.setdefault(_name(kind), kind) is not kind:
+            msg = f"two types are called {_name(kind)}, so a saved session could not tell them apart; rename one"
+            raise SnapshotError(msg)
+    return found
+
+
+def _name(kind: type[Any]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"

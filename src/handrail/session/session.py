@@ -1,0 +1,344 @@
+"""A session: events go in, reducers decide, slices come out.
+
+A session owns its rules (`handrail.session.rules`), its STATE slices (`handrail.session.state`) and its LOG slices,
+and guards their changing with one lock.
+
+Who may write
+    Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was
+    reached. Until the call has committed, everybody outside it goes on seeing what was there before.
+    Outside of calls each write is a transaction of its own, and needs the session's turn to be free.
+    A LOG takes events from anybody at any time. Rules are no state: what is registered inside a call stays.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from threading import get_ident
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, cast
+
+from handrail.errors import ReducerError, SessionBusyError, SessionError, SnapshotError
+from handrail.events import Dispatcher
+from handrail.session.changes import Append, Change, Replace, SliceChange, check_change
+from handrail.session.reducers import Reducer
+from handrail.session.rules import Reducers, Route, Rules
+from handrail.session.saved import Saved, read, write
+from handrail.session.slices import FixedView, Owner, SessionSnapshot, SlicePolicy, SliceView, Version, Versions
+from handrail.session.state import Changes, State
+from handrail.transaction import Transaction, current, undoing
+from handrail.turns import Turn, draw
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+
+class Slice(SliceView[T], Generic[T]):
+    """The values of one type in a session: `session[Plan]`.
+
+    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
+    not by changing an item, which nothing could undo.
+    """
+
+    __slots__ = ("_kind", "_session")
+
+    def __init__(self, session: Session, kind: type[T]) -> None:
+        """Made by `Session.__getitem__`."""
+        self._session = session
+        self._kind = kind
+
+    @property
+    def version(self) -> Version[T] | None:
+        """The version that this context sees now."""
+        return self._session.version_of(self._kind)
+
+    def append(self, item: T) -> None:
+        """Add one item, past all reducers; use `Session.dispatch` for events."""
+        self._session.change(self._kind, Append(item), f"append to {self._kind.__name__}")
+
+    def seed(self, *items: T) -> None:
+        """Make the slice hold just these items."""
+        self._session.change(self._kind, Replace(items), f"seed {self._kind.__name__}")
+
+    def clear(self) -> None:
+        """Make the slice empty."""
+        self._session.change(self._kind, Replace(()), f"clear {self._kind.__name__}")
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
+        """Let a reducer decide what becomes of this slice when an event of that type is dispatched.
+
+        Registering the same reducer again changes nothing.
+
+        Raises:
+            ReducerError: another reducer of this slice takes events of that type already.
+        """
+        self._session.register(event_type, reducer, into=self._kind)
+
+
+class Session:
+    """The state of one conversation or run.
+
+    Attributes:
+        session_id: names the session in keys, events and stores.
+        tags: what the program wants to find it by.
+        parent: the session that this one was made for, by `child`.
+        dispatcher: tells subscribers of every dispatched event.
+        turn: the turn that calls take on this session.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        parent: Session | None = None,
+        dispatcher: Dispatcher | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        """Make an empty session; `new_id` names it when no `session_id` is given."""
+        self.session_id = session_id if session_id is not None else new_id()
+        self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
+        self.parent = parent
+        self.dispatcher = dispatcher if dispatcher is not None else Dispatcher()
+        self.turn = Turn()
+        self._new_id = new_id
+        self._owner = Owner(self.session_id)
+        self._lock = threading.RLock()
+        self._outside = threading.RLock()
+        self._rules = Rules({}, {})
+        self._state = State(self._owner, {})
+        self._log: dict[type[Any], Version[Any]] = {}
+        self._access: dict[type[Any], Slice[Any]] = {}
+
+    def __repr__(self) -> str:
+        """Name the session, not its contents."""
+        return f"Session({self.session_id!r})"
+
+    def __getitem__(self, kind: type[T]) -> Slice[T]:
+        """The slice of a type; empty when nothing of that type has come in.
+
+        Raises:
+            SessionError: `kind` is not a dataclass.
+        """
+        access = self._access.get(kind)
+        if access is None:
+            self._rules.policy(kind)
+            access = self._access[kind] = Slice(self, kind)
+        return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
+
+    @property
+    def kinds(self) -> tuple[type[Any], ...]:
+        """The types that have a slice with something in it, STATE first."""
+        with self._lock:
+            return (*_items(self._state.seen()), *_items(self._log))
+
+    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
+        """Say what becomes of a type's slice on rollback, in this session, before anything is in it.
+
+        Raises:
+            SessionError: the slice holds something already, or something that has not been committed yet.
+        """
+        with self._lock:
+            if any(kind in slices and slices[kind].length for slices in (*self._state.now[1:], self._log)):
+                msg = f"slice {kind.__name__} is in use; declare its policy before the first event"
+                raise SessionError(msg)
+            self._rules.policy(kind)
+            self._rules.declare(kind, policy)
+
+    def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
+        """Register the methods of a state slice that are marked `@reducer(on=Event)`.
+
+        Args:
+            state: the class; its newest value is `session[state].latest()`.
+            initial: makes the value that the first event meets; without it, events are passed over until the slice is
+                seeded.
+
+        Raises:
+            ReducerError: no method is marked, or the slice has reducers already. Nothing is registered then.
+            SessionError: the class or one of the events is no dataclass. Nothing is registered then.
+        """
+        with self._lock:
+            self._rules.install(state, initial)
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
+        """Let a reducer decide what becomes of slice `into` when an event is dispatched; see `Slice.register`."""
+        with self._lock:
+            self._rules.register(event_type, reducer, into=into)
+
+    def listens(self, event_type: type[Any]) -> bool:
+        """Whether a reducer or a subscriber would hear of events of this type."""
+        return self._rules.reduces(event_type) or self.dispatcher.listens(event_type)
+
+    def dispatch(self, event: object) -> None:
+        """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
+
+        Inside a call, all of it belongs to the call. Outside, the event is taken in whole or, when a reducer or a
+        subscriber raises, not at all. An event whose slice is a LOG is kept in either case; if no reducer takes it, it
+        needs no turn.
+
+        Raises:
+            SessionError: the event is no dataclass instance.
+            SessionBusyError: outside of calls, while a call holds the session.
+            DispatchError: subscribers raised.
+            ReducerError: a reducer returned what no slice can become, or wrote to the session; what a reducer raises
+                itself passes unchanged.
+        """
+        route = self._rules.route(type(event))
+        if route.logged:
+            self._append_to_log(type(event), event)
+            if not route.reducers:
+                self.dispatcher.dispatch(event)
+                return
+        call = current()
+        if call is None:
+            self._alone(route.what, partial(self._take_in, event, route))
+        else:
+            self._take_in(event, route, call)
+
+    def change(self, kind: type[T], change: Change[T], what: str) -> None:
+        """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
+        check_change(change, kind)
+        if self._rules.policy(kind) is SlicePolicy.LOG:
+            if not isinstance(change, Append):
+                msg = f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}"
+                raise SessionError(msg)
+            self._append_to_log(kind, change.item)
+        else:
+            self._write(what, partial(self._state.apply, ((kind, change),)), current())
+
+    def version_of(self, kind: type[T]) -> Version[T] | None:
+        """The version of a slice that this context sees: its call's own changes, or what has been committed."""
+        slices = self._log if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
+        return slices.get(kind)
+
+    def snapshot(self) -> SessionSnapshot:
+        """The STATE slices as this context sees them; costs the same however much they hold."""
+        if self._state.joining == get_ident():
+            return SessionSnapshot(self._owner, self._state.seen())
+        with self._lock:
+            return SessionSnapshot(self._owner, self._state.held())
+
+    def restore(self, snapshot: SessionSnapshot) -> None:
+        """Put the STATE slices back; LOG slices stay. It is a write like any other, and undone with its call.
+
+        Raises:
+            SnapshotError: the snapshot belongs to another session.
+            SessionBusyError: outside of calls, while a call holds the session.
+        """
+        if snapshot.owner is not self._owner:
+            msg = f"the snapshot belongs to session {snapshot.owner.session_id}, not to {self.session_id}"
+            raise SnapshotError(msg)
+        if undoing():
+            with self._lock:
+                self._state.undo(snapshot.slices)
+        else:
+            self._write("restore a snapshot", partial(self._state.go_back, snapshot.slices), current())
+
+    def fork(self, *, session_id: str | None = None) -> Session:
+        """A session that starts with everything this one holds and goes its own way; costs what `snapshot` costs.
+
+        Its reducers are the same, its dispatcher is its own: nobody has subscribed to it yet.
+        """
+        fork = Session(session_id=session_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
+        with self._lock:
+            fork._adopt(self._state.held(), self._log, self._rules.copy())
+        return fork
+
+    def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
+        """An empty session for work done on behalf of this one, as an agent used as a tool does."""
+        return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
+
+    def to_json(self) -> str:
+        """The session's id, its tags and what its slices hold, as this context sees them, as JSON for people.
+
+        Reducers, subscribers and the parent are not in it.
+
+        Raises:
+            SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
+        """
+        with self._lock:
+            state, log = self._state.seen(), dict(self._log)
+        return write(Saved(self.session_id, self.tags, _items(state), _items(log)))
+
+    @staticmethod
+    def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
+        """The session that `to_json` wrote, as a new one; register reducers and subscribers again.
+
+        Args:
+            data: what `to_json` returned.
+            types: the classes of the slices. No other class is looked for, and nothing is imported.
+            parent: the session that it was made for.
+
+        Raises:
+            SnapshotError: the data is no saved session, is cut short, holds a type that is not among `types`, or an
+                item that its type does not fit.
+        """
+        saved = read(data, types=types)
+        session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)
+        state, log = (
+            {kind: Version(session._owner, list(items), len(items)) for kind, items in slices.items()}
+            for slices in (saved.state, saved.log)
+        )
+        policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
+        session._adopt(state, log, Rules(policies, {}))
+        return session
+
+    def _adopt(self, state: Versions, log: Versions, rules: Rules) -> None:
+        self._state = State(self._owner, state)
+        self._log = dict(log)
+        self._rules = rules
+
+    def _append_to_log(self, kind: type[Any], item: object) -> None:
+        with self._lock:
+            version = self._log.get(kind)
+            self._log[kind] = Version(self._owner, [item], 1) if version is None else version.append(self._owner, item)
+
+    def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
+        """Change the STATE slices by `act`, in a call or alone; `what` names the act in errors."""
+        if call is None:
+            self._alone(what, partial(self._write, what, act))
+        else:
+            with self._lock:
+                self._state.open(self, call, what)
+                act()
+
+    def _alone(self, what: str, write: Callable[[Transaction], None]) -> None:
+        """Write in a transaction of its own, from outside of calls; such writes wait for each other."""
+        with self._outside:
+            ticket = draw((self.turn,), exclusive=True)
+            try:
+                if ticket.waiter is not None:
+                    raise SessionBusyError(self.session_id)
+                with Transaction(what, ticket=ticket, writes=True) as transaction:
+                    write(transaction)
+                    transaction.commit()
+            finally:
+                ticket.release()
+
+    def _take_in(self, event: object, route: Route, call: Transaction) -> None:
+        with self._lock:
+            self._state.open(self, call, route.what)
+            if route.reducers:
+                self._state.apply(self._decisions(event, route.reducers))
+            else:
+                self._state.append(type(event), event)
+        self.dispatcher.dispatch(event)
+
+    def _decisions(self, event: object, reducers: Reducers) -> Changes:
+        """What all reducers make of an event; nothing is applied before all have answered."""
+        now = self._state.now
+        changes: list[tuple[type[Any], SliceChange]] = []
+        for into, reducer in reducers:
+            change = reducer(FixedView(now[1].get(into)), event)
+            check_change(change, into)
+            changes.append((into, change))
+        if self._state.now is not now:
+            msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
+            raise ReducerError(msg)
+        return changes
+
+
+def _items(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
+    return {kind: FixedView(version).all() for kind, version in slices.items() if version.length}

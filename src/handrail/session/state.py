@@ -1,0 +1,115 @@
+"""The STATE slices of a session: what its writer sees, what everybody else sees, and how a call is undone.
+
+The slices are a mapping from type to `Version` that is replaced, never changed. A snapshot is that mapping, so it costs
+nothing; going back is putting the mapping back.
+
+What a reader sees
+    Readers take no lock: all they need stands in one tuple, which is replaced at one stroke. It holds the outermost
+    transaction that wrote last, the slices as it has left them so far, and the slices as they were before it. The
+    latter are what everybody outside of it sees, unless and until it has been committed.
+
+When an end is cut off
+    Undoing a call cuts off what it appended to lists that are still there, so that the next append can grow them in
+    place. Nobody outside of the call can hold a version that looks at those items, but somebody inside can, who has
+    taken a snapshot or made a fork. Then nothing is cut off until the outermost transaction has ended, and the next
+    append copies the list instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import get_ident
+from typing import Any, TypeAlias
+
+from handrail.session.changes import SliceChange
+from handrail.session.slices import Owner, Version, Versions
+from handrail.transaction import Snapshotable, Transaction, current
+
+Changes: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
+"""What becomes of slices, each with its type."""
+
+
+class State:
+    """The STATE slices of one session. All methods but `seen` are called with the session's lock held.
+
+    Attributes:
+        owner: stands for the session.
+        now: who wrote last, the slices as they are for the writer, and as they were before it.
+        joining: the thread that is in `open`, or 0: a snapshot that it takes is the transaction's, who uses it only to
+            undo.
+    """
+
+    __slots__ = ("_end_is_held", "joining", "now", "owner")
+
+    def __init__(self, owner: Owner, slices: Versions) -> None:
+        """Make the state of a session that nobody has written to yet."""
+        self.owner = owner
+        self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
+        self.joining = 0
+        self._end_is_held = False
+
+    def seen(self) -> Versions:
+        """The slices as this context sees them: its call's own changes, or what has been committed."""
+        writer, working, before = self.now
+        if writer is None or writer.committed:
+            return working
+        call = current()
+        return working if call is not None and call.root is writer else before
+
+    def held(self) -> Versions:
+        """The slices as this context sees them, for somebody who may hold them for ever."""
+        slices = self.seen()
+        if slices is not self.now[2]:
+            self._end_is_held = True
+        return slices
+
+    def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> None:
+        """Make sure that a call may write to the participant whose state this is, and keep apart what it writes.
+
+        Raises:
+            ToldToModel: it may not; see `handrail.transaction.check_write`.
+        """
+        self.joining = get_ident()
+        try:
+            call.admit(participant, what)
+        finally:
+            self.joining = 0
+        root = call if call.parent is None else call.root
+        writer, working, before = self.now
+        if root is not writer:
+            committed = working if writer is None or writer.committed else before
+            self.now = (root, committed, committed)
+            self._end_is_held = False
+
+    def append(self, kind: type[Any], item: object) -> None:
+        """Let a slice get an item more, for the writer that `open` let in."""
+        writer, working, before = self.now
+        version = working.get(kind)
+        becomes = dict(working)
+        becomes[kind] = Version(self.owner, [item], 1) if version is None else version.append(self.owner, item)
+        self.now = (writer, becomes, before)
+
+    def apply(self, changes: Changes) -> None:
+        """Change slices, all at one stroke, for the writer that `open` let in."""
+        writer, working, before = self.now
+        becomes = dict(working)
+        for kind, change in changes:
+            version = change.apply(becomes.get(kind), self.owner)
+            if version is not None:
+                becomes[kind] = version
+        self.now = (writer, becomes, before)
+
+    def go_back(self, slices: Versions) -> None:
+        """Become what somebody has held, for the writer that `open` let in; they may go on holding all they have."""
+        writer, _, before = self.now
+        self.now = (writer, slices, before)
+
+    def undo(self, slices: Versions) -> None:
+        """Become again what a transaction held when it joined; costs what has changed since."""
+        writer, working, before = self.now
+        if not self._end_is_held:
+            for kind, version in slices.items():
+                later = working.get(kind)
+                if later is not version and later is not None:
+                    version.cut_off(later)
+        self.now = (writer, slices, before)

@@ -1,0 +1,46 @@
+"""What takes part in a transaction: what it can undo, and what is settled with it."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar, runtime_checkable
+
+S = TypeVar("S")
+
+
+@runtime_checkable
+class Snapshotable(Protocol[S]):
+    """A participant of transactions: something whose state can be put back.
+
+    Implement it on a resource, and each call that may change the resource is undone when it fails.
+    """
+
+    def snapshot(self) -> S:
+        """Return what `restore` needs to come back to this moment.
+
+        Called when a call joins, before its first write, while no other call may write. It should be cheap, and must
+        not change what anybody can see. If it raises, the call fails and nothing has been written. What it returned is
+        let go of as soon as the call has ended.
+        """
+        ...
+
+    def restore(self, snapshot: S, /) -> None:
+        """Come back to the moment of `snapshot`, to the byte and to the value.
+
+        Called when a call fails, with the newest snapshots first, while no other call may write; the handler may still
+        be running if it was a thread that timed out, so it takes the lock that writes take. No transaction is current
+        meanwhile, and `undoing()` is true. If it raises, the other participants are restored all the same and the run
+        ends with `RollbackError`, because nobody knows what state the participant is in.
+        """
+        ...
+
+
+class Enlisted(Protocol):
+    """Something that is settled with a transaction, as the record of an effect is. See `Transaction.enlist`."""
+
+    def committing(self) -> None:
+        """Settle for good. Called as the outermost transaction commits; if it raises, everything is rolled back."""
+        ...
+
+    def undone(self) -> None:
+        """Settle that nothing has happened. Called when the transaction, or one it is nested in, was rolled back."""
+        ...

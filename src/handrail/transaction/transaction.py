@@ -1,0 +1,329 @@
+"""One call's unit of work, and what each participant asks of it: may I write? The theory: `handrail.transaction`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.transaction.participants import Enlisted, Snapshotable
+from handrail.transaction.rollback import undo_all
+from handrail.turns import Ticket, Turn, own_turn, turn_of
+
+_CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
+_NESTING = threading.Lock()
+"""Guards what a transaction makes when the first call is made inside it."""
+
+
+def current() -> Transaction | None:
+    """The transaction of the call that runs in this context, open or not; `None` outside of calls."""
+    return _CURRENT.get()
+
+
+def check_write(participant: Snapshotable[Any], what: str) -> None:
+    """Let a participant write, or say why it may not; called by participants under their own lock, before each change.
+
+    Outside of calls everything may be written. Inside one, the participant joins its transaction with the first write.
+
+    Args:
+        participant: who is about to change.
+        what: completes the sentence "it cannot ..." for whoever reads the error: `"write notes.md"`.
+
+    Raises:
+        TransactionClosedError: the call has ended; a late handler is writing.
+        ReadOnlyViolation: the call may only read.
+        TurnConflictError: the participant is not among those whose turn the call holds, and somebody else holds it; or
+            a call made inside this one is still running.
+    """
+    transaction = _CURRENT.get()
+    if transaction is not None:
+        transaction.admit(participant, what)
+
+
+class Transaction:
+    """One call's unit of work: open, then committed or rolled back.
+
+    Attributes:
+        tool: name of the tool whose call this is, for messages.
+        ticket: the turns that the call holds.
+        writes: whether the handler may write.
+        parent: the transaction that this one is a savepoint of.
+        concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
+            their own.
+        state: `"open"`, `"closed"` (takes no writes, still undoing) or `"ended"`.
+        committed: whether it has ended by being committed.
+        writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
+    """
+
+    __slots__ = (
+        "_enlisted",
+        "_inner",
+        "_inner_turn",
+        "_joined",
+        "_joining",
+        "_saved",
+        "_token",
+        "_undo_lock",
+        "committed",
+        "concurrent",
+        "parent",
+        "state",
+        "ticket",
+        "tool",
+        "writer",
+        "writes",
+    )
+
+    _token: Token[Transaction | None]
+
+    def __init__(  # noqa: PLR0913 - what a call is to those it writes to; a value for it would be made for each call
+        self,
+        tool: str,
+        *,
+        ticket: Ticket,
+        writes: bool,
+        parent: Transaction | None = None,
+        concurrent: bool = False,
+        participants: tuple[Snapshotable[Any], ...] = (),
+        enlisted: tuple[Enlisted, ...] = (),
+    ) -> None:
+        """Make a transaction that is not yet current; enter it with `with`.
+
+        `participants` join when it is entered, if it writes: those that cannot tell when they are written to.
+        `enlisted` are settled with it, also when it cannot be entered.
+        """
+        self.tool = tool
+        self.ticket = ticket
+        self.writes = writes
+        self.parent = parent
+        self.concurrent = concurrent
+        self.state: Literal["open", "closed", "ended"] = "open"
+        self.committed = False
+        self.writer: Snapshotable[Any] | None = None
+        self._joining = participants
+        self._joined: dict[int, Snapshotable[Any]] = {}
+        self._saved: dict[int, tuple[Snapshotable[Any], object]] = {}
+        self._enlisted: tuple[Enlisted, ...] = enlisted
+        self._inner: Transaction | None = None
+        self._inner_turn: Turn | None = None
+        self._undo_lock: threading.Lock | None = None if parent is None else parent.undo_lock
+
+    def __enter__(self) -> Self:
+        """Become the current transaction of this context.
+
+        Raises:
+            TransactionClosedError: the call that this one was made inside has ended.
+            Exception: a participant cannot join. In either case the transaction has not begun.
+        """
+        if self.parent is not None or self._joining:
+            try:
+                self._begin()
+            except BaseException:
+                self.rollback()
+                raise
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Roll back unless `commit` was called, and stop being current."""
+        try:
+            if self.state == "open":
+                self.rollback()
+        finally:
+            if self.parent is not None:
+                self.parent.take_back(self)
+            _CURRENT.reset(self._token)
+
+    @property
+    def root(self) -> Transaction:
+        """The outermost transaction that this one is nested in; itself when it is not nested."""
+        return self if self.parent is None else self.parent.root
+
+    @property
+    def enlisted(self) -> tuple[Enlisted, ...]:
+        """What is settled together with this transaction."""
+        return self._enlisted
+
+    @property
+    def participants(self) -> tuple[Snapshotable[Any], ...]:
+        """Who has joined so far, in the order of joining."""
+        return tuple(self._joined.values())
+
+    @property
+    def inner_turn(self) -> Turn:
+        """The turn that calls made inside this one take among themselves."""
+        if self._inner_turn is None:
+            with _NESTING:
+                if self._inner_turn is None:
+                    self._inner_turn = Turn()
+        return self._inner_turn
+
+    @property
+    def undo_lock(self) -> threading.Lock:
+        """What those nested in one outermost transaction are undone under, one at a time, itself included."""
+        if self._undo_lock is None:
+            with _NESTING:
+                if self._undo_lock is None:
+                    self._undo_lock = threading.Lock()
+        return self._undo_lock
+
+    def chain(self) -> Iterator[Transaction]:
+        """This transaction and those it is nested in, the nearest first."""
+        transaction: Transaction | None = self
+        while transaction is not None:
+            yield transaction
+            transaction = transaction.parent
+
+    def is_open(self) -> bool:
+        """Whether it takes writes still: neither it nor one that it is nested in has been closed."""
+        return self.state == "open" and (self.parent is None or self.parent.is_open())
+
+    def holds(self, turn: Turn) -> bool:
+        """Whether this call, or one that it is made inside, holds the turn."""
+        return turn in self.ticket.turns or (self.parent is not None and self.parent.holds(turn))
+
+    def lend_to(self, inner: Transaction) -> None:
+        """Leave writing to a nested transaction until it has ended.
+
+        Raises:
+            TurnConflictError: it has been left to another one.
+        """
+        if self._inner is not None:
+            raise _lent(self.tool, f"call {inner.tool}", self._inner)
+        self._inner = inner
+
+    def take_back(self, inner: Transaction) -> None:
+        """Write again, if it was left to this nested transaction."""
+        if self._inner is inner:
+            self._inner = None
+
+    def open_for_results(self, session: Snapshotable[Any]) -> None:
+        """Let the results of a call be applied to its session, although its handler may only read."""
+        if not self.writes:
+            if self.parent is not None:
+                self.parent.lend_to(self)
+            self.writer = session
+
+    def enlist(self, part: Enlisted) -> None:
+        """Have something settled together with this transaction, or with the one that it is nested in."""
+        self._enlisted = (*self._enlisted, part)
+
+    def admit(self, participant: Snapshotable[Any], what: str) -> None:
+        """Let a participant write in this transaction; see `check_write`."""
+        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
+            raise TransactionClosedError(self.tool, what)
+        if not self.writes and participant is not self.writer:
+            raise ReadOnlyViolation(self.tool, what)
+        if self._inner is not None:
+            raise _lent(self.tool, what, self._inner)
+        if id(participant) not in self._joined:
+            self._take_in(participant, what)
+
+    def join(self, participant: Snapshotable[Any]) -> None:
+        """Take a participant in: from here on, its changes are undone if this transaction is not committed.
+
+        Raises:
+            TransactionClosedError: this transaction has ended. Nothing has been written.
+            TurnConflictError: somebody else holds its turn. It has not joined.
+        """
+        if id(participant) not in self._joined:
+            self._take_in(participant, f"use a {type(participant).__name__}")
+
+    def keep(self, participant: Snapshotable[Any], snapshot: object) -> None:
+        """Remember a participant's snapshot, unless there is an older one, here and where this one is nested in."""
+        key = id(participant)
+        if key not in self._joined:
+            self._joined[key] = participant
+            self._saved[key] = (participant, snapshot)
+        if self.parent is not None:
+            self.parent.keep(participant, snapshot)
+
+    def commit(self) -> None:
+        """Keep everything that was written; a nested transaction's changes become part of the outer one.
+
+        Raises:
+            TransactionClosedError: it has already ended, or one that it is nested in has.
+            TurnConflictError: a call made inside this one is still running. Leaving the block rolls both back.
+            Exception: what is enlisted could not be settled; nothing is committed, and leaving the block rolls back.
+        """
+        if not self.is_open():
+            raise TransactionClosedError(self.tool, "commit")
+        if self._inner is not None:
+            raise _lent(self.tool, "end", self._inner)
+        while self._enlisted:
+            part, *rest = self._enlisted
+            if self.parent is None:
+                part.committing()
+            else:
+                self.parent.enlist(part)
+            self._enlisted = tuple(rest)
+        self.committed = True
+        self.state = "ended"
+        self._saved.clear()
+
+    def rollback(self) -> None:
+        """Take no more writes, and put back every participant, the last one to join first. Doing it twice is once.
+
+        Raises:
+            RollbackError: some participants could not be restored; every one was tried.
+            BaseException: Ctrl-C and the like, raised while a participant was being restored; a note names it.
+        """
+        if self.state != "open":
+            return
+        self.state = "closed"
+        if self._undo_lock is not None:
+            with self._undo_lock:
+                self._undo()
+        elif self._saved or self._enlisted:
+            self._undo()
+        self.state = "ended"
+
+    def _begin(self) -> None:
+        parent = self.parent
+        if parent is not None and not parent.is_open():
+            raise TransactionClosedError(parent.tool, f"call {self.tool}")
+        if self.writes:
+            for participant in self._joining:
+                self.join(participant)
+            if parent is not None:
+                for participant in parent.participants:
+                    if own_turn(participant) is None:
+                        self.join(participant)
+                parent.lend_to(self)
+
+    def _take_in(self, participant: Snapshotable[Any], what: str) -> None:
+        if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
+            self._take_turn(participant, what)
+        self.keep(participant, participant.snapshot())
+        if not self.is_open():
+            raise TransactionClosedError(self.tool, what)
+
+    def _take_turn(self, participant: Snapshotable[Any], what: str) -> None:
+        turn = turn_of(participant)
+        if not self.holds(turn) and not self.root.ticket.extend((turn,)):
+            msg = (
+                f"{self.tool} cannot {what}: another call is using that {type(participant).__name__}. Bind it as a "
+                "resource of the prompt, so that calls which need it take their turn."
+            )
+            raise TurnConflictError(msg)
+
+    def _undo(self) -> None:
+        ours = self.parent is None or self.parent.is_open()
+        token = _CURRENT.set(None)
+        try:
+            undo_all(self.tool, reversed(tuple(self._saved.values()) if ours else ()), self._enlisted)
+        finally:
+            _CURRENT.reset(token)
+            self.state = "ended"
+            self._saved.clear()
+
+
+def _lent(tool: str, what: str, inner: Transaction) -> TurnConflictError:
+    return TurnConflictError(
+        f"{tool} cannot {what} while a call that it made itself ({inner.tool}) is still running; await that call first"
+    )

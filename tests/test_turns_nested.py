@@ -1,0 +1,188 @@
+"""Fair turns for calls made inside calls: rules 3 and 4, and what becomes of the wishes of rule 5."""
+
+from __future__ import annotations
+
+import pytest
+
+from handrail.errors import TurnConflictError
+from handrail.turns import Ticket, Turn, draw
+
+
+def write(*turns: Turn, inside: Ticket | None = None) -> Ticket:
+    return draw(turns, exclusive=True, inside=inside)
+
+
+def read(*turns: Turn, inside: Ticket | None = None) -> Ticket:
+    return draw(turns, exclusive=False, inside=inside)
+
+
+def test_a_nested_ticket_goes_ahead_of_those_that_wait() -> None:
+    """Rule 3: the one that waits may be waiting for the call that this one is a part of."""
+    session, files = Turn(), Turn()
+    outer = write(session)
+    waiting = write(session, files)
+    nested = write(files, inside=outer)
+    assert nested.runs
+    outer.release()
+    assert not waiting.runs
+    nested.release()
+    assert waiting.runs
+
+
+def test_a_nested_reader_holds_up_a_writer_that_waits_but_no_reader() -> None:
+    """Rules 1 and 3: what goes ahead is waited for only where it conflicts."""
+    session, files = Turn(), Turn()
+    outer = write(session)
+    reader, writer = read(session, files), write(files)
+    nested = read(files, inside=outer)
+    assert nested.runs
+    outer.release()
+    assert reader.runs
+    reader.release()
+    assert not writer.runs
+    nested.release()
+    assert writer.runs
+
+
+def test_a_nested_ticket_waits_for_those_that_run() -> None:
+    """Rule 3 is about those that wait: what runs is not interrupted."""
+    session, files = Turn(), Turn()
+    outer, other = write(session), write(files)
+    nested = write(files, inside=outer)
+    assert not nested.runs
+    other.release()
+    assert nested.runs
+
+
+def test_nested_tickets_go_in_the_order_drawn() -> None:
+    """Rule 3: among each other they have no precedence."""
+    session, files = Turn(), Turn()
+    outer, other = write(session), write(files)
+    first, second = write(files, inside=outer), write(files, inside=outer)
+    last = write(files)
+    other.release()
+    assert (first.runs, second.runs, last.runs) == (True, False, False)
+    first.release()
+    assert (second.runs, last.runs) == (True, False)
+    second.release()
+    assert last.runs
+
+
+def test_two_calls_that_hold_a_session_share_files_while_a_writer_waits_for_both() -> None:
+    """Rules 3 and 4, the diamond: the calls inside them take turns on the files, and all come to their end."""
+    session, files = Turn(), Turn()
+    one, other = read(session), read(session)
+    writer = write(session, files)
+    in_one, in_other = write(files, inside=one), write(files, inside=other)
+    assert (in_one.runs, in_other.runs, writer.runs) == (True, False, False)
+    in_one.release()
+    assert in_other.runs
+    one.release()
+    in_other.release()
+    assert not writer.runs
+    other.release()
+    assert writer.runs
+    writer.release()
+    assert session.queue == files.queue == []
+
+
+def test_a_circle_is_refused_and_leaves_the_queues_as_they_were() -> None:
+    """Rule 4: each holds what the other waits for, so one is told, and the other goes on."""
+    left, right = Turn(), Turn()
+    one, other = write(Turn()), write(Turn())
+    in_one, in_other = write(left, inside=one), write(right, inside=other)
+    deeper = write(right, inside=in_one)
+    queues = [list(left.queue), list(right.queue)]
+    with pytest.raises(TurnConflictError, match="one after the other"):
+        write(left, inside=in_other)
+    assert [left.queue, right.queue] == queues
+    in_other.release()
+    assert deeper.runs
+    for ticket in (deeper, in_one, one, other):
+        ticket.release()
+    assert left.queue == right.queue == []
+
+
+def test_a_ticket_that_would_wait_for_its_own_caller_is_refused() -> None:
+    """Rule 4: the shortest circle. What a caller holds is joined, not drawn."""
+    turn = Turn()
+    outer = read(turn)
+    with pytest.raises(TurnConflictError):
+        write(turn, inside=outer)
+    assert turn.queue == [outer]
+    assert read(turn, inside=outer).runs
+
+
+def test_a_call_waits_for_the_calls_inside_it_at_any_depth() -> None:
+    """Rule 4: the circle goes through a call that runs, because it cannot end before those inside it."""
+    left, right = Turn(), Turn()
+    one, other = write(left), write(right)
+    middle = read(Turn(), inside=one)
+    write(right, inside=middle)
+    with pytest.raises(TurnConflictError):
+        write(left, inside=other)
+    assert left.queue == [one]
+
+
+def test_a_wish_is_not_for_those_that_wait_for_the_wisher() -> None:
+    """Rule 5: it would wait for ever; order gives way to going on."""
+    session, files = Turn(), Turn()
+    earlier, reader = read(session), read(session, files)
+    nested = write(files, inside=earlier)
+    assert not nested.runs
+    assert reader.ask_first() is None
+    reader.release()
+    assert nested.runs
+
+
+def test_a_wish_is_taken_back_when_it_becomes_a_circle() -> None:
+    """Rule 5: a call that an agent makes does not fail because a read waits for the agent to end."""
+    session, files = Turn(), Turn()
+    agent, reader = read(session), read(session, files)
+    asked = reader.ask_first()
+    assert asked is not None
+    nested = write(files, inside=agent)
+    assert asked.done()
+    assert reader.waiter is None
+    assert not nested.runs
+    reader.release()
+    assert nested.runs
+
+
+def test_a_wish_for_others_stays_when_one_is_taken_back() -> None:
+    """Rule 5: only what has become a circle is given up."""
+    session, files = Turn(), Turn()
+    first, agent, reader = read(session), read(session), read(session, files)
+    asked = reader.ask_first()
+    assert asked is not None
+    write(files, inside=agent)
+    assert not asked.done()
+    first.release()
+    assert asked.done()
+
+
+def test_a_circle_through_one_that_waits_takes_the_wish_back_too() -> None:
+    """Rule 5: the wisher wants to be after a ticket that a nested one has gone ahead of, and that one waits for it."""
+    session, files = Turn(), Turn()
+    writer = write(files)
+    waiting, reader = read(session, files), read(session)
+    asked = reader.ask_first()
+    assert asked is not None
+    nested = write(session, inside=writer)
+    assert asked.done()
+    reader.release()
+    assert nested.runs
+    writer.release()
+    assert not waiting.runs
+    nested.release()
+    assert waiting.runs
+
+
+def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:
+    """What has ended is waited for by nobody."""
+    left, right = Turn(), Turn()
+    one, other = write(left), write(right)
+    given_up = write(right, inside=one)
+    given_up.release()
+    assert not write(left, inside=other).runs
+    one.release()
