@@ -1,0 +1,140 @@
+"""Undo journals: what a store must put back to come back to a snapshot.
+
+A journal is a chain of *spans*, one for each snapshot, from old to new. A span holds what changed between its snapshot
+and the next: for each path what was there before the first change. Going back to a snapshot means putting back, for
+each path that any span from there on holds, the oldest entry.
+
+Cost: a snapshot costs the same whatever the store holds, and restoring it costs the changes since.
+
+Who keeps what alive, so that nothing is kept for snapshots that nobody holds::
+
+    snapshot (held by whoever took it) ──> span ──> next span ──> ... ──> newest span
+                                                                              ^
+    journal - - - - - - - - - - - - - - weakly - - - - - - - - - - - - - - - - ┘
+
+A span lives while its own snapshot or an older one is held. When the newest spans' snapshots have been dropped, the
+next snapshot or restore merges them into the one before: a snapshot that is held for long costs the paths that have
+changed since, and not each of their changes.
+
+A journal has no lock: its store calls it under its own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from handrail.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from handrail.filesystem.tree import Entry
+
+
+class Span:
+    """What changed between one snapshot and the next.
+
+    Attributes:
+        before: for each path that changed, what was there at the span's snapshot.
+        later: the next span.
+        earlier: the span before, weakly.
+        snapshot: the snapshot that the span begins with, weakly.
+    """
+
+    __slots__ = ("__weakref__", "before", "earlier", "later", "snapshot")
+
+    def __init__(self, earlier: Span | None) -> None:
+        """Make a span in which nothing has changed."""
+        self.before: dict[str, Entry] = {}
+        self.later: Span | None = None
+        self.earlier: Callable[[], Span | None] = _nothing if earlier is None else weakref.ref(earlier)
+        self.snapshot: Callable[[], Snapshot | None] = _nothing
+
+
+class Snapshot:
+    """A moment to come back to, for as long as it is held. It has no use but to be restored.
+
+    Attributes:
+        journal: the journal that it was taken from.
+        span: where the journal goes on from this moment.
+    """
+
+    __slots__ = ("__weakref__", "journal", "span")
+
+    def __init__(self, journal: Journal, span: Span) -> None:
+        """Mark the beginning of a span."""
+        self.journal = journal
+        self.span = span
+
+
+class Journal:
+    """The changes of one store since the oldest snapshot that somebody holds."""
+
+    __slots__ = ("_newest",)
+
+    def __init__(self) -> None:
+        """Make a journal in which nobody holds a snapshot."""
+        self._newest: Callable[[], Span | None] = _nothing
+
+    def record(self, path: str, before: Entry) -> None:
+        """Note that a path is about to change; nothing is noted when nobody holds a snapshot."""
+        newest = self._newest()
+        if newest is not None:
+            newest.before.setdefault(path, before)
+
+    def snapshot(self) -> Snapshot:
+        """This moment; the same snapshot as before if that is still held and nothing has changed since."""
+        held = self._newest_held()
+        if held is not None and not held.span.before:
+            return held
+        span = Span(None if held is None else held.span)
+        if held is not None:
+            held.span.later = span
+        snapshot = Snapshot(self, span)
+        span.snapshot = weakref.ref(snapshot)
+        self._newest = weakref.ref(span)
+        return snapshot
+
+    def before(self, snapshot: Snapshot) -> dict[str, Entry]:
+        """What to put back to come to the snapshot; whoever puts it back records that as any other change.
+
+        Raises:
+            SnapshotError: the snapshot was taken from another journal.
+        """
+        if snapshot.journal is not self:
+            raise SnapshotError("this snapshot was taken from something else; restore what `snapshot` returned here")
+        self._newest_held()
+        oldest: dict[str, Entry] = {}
+        span: Span | None = snapshot.span
+        while span is not None:
+            for path, before in span.before.items():
+                oldest.setdefault(path, before)
+            span = span.later
+        return oldest
+
+    def has_come_back(self, snapshot: Snapshot) -> None:
+        """Note that everything `before` told has been put back: the changes since are none."""
+        if self._newest() is snapshot.span:
+            snapshot.span.before.clear()
+
+    def _newest_held(self) -> Snapshot | None:
+        """The newest snapshot that somebody holds; everything that has changed since is merged into its span."""
+        span = self._newest()
+        held = None
+        while span is not None:
+            held = span.snapshot()
+            if held is not None:
+                break
+            earlier = span.earlier()
+            if earlier is not None:
+                for path, before in span.before.items():
+                    earlier.before.setdefault(path, before)
+                earlier.later = None
+            span = earlier
+        self._newest = _nothing if span is None else weakref.ref(span)
+        return held
+
+
+def _nothing() -> None:
+    """What stands where a weak reference to nothing would."""

@@ -1,0 +1,231 @@
+"""A filesystem in memory whose snapshots cost nothing and whose undoing costs the changes.
+
+What is at each path is the tree's (`handrail.filesystem.tree`), what to put back the journal's
+(`handrail.filesystem.journal`); this module owns the lock over both and the rules of the protocol.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING
+
+from handrail.errors import PathConflictError, SnapshotError
+from handrail.filesystem import refusals
+from handrail.filesystem.journal import Journal, Snapshot
+from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
+from handrail.filesystem.patterns import find
+from handrail.filesystem.protocol import FileStat
+from handrail.filesystem.tree import FOLDER, NOTHING, Entry, Present, Tree
+from handrail.transaction import check_write
+from handrail.turns import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class InMemoryFilesystem:
+    """A `Filesystem` that lives in memory; see the protocol for what its methods do.
+
+    `snapshot` costs the same however many files there are, and `restore` costs the paths changed since.
+    """
+
+    __slots__ = ("__weakref__", "_journal", "_lock", "_tree", "_turn")
+
+    def __init__(self, files: Mapping[str, str | bytes] | None = None) -> None:
+        """Make a filesystem that holds `files`, by path, and the folders they need.
+
+        Raises:
+            PathEscapeError: a path is none inside the root.
+            PathConflictError: two of the paths cannot both be files, or are the same.
+            FilesystemError: a text holds a lone surrogate.
+        """
+        self._turn = Turn()
+        self._lock = threading.RLock()
+        self._tree = Tree()
+        self._journal: Journal = Journal()
+        for given, content in (files or {}).items():
+            path = normalise(given)
+            if self._tree.at(path) is not NOTHING:
+                raise PathConflictError(f"{path!r} was given twice, or is a folder of another file", path=path)
+            self._write(path, refusals.encode(content, path=path) if isinstance(content, str) else content)
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that calls take to use this filesystem."""
+        return self._turn
+
+    def read_text(self, path: str) -> str:
+        """The content of a file as text; see `Filesystem.read_text`."""
+        return refusals.decode(self.read_bytes(path), path=path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file; see `Filesystem.read_bytes`."""
+        path = normalise(path)
+        with self._lock:
+            entry = self._present(path)
+        if entry is FOLDER:
+            raise refusals.folder_where_file_is_needed(path)
+        return entry
+
+    def digest(self, path: str) -> str:
+        """The SHA-256 of a file's content; see `Filesystem.digest`."""
+        return hashlib.sha256(self.read_bytes(path)).hexdigest()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Make or replace a file; see `Filesystem.write_text`."""
+        path = normalise(path)
+        with self._lock:
+            check_write(self, f"write {path}")
+            self._write(path, refusals.encode(text, path=path))
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Make or replace a file; see `Filesystem.write_bytes`."""
+        path = normalise(path)
+        with self._lock:
+            check_write(self, f"write {path}")
+            self._write(path, data)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path; see `Filesystem.exists`."""
+        path = normalise(path)
+        with self._lock:
+            return self._tree.at(path) is not NOTHING
+
+    def stat(self, path: str) -> FileStat:
+        """What there is at a path; see `Filesystem.stat`."""
+        path = normalise(path)
+        with self._lock:
+            return _stat(path, self._present(path))
+
+    def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
+        """What a folder holds; see `Filesystem.list`."""
+        path = normalise(path)
+        with self._lock:
+            if self._present(path) is not FOLDER:
+                raise refusals.file_where_folder_is_needed(path, file=path)
+            return self._list(path)
+
+    def glob(self, pattern: str) -> tuple[FileStat, ...]:
+        """Files and folders whose path fits; see `Filesystem.glob`."""
+        with self._lock:
+            return find(pattern, self._list)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder; see `Filesystem.make_folder`."""
+        path = normalise(path)
+        with self._lock:
+            check_write(self, f"make the folder {path}")
+            entry = self._tree.at(path)
+            if entry is FOLDER:
+                return
+            if entry is not NOTHING:
+                raise refusals.file_where_folder_is_needed(path, file=path)
+            self._make_folders([path, *self._missing_folders(path)])
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or folder; see `Filesystem.remove`."""
+        path = normalise(path)
+        with self._lock:
+            check_write(self, f"remove {path}")
+            if path == ROOT:
+                raise refusals.root_stays()
+            self._present(path)
+            count = self._tree.count(path)
+            if count and not recursive:
+                raise refusals.not_empty(path, count=count)
+            for each in reversed(self._tree.subtree(path)):
+                self._put(each, NOTHING)
+
+    def move(self, src: str, dst: str) -> None:
+        """Give a file or folder another path; see `Filesystem.move`."""
+        src, dst = normalise(src), normalise(dst)
+        with self._lock:
+            check_write(self, f"move {src} to {dst}")
+            self._refuse_move(src, dst)
+            moved = self._tree.subtree(src)
+            targets = [normalise(dst + path[len(src) :]) for path in moved]
+            self._make_folders(self._missing_folders(dst))
+            for path, target in zip(moved, targets, strict=True):
+                self._put(target, self._tree.at(path))
+            for path in reversed(moved):
+                self._put(path, NOTHING)
+
+    def snapshot(self) -> Snapshot:
+        """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
+        with self._lock:
+            return self._journal.snapshot()
+
+    def restore(self, snapshot: object, /) -> None:
+        """Come back to a snapshot, to the byte and to the empty folder; snapshots taken later stay valid.
+
+        In a handler this is a write like any other: it needs the right to, and is undone if the call fails.
+
+        Raises:
+            SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
+            ToldToModel: the call may not write; see `check_write`.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
+        with self._lock:
+            check_write(self, "go back to a snapshot")
+            for path, entry in self._journal.before(snapshot).items():
+                self._put(path, entry)
+            self._journal.has_come_back(snapshot)
+
+    def _put(self, path: str, entry: Entry) -> None:
+        """Change what is at a path: the one place where anything changes once the filesystem is made."""
+        self._journal.record(path, self._tree.at(path))
+        self._tree.put(path, entry)
+
+    def _write(self, path: str, data: bytes) -> None:
+        data = refusals.as_bytes(data)
+        if self._tree.at(path) is FOLDER:
+            raise refusals.folder_where_file_is_needed(path)
+        self._make_folders(self._missing_folders(path))
+        self._put(path, data)
+
+    def _make_folders(self, deepest_first: Sequence[str]) -> None:
+        for folder in reversed(deepest_first):
+            self._put(folder, FOLDER)
+
+    def _missing_folders(self, path: str) -> Sequence[str]:
+        """The folders that a path needs and that do not exist, the deepest first."""
+        missing: list[str] = []
+        folder = parent_of(path)
+        while (entry := self._tree.at(folder)) is not FOLDER:
+            if entry is not NOTHING:
+                raise refusals.file_where_folder_is_needed(path, file=folder)
+            missing.append(folder)
+            folder = parent_of(folder)
+        return missing
+
+    def _present(self, path: str) -> Present:
+        """What is at a path where something must be."""
+        entry = self._tree.at(path)
+        if entry is not NOTHING:
+            return entry
+        nearest = next(folder for folder in ancestors_of(path) if self._tree.at(folder) is not NOTHING)
+        if self._tree.at(nearest) is FOLDER:
+            raise refusals.nothing_at(path, nearest=nearest)
+        raise refusals.nothing_below_file(path, file=nearest)
+
+    def _refuse_move(self, src: str, dst: str) -> None:
+        if src == ROOT:
+            raise refusals.root_stays()
+        self._present(src)
+        if is_inside(dst, src):
+            raise refusals.inside_itself(src, dst)
+        there = self._tree.at(dst)
+        if there is not NOTHING:
+            raise refusals.exists_already(dst, is_folder=there is FOLDER, src=src)
+
+    def _list(self, folder: str) -> tuple[FileStat, ...]:
+        paths = [join(folder, name) for name in self._tree.names(folder)]
+        return tuple(_stat(path, self._tree.at(path)) for path in paths)
+
+
+def _stat(path: str, entry: Entry) -> FileStat:
+    if isinstance(entry, bytes):
+        return FileStat(path, "file", len(entry))
+    return FileStat(path, "folder", 0)

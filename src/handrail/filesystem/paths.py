@@ -1,0 +1,115 @@
+"""Paths inside a filesystem: what one is, and what to say to what is none.
+
+A path that has passed `normalise` is in its shortest form: parts without `.` and `..`, joined by single slashes; the
+root is `ROOT`. Nothing here looks at any file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from handrail.errors import PathEscapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = "."
+"""The root of every filesystem, in its shortest form."""
+
+MAX_PATH_BYTES = 4095
+"""The longest path, in bytes of UTF-8: what Linux takes, less the closing NUL."""
+
+MAX_PART_BYTES = 255
+"""The longest name of a file or folder, in bytes of UTF-8: what the usual filesystems take."""
+
+# Paths that are in their shortest form already, which nearly all are; a match saves taking them apart.
+_SHORTEST = re.compile(r"[\w-][\w.-]{0,254}(?:/[\w-][\w.-]{0,254})*", re.ASCII)
+_DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
+
+
+def normalise(path: str) -> str:
+    """The shortest form of a path.
+
+    Raises:
+        PathEscapeError: it is no path inside the root; the message says what to give instead.
+    """
+    try:
+        is_shortest = _SHORTEST.fullmatch(path) is not None and len(path) <= MAX_PATH_BYTES
+    except TypeError as error:
+        msg = f"a path is a string such as 'notes/plan.md', not a {type(path).__name__}"
+        raise PathEscapeError(msg, path=repr(path)) from error
+    if is_shortest:
+        return path
+    _refuse_what_is_no_path(path)
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if not parts:
+                raise PathEscapeError(f"the path leads out of the root of the filesystem; {_instead(path)}", path=path)
+            parts.pop()
+        elif part not in {"", "."}:
+            if len(part.encode()) > MAX_PART_BYTES:
+                msg = f"a name in the path is longer than {MAX_PART_BYTES} bytes; give a shorter one"
+                raise PathEscapeError(msg, path=path)
+            parts.append(part)
+    return "/".join(parts) or ROOT
+
+
+def parent_of(path: str) -> str:
+    """The folder that a path lies in; the root's is the root."""
+    return path.rpartition("/")[0] or ROOT
+
+
+def ancestors_of(path: str) -> Iterator[str]:
+    """The folders that a path lies in, the nearest first, the root last; the root lies in none."""
+    while path != ROOT:
+        path = parent_of(path)
+        yield path
+
+
+def join(folder: str, name: str) -> str:
+    """The path of what is called `name` in a folder."""
+    return name if folder == ROOT else f"{folder}/{name}"
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether a path lies in a folder, at any depth; nothing lies in itself."""
+    return path != folder and (folder == ROOT or path.startswith(f"{folder}/"))
+
+
+def _refuse_what_is_no_path(path: str) -> None:
+    if not path:
+        raise PathEscapeError("the path is empty; give '.' for the root, or one such as 'notes/plan.md'", path=path)
+    if len(path) > MAX_PATH_BYTES:
+        raise _too_long(path)
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError as error:
+        msg = f"the path holds a lone surrogate at character {error.start}, which no file name can; leave it out"
+        raise PathEscapeError(msg, path=path) from error
+    if len(encoded) > MAX_PATH_BYTES:
+        raise _too_long(path)
+    fault = _fault(path)
+    if fault:
+        raise PathEscapeError(f"{fault}; {_instead(path)}", path=path)
+
+
+def _too_long(path: str) -> PathEscapeError:
+    return PathEscapeError(f"the path is longer than {MAX_PATH_BYTES} bytes; give a shorter one", path=path)
+
+
+def _fault(path: str) -> str | None:
+    if "\0" in path:
+        return "the path holds a NUL character"
+    if "\\" in path:
+        return "the parts of a path are separated by forward slashes"
+    if path.startswith("/") or _DRIVE.match(path):
+        return "a path is relative to the root of the filesystem, and this one is absolute"
+    return None
+
+
+def _instead(path: str) -> str:
+    """What the path would be without its faults."""
+    parts = _DRIVE.sub("", path.replace("\0", "").replace("\\", "/"), count=1).split("/")
+    return f"give {'/'.join(part for part in parts if part not in {'', '.', '..'}) or ROOT!r}"

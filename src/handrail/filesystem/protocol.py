@@ -1,0 +1,155 @@
+"""What a filesystem is, whatever keeps its files.
+
+Paths
+    A path is text relative to the root, with forward slashes: `notes/plan.md`. `.` is the root. `./a`, `a//b`, `a/` and
+    `a/x/../b` are taken for what they mean. Refused with `PathEscapeError`, and with what to give instead: an empty
+    path, an absolute one, one that leaves the root by `..`, one with a backslash, a NUL or a lone surrogate, one
+    of more than 4,095 bytes in UTF-8 or with a part of more than 255. Upper and lower case differ. Errors and
+    results name paths in their shortest form.
+
+Undoing
+    A filesystem takes part in the transactions of calls (`handrail.transaction`): before each change it asks whether
+    the call may write, and joins the call's transaction. `snapshot` and `restore` may also be used by hand: a snapshot
+    can be restored for as long as it is held, again and again, and going back to it leaves later snapshots valid; in a
+    handler that is a write like any other.
+
+Failing
+    An operation that raises has changed nothing. Threads may share a filesystem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+from handrail.transaction import Snapshotable
+from handrail.turns import TakesTurns
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What there is at a path.
+
+    Attributes:
+        path: the path, relative to the root, in its shortest form.
+        kind: `"file"`, `"folder"`, or `"symlink"` where the store has links: it tells of the link, not of its target.
+        size: bytes of a file's content; 0 for anything else.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "symlink"]
+    size: int
+
+
+@runtime_checkable
+class Filesystem(Snapshotable[object], TakesTurns, Protocol):
+    """Files and folders under one root that cannot be left.
+
+    Any method raises `PathEscapeError` for what is no path inside the root. The methods that change something raise
+    what `handrail.transaction.check_write` raises, before anything else is looked at.
+    """
+
+    def read_text(self, path: str) -> str:
+        """The content of a file as text, with its line ends as they are.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: there is a folder at `path`.
+            FilesystemError: the content is not UTF-8; `read_bytes` reads it.
+        """
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: there is a folder at `path`.
+        """
+        ...
+
+    def digest(self, path: str) -> str:
+        """The SHA-256 of a file's content, as 64 hexadecimal digits; it tells whether a file has changed.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: there is a folder at `path`.
+        """
+        ...
+
+    def write_text(self, path: str, text: str) -> None:
+        """Make a file of exactly this text in UTF-8, or replace the content of the one there is; makes its folders.
+
+        Raises:
+            PathConflictError: there is a folder at `path`, or a file where a folder is needed.
+            FilesystemError: the text holds a lone surrogate, which UTF-8 has no bytes for.
+            TypeError: `text` is not a string.
+        """
+        ...
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Make a file of exactly these bytes, or replace the content of the one there is; makes its folders.
+
+        Raises:
+            PathConflictError: there is a folder at `path`, or a file where a folder is needed.
+            TypeError: `data` is not bytes.
+        """
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at `path`; the root always exists."""
+        ...
+
+    def stat(self, path: str) -> FileStat:
+        """What there is at `path`.
+
+        Raises:
+            PathNotFoundError: there is nothing.
+        """
+        ...
+
+    def list(self, path: str = ".") -> tuple[FileStat, ...]:
+        """What a folder holds, not what its folders hold, sorted by path.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: there is a file at `path`.
+        """
+        ...
+
+    def glob(self, pattern: str) -> tuple[FileStat, ...]:
+        """Files and folders whose path fits, sorted by path; none is an empty tuple.
+
+        `*` and `?` stand for characters of one part, `[abc]`, `[a-z]` and `[!a]` for one character; a part `**` stands
+        for any number of folders, and at the end for everything below. A leading dot is a character like any other.
+        The root itself is never found, and links are not followed.
+        """
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those it lies in; one that is there already stays as it is.
+
+        Raises:
+            PathConflictError: there is a file at `path`, or where a folder is needed.
+        """
+        ...
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or an empty folder, or with `recursive` a folder and everything in it.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: the folder is not empty and `recursive` is false, or `path` is the root.
+        """
+        ...
+
+    def move(self, src: str, dst: str) -> None:
+        """Give a file, or a folder with everything in it, another path; makes the folders of the new path.
+
+        Raises:
+            PathNotFoundError: there is nothing at `src`.
+            PathConflictError: something is at `dst` already (nothing is ever replaced), `dst` lies inside `src`, a
+                file is where a folder is needed, or `src` is the root.
+            PathEscapeError: something inside `src` would get a path that is too long.
+        """
+        ...

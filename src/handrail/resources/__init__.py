@@ -1,0 +1,35 @@
+"""Resources: what handlers need beside their parameters, bound by type, built when asked for, closed at the end.
+
+`Binding` says where a resource comes from and how long it lives (`Scope`), `ResourceRegistry` is a set of bindings,
+`ResourceContext` the resources of one running prompt, and `CallScope` the same as one tool call sees them. A resource
+that is `Snapshotable` takes part in the transactions of calls.
+"""
+
+from __future__ import annotations
+
+from handrail.errors import (
+    CircularResourceError,
+    DuplicateBindingError,
+    ProviderError,
+    ResourceError,
+    UnboundResourceError,
+)
+from handrail.resources.binding import Binding, Resolver, Scope
+from handrail.resources.context import CallScope, ResourceContext
+from handrail.resources.registry import ResourceRegistry
+from handrail.transaction import Snapshotable
+
+__all__ = [
+    "Binding",
+    "CallScope",
+    "CircularResourceError",
+    "DuplicateBindingError",
+    "ProviderError",
+    "Resolver",
+    "ResourceContext",
+    "ResourceError",
+    "ResourceRegistry",
+    "Scope",
+    "Snapshotable",
+    "UnboundResourceError",
+]

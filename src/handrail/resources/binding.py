@@ -1,0 +1,195 @@
+"""Where a resource comes from and how long it lives: one `Binding` for each type that can be asked for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Generic, Protocol, TypeVar, cast, overload
+
+from handrail.errors import ProviderError, ResourceError, UnboundResourceError
+from handrail.resources.participation import refuse_what_cannot_take_turns
+
+T = TypeVar("T")
+D = TypeVar("D")
+GivenT = TypeVar("GivenT")
+
+
+class Scope(Enum):
+    """How long a resource lives.
+
+    A resource may depend on those that live as long as itself or longer, and on prototypes.
+    """
+
+    SINGLETON = "singleton"
+    """One for all calls, built when it is first asked for, closed when the context is left."""
+    TOOL_CALL = "tool_call"
+    """One for each call that asks for it, closed when the call ends."""
+    PROTOTYPE = "prototype"
+    """A new one each time it is asked for, closed with the call, or outside of calls with the context."""
+
+
+class Absent(Enum):
+    """Stands for a value that is not there, where `None` may be one."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+"""No value at all."""
+
+
+class Resolver(Protocol):
+    """What resources are asked of: by providers for what they depend on, and by handlers.
+
+    A type is asked for by its class; the parameter is a `Callable[..., T]` because type checkers take protocols and
+    abstract classes for one, but not for a `type[T]`.
+    """
+
+    @overload
+    def get(self, protocol: Callable[..., T], /) -> T: ...
+    @overload
+    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
+    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+        """The resource bound for a type, built if need be; with a default, that is returned where nothing is bound.
+
+        Raises:
+            UnboundResourceError: nothing is bound for the type, or for one that its provider needs.
+            CircularResourceError: providers need each other.
+            ProviderError: a provider raised, or made something of another type.
+            ResourceError: the resource does not live where it was asked for.
+        """
+        ...
+
+    def __contains__(self, protocol: object) -> bool:
+        """Whether something is bound for a type; nothing is built."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """The provider of a resource that exists already.
+
+    Attributes:
+        value: the resource.
+    """
+
+    value: object
+
+    def __call__(self, _resolver: Resolver) -> object:
+        """Provide it."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Binding(Generic[T]):
+    """Where the resource of one type comes from.
+
+    What a provider makes belongs to Handrail: it is closed by its `close()`, if its class has one, when it has lived
+    its `scope`. What is bound with `Binding.instance` belongs to whoever gave it, and is never closed. A provider that
+    returns another resource, to bind it for a second type, makes nothing.
+
+    A provider may also say that there is none, by `None`; then `get` returns `None`. A singleton's provider that is
+    called inside a tool call is no part of that call: what it writes stays, unless it fails.
+
+    Attributes:
+        protocol: the type that the resource is asked for by: a class, an abstract class or a protocol.
+        provider: makes the resource; it is given what it asks for its own dependencies.
+        scope: how long the resource lives.
+        eager: whether it is built as soon as the context is entered; for singletons alone.
+
+    Raises:
+        ResourceError: `protocol` is no class, `provider` cannot be called or is asynchronous, or something other than a
+            singleton is eager.
+        ProviderError: what was given to `Binding.instance` is of another type, or could not take turns.
+    """
+
+    protocol: Callable[..., T]
+    provider: Callable[[Resolver], T]
+    scope: Scope = Scope.SINGLETON
+    eager: bool = False
+
+    def __post_init__(self) -> None:
+        protocol: object = self.protocol
+        if not isinstance(protocol, type):
+            raise ResourceError(f"a resource is bound for a class, and {protocol!r} is none. Bind it for its class.")
+        name = protocol.__name__
+        if not callable(self.provider):
+            raise ResourceError(
+                f"the provider of {name} cannot be called: a {type(self.provider).__name__} was given. Give a function "
+                f"of the resolver, or Binding.instance({name}, ...) for what exists already."
+            )
+        if inspect.iscoroutinefunction(self.provider):
+            raise ResourceError(
+                f"the provider of {name} is asynchronous, and providers are called without an event loop. Make the "
+                f"resource beforehand and bind it with Binding.instance({name}, ...)."
+            )
+        if self.eager and self.scope is not Scope.SINGLETON:
+            raise ResourceError(
+                f"{name} is eager, but a {self.scope.name} is only made when it is asked for. Drop eager=True, or make "
+                "it a SINGLETON."
+            )
+        if isinstance(self.provider, Given):
+            self.check(self.provider.value)
+
+    @staticmethod
+    def instance(protocol: Callable[..., GivenT], value: GivenT) -> Binding[GivenT]:
+        """Bind a resource that exists already. It is never closed: that is for whoever made it.
+
+        Args:
+            protocol: the type to ask for it by.
+            value: the resource, or `None` for none.
+
+        Raises:
+            ProviderError: the value is of another type, or could not take turns.
+        """
+        return Binding(protocol, cast("Callable[[Resolver], GivenT]", Given(value)))  # it returns `value`
+
+    @property
+    def kind(self) -> type[object]:
+        """The class that the resource is bound for."""
+        return cast("type[object]", self.protocol)  # checked when the binding was made
+
+    @property
+    def name(self) -> str:
+        """What the resource is called in messages."""
+        return self.kind.__name__
+
+    def check(self, value: object) -> None:
+        """Refuse what was provided if it cannot be this resource.
+
+        Raises:
+            ProviderError: it is of another type, or `Snapshotable` but could not take turns.
+        """
+        if value is None or self.kind in type(value).__mro__:
+            pass
+        elif not _fits(value, self.kind):
+            raise ProviderError(
+                f"what was provided for {self.name} is a {type(value).__name__}, which is no {self.name}. Provide one, "
+                f"or bind it for {type(value).__name__}.",
+                protocol=self.kind,
+            )
+        refuse_what_cannot_take_turns(value, protocol=self.kind)
+
+
+def unbound(protocol: object, *, needed_by: Sequence[type[object]] = ()) -> ResourceError:
+    """What to raise where nothing is bound for what was asked for.
+
+    Args:
+        protocol: what was asked for; a class, if all is well.
+        needed_by: the types whose providers asked, each for the next.
+    """
+    if isinstance(protocol, type):
+        return UnboundResourceError(protocol, needed_by=needed_by)
+    return ResourceError(f"a resource is asked for by its class, and {protocol!r} is none")
+
+
+def _fits(value: object, kind: type[object]) -> bool:
+    if inspect.iscoroutine(value):
+        value.close()  # it will never be awaited, and that is said by the error
+        return False
+    try:
+        return isinstance(value, kind)
+    except TypeError:  # a protocol that is not `runtime_checkable` tells nothing
+        return True

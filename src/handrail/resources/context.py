@@ -1,0 +1,298 @@
+"""The resources of one running prompt (`ResourceContext`), and the same as one tool call sees them (`CallScope`).
+
+| scope | asked of the context | asked of a call |
+|---|---|---|
+| `SINGLETON` | built once | the context's |
+| `TOOL_CALL` | refused | built once for the call |
+| `PROTOTYPE` | built anew, closed with the context | built anew, closed with the call |
+
+A provider is given what it was asked of, and a singleton's provider the context: so nothing that lives long can hold on
+to what ends with a call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from handrail.errors import ResourceError
+from handrail.resources.binding import ABSENT, Binding, Given, Scope, unbound
+from handrail.resources.lifetime import Lifetime, tell_failures
+from handrail.resources.participation import silent_among, snapshotables_among
+from handrail.transaction import Snapshotable
+from handrail.turns import Turn, turn_of
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_FIRST_USE = threading.Lock()
+
+
+class ResourceContext:
+    """The resources of one running prompt: built when they are first asked for, closed when the context is left.
+
+    ::
+
+        with prompt.resources as resources:
+            client = resources.get(HttpClient)
+
+    Leaving closes what providers made, the newest first; instances that were given stay open. Entering again, also
+    while it is entered, is allowed: the last one to leave closes. Without entering it everything works and nothing is
+    closed. Threads may share it; a provider runs once however many ask, and must not wait for another thread that asks.
+    """
+
+    __slots__ = (
+        "_bindings",
+        "_entered",
+        "_given",
+        "_is_closing",
+        "_lifetime",
+        "_shared_scope",
+        "_silent",
+        "_snapshotables",
+        "_turn",
+        "_turns",
+    )
+
+    def __init__(self, bindings: Iterable[Binding[Any]]) -> None:
+        """Open resources, usually those of a registry; nothing is built yet."""
+        self._bindings: dict[object, Binding[Any]] = {binding.protocol: binding for binding in bindings}
+        self._given: dict[object, object] = {
+            protocol: binding.provider.value
+            for protocol, binding in self._bindings.items()
+            if isinstance(binding.provider, Given)
+        }
+        self._lifetime = Lifetime()
+        self._lifetime.values.update(self._given)
+        self._entered = 0
+        self._is_closing = False
+        self._turn = Turn()
+        self._snapshotables: tuple[Snapshotable[object], ...] | None = None
+        self._silent: tuple[Snapshotable[object], ...] | None = None
+        self._turns: tuple[Turn, ...] | None = None
+        # Where nothing lives for one call alone, all calls see the same, and nothing is ever closed with one of them.
+        singletons_only = all(binding.scope is Scope.SINGLETON for binding in self._bindings.values())
+        self._shared_scope = CallScope(self) if singletons_only else None
+
+    @overload
+    def get(self, protocol: Callable[..., T], /) -> T: ...
+    @overload
+    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
+    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+        """The resource bound for a type; see `Resolver.get`. Those of scope `TOOL_CALL` are asked of a call."""
+        value = self._lifetime.values.get(protocol, ABSENT)
+        return self._obtain(protocol, default) if value is ABSENT else value
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in self._bindings
+
+    def __enter__(self) -> Self:
+        """Begin to use the resources; the first to enter builds the eager ones, in the order of their declaration.
+
+        Raises:
+            ResourceError: one of them could not be built. What was built has been closed, nothing is entered.
+        """
+        with self._lifetime.lock:
+            self._entered += 1
+            if self._entered == 1:
+                try:
+                    self._build_eager()
+                except BaseException as error:
+                    self._leave(error)
+                    raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop using the resources; the last one to leave closes them.
+
+        Raises:
+            ResourceError: some could not be closed; all were tried. When an exception is on its way, that one goes on,
+                with a note of what could not be closed.
+        """
+        self._leave(error)
+
+    def call_scope(self) -> CallScope:
+        """The resources as one tool call sees them; to be closed when the call ends."""
+        return self._shared_scope or CallScope(self)
+
+    @property
+    def turn(self) -> Turn:
+        """The turn of those who may build a singleton; see `turns`."""
+        return self._turn
+
+    def snapshotables(self) -> tuple[Snapshotable[object], ...]:
+        """The singletons that exist and can be undone, each once: first the given ones, then the others as built."""
+        found = self._snapshotables
+        if found is None:
+            with self._lifetime.lock:
+                found = self._snapshotables = snapshotables_among(self._lifetime.values.values())
+        return found
+
+    def silent_participants(self) -> tuple[Snapshotable[object], ...]:
+        """Those of `snapshotables` that carry no turn: they cannot tell when they are written to."""
+        found = self._silent
+        if found is None:
+            with self._lifetime.lock:
+                found = self._silent = silent_among(self.snapshotables())
+        return found
+
+    def turns(self) -> tuple[Turn, ...]:
+        """What a call draws to use these resources: the turns of `snapshotables`, each once.
+
+        The first is the context's own, if any singleton comes from a provider: so no two calls that write can both
+        build and use what none of them knew of when it drew its turns.
+        """
+        found = self._turns
+        if found is None:
+            with self._lifetime.lock:
+                own = [self._turn] if self._has_singleton_to_build() else []
+                found = tuple(dict.fromkeys([*own, *(turn_of(value) for value in self.snapshotables())]))
+                self._turns = found
+        return found
+
+    def binding_of(self, protocol: object) -> Binding[Any] | None:
+        """How a type is bound, if it is."""
+        return self._bindings.get(protocol)
+
+    @property
+    def lifetime(self) -> Lifetime:
+        """What has been built for all calls; for `CallScope`."""
+        return self._lifetime
+
+    def _obtain(self, protocol: Callable[..., object], default: object) -> object:
+        binding = self._bindings.get(protocol)
+        if binding is None and default is not ABSENT:
+            return default
+        lifetime = self._lifetime
+        with lifetime.lock:
+            if binding is None:
+                raise unbound(protocol, needed_by=lifetime.needed_by)
+            value = lifetime.find(binding)
+            if value is not ABSENT:
+                return value
+            self._refuse_to_build(binding)
+            value = lifetime.build(binding, self)
+            if binding.scope is Scope.SINGLETON:
+                self._snapshotables = self._silent = self._turns = None
+            return value
+
+    def _refuse_to_build(self, binding: Binding[Any]) -> None:
+        name = binding.name
+        if self._is_closing:
+            raise ResourceError(f"the resources are being closed, so {name} can no longer be made. Ask for it earlier.")
+        if binding.scope is not Scope.TOOL_CALL:
+            return
+        needed_by = self._lifetime.building
+        if needed_by:
+            chain = " -> ".join([*(f"{other.name} ({other.scope.name})" for other in needed_by), f"{name} (TOOL_CALL)"])
+            raise ResourceError(
+                f"{chain}: {name} ends with its call, so nothing that outlives the call may hold it. Make {name} a "
+                f"SINGLETON, or {needed_by[-1].name} a TOOL_CALL too."
+            )
+        raise ResourceError(
+            f"{name} lives for one tool call, and was asked for outside of one. Ask for it in a handler "
+            f"(context.resources), or in `with resources.call_scope() as call: call.get({name})`."
+        )
+
+    def _has_singleton_to_build(self) -> bool:
+        singletons = sum(binding.scope is Scope.SINGLETON for binding in self._bindings.values())
+        return singletons > len(self._given)
+
+    def _build_eager(self) -> None:
+        for binding in self._bindings.values():
+            if binding.eager:
+                self.get(binding.protocol)
+
+    def _leave(self, error: BaseException | None) -> None:
+        lifetime = self._lifetime
+        with lifetime.lock:
+            self._entered -= 1
+            if self._entered:
+                return
+            self._is_closing = True
+            failures = lifetime.close()
+            self._is_closing = False
+            lifetime.values.update(self._given)
+            self._snapshotables = self._silent = self._turns = None
+        tell_failures(failures, during=error)
+
+
+class CallScope:
+    """The resources as one tool call sees them: the context's, and those that live for this call alone.
+
+    It is closed when the call ends: by `close()`, or at the end of a `with` block. Threads of the call may share it;
+    one that is still building when the call ends has what it built closed, and is told.
+    """
+
+    __slots__ = ("_context", "_is_closed", "_lifetime")
+
+    def __init__(self, context: ResourceContext) -> None:
+        """Open a scope of a context; `ResourceContext.call_scope` reads better."""
+        self._context = context
+        self._lifetime: Lifetime | None = None
+        self._is_closed = False
+
+    @overload
+    def get(self, protocol: Callable[..., T], /) -> T: ...
+    @overload
+    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
+    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+        """The resource bound for a type; see `Resolver.get`."""
+        binding = self._context.binding_of(protocol)
+        if binding is not None and binding.scope is not Scope.SINGLETON:
+            return self._obtain(binding)
+        lifetime = self._lifetime
+        if binding is None and default is ABSENT and lifetime is not None:
+            with lifetime.lock:
+                raise unbound(protocol, needed_by=lifetime.needed_by)
+        return self._context.get(protocol, default)
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in self._context
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the scope; see `close`. An exception that is on its way goes on, with a note of what was not closed."""
+        self._end(error)
+
+    def close(self) -> None:
+        """Close what was built for this call, the newest first. Doing it twice is once.
+
+        Raises:
+            ResourceError: some could not be closed; all were tried.
+        """
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._is_closed = True  # first: whoever builds meanwhile looks at it afterwards
+        if self._lifetime is not None:
+            tell_failures(self._lifetime.close(), during=error)
+
+    def _obtain(self, binding: Binding[Any]) -> object:
+        lifetime = self._lifetime or self._begin()
+        with lifetime.lock:
+            self._refuse_if_closed(binding)
+            value = lifetime.find(binding)
+            if value is ABSENT:
+                value = lifetime.build(binding, self, longer=self._context.lifetime)
+            if self._is_closed:
+                tell_failures(lifetime.close(), during=None)
+                self._refuse_if_closed(binding)
+        return value
+
+    def _begin(self) -> Lifetime:
+        with _FIRST_USE:
+            self._lifetime = lifetime = self._lifetime or Lifetime()
+        return lifetime
+
+    def _refuse_if_closed(self, binding: Binding[Any]) -> None:
+        if self._is_closed:
+            raise ResourceError(f"the call has ended, so it can no longer use {binding.name}")

@@ -1,0 +1,111 @@
+"""A set of bindings, one for each type: what a prompt declares, before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeGuard, TypeVar, overload
+
+from handrail.errors import DuplicateBindingError, ResourceError
+from handrail.resources.binding import ABSENT, Binding, Given, unbound
+from handrail.resources.context import ResourceContext
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRegistry:
+    """Bindings, one for each type. It never changes; `in` asks for a type, and iterating gives the bindings in order.
+
+    Attributes:
+        bindings: the bindings, in the order of their declaration.
+
+    Raises:
+        DuplicateBindingError: two of the bindings are of one type.
+    """
+
+    bindings: tuple[Binding[Any], ...] = ()
+    _by_type: Mapping[object, Binding[Any]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_type: dict[object, Binding[Any]] = {}
+        for binding in self.bindings:
+            if binding.protocol in by_type:
+                raise DuplicateBindingError(binding.kind)
+            by_type[binding.protocol] = binding
+        object.__setattr__(self, "_by_type", MappingProxyType(by_type))
+
+    @staticmethod
+    def of(*bindings: Binding[Any]) -> ResourceRegistry:
+        """A registry of these bindings.
+
+        Raises:
+            DuplicateBindingError: two of them are of one type.
+        """
+        return ResourceRegistry(bindings)
+
+    @staticmethod
+    def build(mapping: Mapping[type[Any], object]) -> ResourceRegistry:
+        """A registry of resources by type; a value is the resource itself, or a `Binding` of that type.
+
+        Raises:
+            ResourceError: a binding stands under a type that is not its own.
+            ProviderError: a resource is no instance of its type.
+        """
+        return ResourceRegistry(tuple(_binding(kind, value) for kind, value in mapping.items()))
+
+    def merge(self, other: ResourceRegistry) -> ResourceRegistry:
+        """A registry of the bindings of both; of one type, the other's wins."""
+        return ResourceRegistry(tuple({**self._by_type, **other._by_type}.values()))
+
+    def open(self) -> ResourceContext:
+        """A new context in which the resources can be asked for; nothing is built yet."""
+        return ResourceContext(self)
+
+    @overload
+    def get(self, protocol: Callable[..., T], /) -> T: ...
+    @overload
+    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
+    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+        """The resource that was given for a type; what a provider makes is asked of a context (`open`).
+
+        Raises:
+            UnboundResourceError: nothing is bound for the type, and there is no default.
+            ResourceError: a provider is bound for the type.
+        """
+        binding = self._by_type.get(protocol)
+        if binding is None:
+            if default is not ABSENT:
+                return default
+            raise unbound(protocol)
+        if isinstance(binding.provider, Given):
+            return binding.provider.value
+        name = binding.name
+        raise ResourceError(f"{name} is made by a provider: `with registry.open() as resources: resources.get({name})`")
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in self._by_type
+
+    def __iter__(self) -> Iterator[Binding[Any]]:
+        return iter(self.bindings)
+
+    def __len__(self) -> int:
+        return len(self.bindings)
+
+
+def _binding(kind: type[Any], value: object) -> Binding[Any]:
+    if not _is_binding(value):
+        return Binding(kind, Given(value))
+    if value.protocol is not kind:
+        asked = getattr(kind, "__name__", repr(kind))
+        raise ResourceError(
+            f"a binding of {value.name} was given for {asked}. Give it under its own type, or bind the other one too: "
+            f"Binding({asked}, lambda r: r.get({value.name}))."
+        )
+    return value
+
+
+def _is_binding(value: object) -> TypeGuard[Binding[Any]]:
+    return isinstance(value, Binding)

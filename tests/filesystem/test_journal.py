@@ -1,0 +1,134 @@
+"""What an undo journal keeps, and for how long."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from handrail.errors import SnapshotError
+from handrail.filesystem.journal import Journal
+from handrail.filesystem.tree import FOLDER, NOTHING
+
+
+def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
+    """Without a snapshot there is nothing to come back to."""
+    journal = Journal()
+    journal.record("a", b"0")
+    snapshot = journal.snapshot()
+    assert journal.before(snapshot) == {}
+
+
+def test_oldest_entry_of_each_path_is_what_to_put_back() -> None:
+    """A path that changes twice had only one content at the snapshot."""
+    journal = Journal()
+    first = journal.snapshot()
+    journal.record("a", NOTHING)
+    journal.record("a", b"1")
+    second = journal.snapshot()
+    journal.record("a", b"2")
+    journal.record("b", FOLDER)
+    assert journal.before(first) == {"a": NOTHING, "b": FOLDER}
+    assert journal.before(second) == {"a": b"2", "b": FOLDER}
+
+
+def test_snapshot_without_a_change_since_the_last_is_the_same() -> None:
+    """The same moment is one snapshot; a change, or letting go of it, makes another."""
+    journal = Journal()
+    first = journal.snapshot()
+    assert journal.snapshot() is first
+    journal.record("a", NOTHING)
+    assert journal.snapshot() is not first
+
+
+def test_journal_that_has_come_back_has_no_changes() -> None:
+    """After going back to the newest snapshot there is nothing left to put back, and it is the newest moment again."""
+    journal = Journal()
+    snapshot = journal.snapshot()
+    journal.record("a", NOTHING)
+    journal.has_come_back(snapshot)
+    assert journal.before(snapshot) == {}
+    assert journal.snapshot() is snapshot
+
+
+def test_snapshot_of_another_journal_is_refused() -> None:
+    """Its changes are no changes of this one, even where it looks like the newest."""
+    other = Journal().snapshot()
+    journal = Journal()
+    kept = journal.snapshot()
+    with pytest.raises(SnapshotError, match="taken from something else"):
+        journal.before(other)
+    assert journal.before(kept) == {}
+
+
+def test_dropped_snapshots_are_freed() -> None:
+    """A snapshot that nobody holds keeps nothing alive, at once and without the garbage collector."""
+    journal = Journal()
+    gc.disable()
+    try:
+        snapshot = journal.snapshot()
+        span = weakref.ref(snapshot.span)
+        journal.record("a", b"1")
+        del snapshot
+        assert span() is None
+    finally:
+        gc.enable()
+
+
+def test_span_that_outlives_its_snapshot_is_no_snapshot() -> None:
+    """Only what `snapshot` returned is held; a thread that looks at a span meanwhile keeps nothing in use."""
+    journal = Journal()
+    span = journal.snapshot().span
+    journal.record("a", b"1")
+    snapshot = journal.snapshot()
+    assert snapshot.span is not span
+    assert journal.before(snapshot) == {}
+
+
+def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
+    """Each span leads on to the next and none back."""
+    journal = Journal()
+    first = journal.snapshot()
+    journal.record("a", b"1")
+    second = journal.snapshot()
+    journal.record("a", b"2")
+    spans = [weakref.ref(first.span), weakref.ref(second.span)]
+    del first
+    assert spans[0]() is None
+    assert spans[1]() is not None
+    assert journal.before(second) == {"a": b"2"}
+
+
+def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
+    """Of many calls' snapshots that were taken and dropped meanwhile nothing is left but the oldest entries."""
+    journal = Journal()
+    held = journal.snapshot()
+    journal.record("a", b"first")
+    spans: list[weakref.ref[object]] = []
+    for number in range(100):
+        dropped = journal.snapshot()
+        spans.append(weakref.ref(dropped.span))
+        journal.record("a", str(number).encode())
+        journal.record(f"b{number % 3}", NOTHING)
+        del dropped
+    assert journal.before(held) == {"a": b"first", "b0": NOTHING, "b1": NOTHING, "b2": NOTHING}
+    assert [span() for span in spans] == [None] * 100
+
+
+def test_snapshots_dropped_from_the_middle_leave_the_others_right() -> None:
+    """Which ones are held, and in which order the others went, changes nothing."""
+    journal = Journal()
+    first = journal.snapshot()
+    journal.record("a", b"1")
+    second = journal.snapshot()
+    journal.record("b", b"2")
+    third = journal.snapshot()
+    journal.record("c", b"3")
+    del second
+    assert journal.before(first) == {"a": b"1", "b": b"2", "c": b"3"}
+    assert journal.before(third) == {"c": b"3"}
+    del third
+    fourth = journal.snapshot()
+    assert journal.before(fourth) == {}
+    assert journal.before(first) == {"a": b"1", "b": b"2", "c": b"3"}

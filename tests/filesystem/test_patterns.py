@@ -1,0 +1,88 @@
+"""Which files and folders a pattern finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import PathEscapeError
+from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
+from handrail.filesystem.patterns import find
+
+FILES = {"a.md": "", "b.txt": "", ".env": "", "src/a.py": "", "src/x/b.py": "", "src/x/y/c.py": "", "docs/a.md": ""}
+
+
+@pytest.mark.parametrize(
+    "pattern,paths",
+    [
+        ("*", [".env", "a.md", "b.txt", "docs", "src"]),
+        ("*.md", ["a.md"]),
+        ("./*.md", ["a.md"]),
+        ("?.txt", ["b.txt"]),
+        ("[a-b].*", ["a.md", "b.txt"]),
+        ("[!a].*", ["b.txt"]),
+        ("**/*.md", ["a.md", "docs/a.md"]),
+        ("**/*.py", ["src/a.py", "src/x/b.py", "src/x/y/c.py"]),
+        ("src/**/*.py", ["src/a.py", "src/x/b.py", "src/x/y/c.py"]),
+        ("src/**", ["src/a.py", "src/x", "src/x/b.py", "src/x/y", "src/x/y/c.py"]),
+        ("**/y/**", ["src/x/y/c.py"]),
+        ("**/**/c.py", ["src/x/y/c.py"]),
+        ("src/*/*", ["src/x/b.py", "src/x/y"]),
+        ("src/a.py", ["src/a.py"]),
+        ("src/a.py/**", []),
+        ("A.md", []),
+        ("absent/**", []),
+        (".", []),
+    ],
+)
+def test_pattern_finds_what_fits_sorted(make: Callable[..., Filesystem], pattern: str, paths: list[str]) -> None:
+    """`*`, `?` and brackets stay inside one part, `**` stands for any number of folders, and case matters."""
+    assert [stat.path for stat in make(FILES).glob(pattern)] == paths
+
+
+def test_pattern_of_two_stars_finds_everything(make: Callable[..., Filesystem]) -> None:
+    """Files and folders alike, each as `stat` describes it."""
+    fs = make(FILES)
+    found = fs.glob("**")
+    assert len(found) == len(FILES) + 4
+    assert all(fs.stat(stat.path) == stat for stat in found)
+
+
+@pytest.mark.parametrize("pattern", ["../*", "/etc/*", "", "a\\*"])
+def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str) -> None:
+    """A pattern is held to what paths are held to."""
+    with pytest.raises(PathEscapeError):
+        make(FILES).glob(pattern)
+
+
+@given(st.text(alphabet="ab*?[]!-^&~|.\n", min_size=1, max_size=8).map(lambda text: text.replace("..", ".")))
+def test_any_pattern_is_answered(pattern: str) -> None:
+    """No pattern is a fault in itself: brackets that do not close are characters like others."""
+    InMemoryFilesystem({"a": "", "b[": "", "a\nb": ""}).glob(pattern)
+
+
+def test_only_folders_that_can_hold_a_match_are_listed() -> None:
+    """What a pattern costs is what it can find."""
+    fs, listed = InMemoryFilesystem(FILES), list[str]()
+
+    def list_folder(folder: str) -> Iterable[FileStat]:
+        listed.append(folder)
+        return fs.list(folder)
+
+    find("src/*.py", list_folder)
+    assert listed == [".", "src"]
+
+
+def test_links_are_found_but_not_followed() -> None:
+    """A link may lead in a circle, or out of the root."""
+    listing = {".": (FileStat("link", "symlink", 0), FileStat("a", "folder", 0)), "a": (FileStat("a/b", "file", 1),)}
+    assert [stat.path for stat in find("**", listing.__getitem__)] == ["a", "a/b", "link"]
+
+
+def test_many_stars_do_not_take_long() -> None:
+    """A pattern is matched part by part, each part in one pass, so no pattern is a trap."""
+    fs = InMemoryFilesystem({f"{'a' * 200}/{'a' * 200}": ""})
+    assert fs.glob("/".join(["**", "*a" * 60 + "b"] * 10)) == ()

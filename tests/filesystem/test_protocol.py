@@ -1,0 +1,255 @@
+"""What every filesystem does, whatever keeps its files: reading, writing, folders, removing and moving."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
+from handrail.filesystem import FileStat, Filesystem
+from handrail.transaction import Snapshotable
+from handrail.turns import TakesTurns
+from tests.filesystem.stores import tree_of
+
+Make = Callable[..., Filesystem]
+FILES: Mapping[str, str | bytes] = {"notes/plan.md": "1. look\n", "notes/old/a.md": "a", "data.bin": b"\xff\x00"}
+
+
+def test_store_is_a_filesystem_that_can_be_undone_and_takes_turns(make: Make) -> None:
+    """A filesystem can be bound as `Filesystem`, and calls know how to undo it and take turns on it."""
+    fs = make()
+    assert isinstance(fs, Filesystem)
+    assert isinstance(fs, Snapshotable)
+    assert isinstance(fs, TakesTurns)
+    assert fs.turn is fs.turn
+
+
+def test_new_filesystem_holds_the_root_alone(make: Make) -> None:
+    """The root exists from the beginning and is a folder."""
+    fs = make()
+    assert fs.exists(".")
+    assert fs.stat(".") == FileStat(".", "folder", 0)
+    assert fs.list() == ()
+
+
+@given(data=st.binary(max_size=64))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_bytes_come_back_as_they_were_written(make: Make, data: bytes) -> None:
+    """A file holds exactly the bytes that were written, and its digest is their SHA-256."""
+    fs = make()
+    fs.write_bytes("a.bin", data)
+    assert fs.read_bytes("a.bin") == data
+    assert fs.stat("a.bin") == FileStat("a.bin", "file", len(data))
+    assert fs.digest("a.bin") == hashlib.sha256(data).hexdigest()
+
+
+@given(text=st.text(st.characters(codec="utf-8"), max_size=64))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_text_comes_back_as_it_was_written(make: Make, text: str) -> None:
+    """Text is kept in UTF-8 and nothing is done to its line ends."""
+    fs = make()
+    fs.write_text("a.txt", text)
+    assert fs.read_text("a.txt") == text
+    assert fs.read_bytes("a.txt") == text.encode()
+
+
+def test_bytes_that_were_written_do_not_change_with_their_source(make: Make) -> None:
+    """A store keeps what it was given at the time, not the buffer it was given in."""
+    fs, buffer = make(), bytearray(b"old")
+    fs.write_bytes("a", cast("bytes", buffer))
+    buffer[:] = b"new"
+    assert fs.read_bytes("a") == b"old"
+
+
+def test_writing_replaces_the_content_and_makes_the_folders(make: Make) -> None:
+    """A write makes what is missing above the file, and leaves nothing of the old content."""
+    fs = make()
+    fs.write_text("a/b/c.md", "a long first version")
+    fs.write_text("a/b/c.md", "short")
+    assert tree_of(fs) == {"a": None, "a/b": None, "a/b/c.md": b"short"}
+
+
+@pytest.mark.parametrize("spelling", ["./notes/plan.md", "notes//plan.md", "notes/./old/../plan.md", "notes/plan.md/"])
+def test_path_may_be_spelled_in_any_way_that_means_the_same(make: Make, spelling: str) -> None:
+    """All spellings of a path are the same file, and results name its shortest form."""
+    fs = make(FILES)
+    assert fs.read_text(spelling) == "1. look\n"
+    assert fs.stat(spelling).path == "notes/plan.md"
+
+
+OPERATIONS: dict[str, Callable[[Filesystem, str], object]] = {
+    "read_text": lambda fs, path: fs.read_text(path),
+    "read_bytes": lambda fs, path: fs.read_bytes(path),
+    "digest": lambda fs, path: fs.digest(path),
+    "write_text": lambda fs, path: fs.write_text(path, "x"),
+    "write_bytes": lambda fs, path: fs.write_bytes(path, b"x"),
+    "exists": lambda fs, path: fs.exists(path),
+    "stat": lambda fs, path: fs.stat(path),
+    "list": lambda fs, path: fs.list(path),
+    "glob": lambda fs, path: fs.glob(path),
+    "make_folder": lambda fs, path: fs.make_folder(path),
+    "remove": lambda fs, path: fs.remove(path),
+    "move from": lambda fs, path: fs.move(path, "elsewhere"),
+    "move to": lambda fs, path: fs.move("data.bin", path),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "notes\\plan.md", "", "a\0b"])
+def test_no_operation_leaves_the_root(make: Make, operation: Callable[[Filesystem, str], object], path: str) -> None:
+    """Every operation refuses what is no path inside the root, and nothing changes."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    with pytest.raises(PathEscapeError):
+        operation(fs, path)
+    assert tree_of(fs) == before
+
+
+@pytest.mark.parametrize("operation", ["read_text", "read_bytes", "digest", "stat", "list", "remove", "move from"])
+@pytest.mark.parametrize("path", ["absent.md", "notes/absent/deep.md", "data.bin/below"])
+def test_what_does_not_exist_is_named_with_the_nearest_that_does(make: Make, operation: str, path: str) -> None:
+    """The error is a `FileNotFoundError` too, and says where to look."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    with pytest.raises(PathNotFoundError, match="there is no file or folder") as caught:
+        OPERATIONS[operation](fs, path)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert caught.value.path == path
+    told = {"absent.md": "'.'", "notes/absent/deep.md": "'notes'", "data.bin/below": "'data.bin' is a file"}
+    assert told[path] in str(caught.value)
+    assert tree_of(fs) == before
+
+
+@pytest.mark.parametrize(
+    "operation,path,told",
+    [
+        ("read_text", "notes", "'notes' is a folder"),
+        ("read_bytes", ".", "'.' is a folder"),
+        ("digest", "notes", "'notes' is a folder"),
+        ("write_text", "notes", "'notes' is a folder"),
+        ("write_bytes", ".", "'.' is a folder"),
+        ("write_text", "data.bin/new.md", "'data.bin' is a file"),
+        ("write_text", "data.bin/deep/new.md", "'data.bin' is a file"),
+        ("list", "data.bin", "'data.bin' is a file"),
+        ("make_folder", "data.bin", "'data.bin' is a file"),
+        ("make_folder", "data.bin/folder", "'data.bin' is a file"),
+        ("remove", "notes", "not empty (it holds 2)"),
+        ("remove", ".", "the root cannot be removed"),
+        ("move from", ".", "the root cannot be removed or moved"),
+        ("move to", "notes", "such as 'notes/data.bin'"),
+        ("move to", "notes/plan.md", "exists already"),
+        ("move to", "data.bin", "exists already"),
+    ],
+)
+def test_operation_in_the_way_of_another_entry_is_refused(make: Make, operation: str, path: str, told: str) -> None:
+    """A file where a folder is needed, and the other way round, is told apart from what does not exist."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    with pytest.raises(PathConflictError) as caught:
+        OPERATIONS[operation](fs, path)
+    assert told in str(caught.value)
+    assert tree_of(fs) == before
+
+
+def test_bytes_that_are_no_text_are_not_read_as_text(make: Make) -> None:
+    """The error names the byte and the way to read it."""
+    with pytest.raises(
+        FilesystemError, match=r"'data.bin' is not UTF-8 text \(byte 0xff at 0\). Read it with read_bytes"
+    ):
+        make(FILES).read_text("data.bin")
+
+
+def test_lone_surrogate_is_not_written(make: Make) -> None:
+    """UTF-8 has no bytes for half a character; the file stays as it was."""
+    fs = make({"a.md": "kept"})
+    with pytest.raises(FilesystemError, match=r"lone surrogate \(U\+D800 at character 3\)"):
+        fs.write_text("a.md", "abc\ud800")
+    assert fs.read_text("a.md") == "kept"
+
+
+def test_text_and_bytes_are_not_taken_for_each_other(make: Make) -> None:
+    """The error names the other method; a number is no data at all."""
+    fs = make()
+    anything = cast("Any", fs)
+    with pytest.raises(TypeError, match="write_bytes takes bytes"):
+        anything.write_text("a", b"bytes")
+    with pytest.raises(TypeError, match="write_text takes a string"):
+        anything.write_bytes("a", "text")
+    with pytest.raises(TypeError, match="not int"):
+        anything.write_bytes("a", 5)
+    assert fs.list() == ()
+
+
+def test_listing_shows_one_folder_sorted(make: Make) -> None:
+    """A list holds files and folders alike, and not what those folders hold."""
+    fs = make({"b/deep/x": "1", "a.md": "22", "b/c": "333", "B": ""})
+    assert fs.list() == (FileStat("B", "file", 0), FileStat("a.md", "file", 2), FileStat("b", "folder", 0))
+    assert [stat.path for stat in fs.list("b")] == ["b/c", "b/deep"]
+
+
+def test_folder_that_exists_may_be_made_again(make: Make) -> None:
+    """Making a folder twice is once; what it holds stays."""
+    fs = make(FILES)
+    fs.make_folder("empty/inner")
+    fs.make_folder("notes")
+    fs.make_folder(".")
+    assert fs.list("empty/inner") == ()
+    assert fs.read_text("notes/plan.md") == "1. look\n"
+
+
+def test_folder_stays_when_its_last_file_is_removed(make: Make) -> None:
+    """Folders are there because they were made, not because they hold something."""
+    fs = make({"a/b.md": "x"})
+    fs.remove("a/b.md")
+    assert tree_of(fs) == {"a": None}
+    fs.remove("a")
+    assert tree_of(fs) == {}
+
+
+def test_removing_recursively_removes_that_subtree_alone(make: Make) -> None:
+    """A name that only begins alike is another name."""
+    fs = make({"a/b/c": "1", "a/d": "2", "ab/c": "3", "a.md": "4"})
+    fs.remove("a", recursive=True)
+    assert tree_of(fs) == {"ab": None, "ab/c": b"3", "a.md": b"4"}
+
+
+def test_moving_a_file_makes_the_folders_of_its_new_path(make: Make) -> None:
+    """The old folder stays, the content does not change."""
+    fs = make(FILES)
+    fs.move("notes/plan.md", "archive/2026/plan.md")
+    assert fs.read_text("archive/2026/plan.md") == "1. look\n"
+    assert not fs.exists("notes/plan.md")
+    assert fs.exists("notes")
+
+
+def test_moving_a_folder_takes_everything_in_it_along(make: Make) -> None:
+    """Empty folders too."""
+    fs = make(FILES)
+    fs.make_folder("notes/empty")
+    fs.move("notes", "archive/notes")
+    moved = {"archive", "archive/notes", "archive/notes/plan.md", "archive/notes/old", "archive/notes/old/a.md"}
+    assert set(tree_of(fs)) == moved | {"archive/notes/empty", "data.bin"}
+
+
+def test_folder_is_not_moved_into_itself(make: Make) -> None:
+    """It would hold itself; nothing changes."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    with pytest.raises(PathConflictError, match="'notes/inner' lies inside 'notes'"):
+        fs.move("notes", "notes/inner")
+    assert tree_of(fs) == before
+
+
+def test_folder_is_not_moved_where_its_paths_would_be_too_long(make: Make) -> None:
+    """All new paths are judged before anything moves."""
+    deep = "/".join(["d" * 200] * 15)
+    fs = make({f"a/{deep}/file": "x"})
+    before = tree_of(fs)
+    with pytest.raises(PathEscapeError, match="longer than 4095 bytes"):
+        fs.move("a", "/".join(["e" * 200] * 10))
+    assert tree_of(fs) == before

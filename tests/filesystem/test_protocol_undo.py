@@ -1,0 +1,214 @@
+"""How every filesystem is undone: by hand, and as a part of the calls that write to it."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from handrail.errors import ReadOnlyViolation, SnapshotError, TransactionClosedError, TurnConflictError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.transaction import Transaction, current
+from handrail.turns import draw
+from tests.filesystem.stores import tree_of
+
+Make = Callable[..., Filesystem]
+FILES: Mapping[str, str | bytes] = {"notes/plan.md": "plan", "data.bin": b"\xff"}
+
+CHANGES: dict[str, Callable[[Filesystem], object]] = {
+    "write notes/new.md": lambda fs: fs.write_text("notes/new.md", "x"),
+    "write data.bin": lambda fs: fs.write_bytes("data.bin", b"x"),
+    "make the folder a/b": lambda fs: fs.make_folder("a/b"),
+    "make the folder notes": lambda fs: fs.make_folder("notes"),
+    "remove data.bin": lambda fs: fs.remove("data.bin"),
+    "remove notes": lambda fs: fs.remove("notes", recursive=True),
+    "move notes to other/notes": lambda fs: fs.move("notes", "other/notes"),
+}
+
+
+@contextmanager
+def call(fs: Filesystem, *, writes: bool = True, inside: Transaction | None = None) -> Generator[Transaction]:
+    """A call that holds the turn of a filesystem; rolled back unless the block commits."""
+    ticket = draw((fs.turn,) if inside is None else (), exclusive=writes, inside=inside.ticket if inside else None)
+    try:
+        with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
+            yield transaction
+    finally:
+        ticket.release()
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_failed_call_leaves_no_trace(make: Make, change: Callable[[Filesystem], object]) -> None:
+    """Every change is undone to the byte and to the empty folder."""
+    fs = make(FILES)
+    fs.make_folder("notes/empty")
+    before = tree_of(fs)
+    with call(fs):
+        change(fs)
+    assert tree_of(fs) == before
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_committed_call_keeps_its_change(make: Make, change: Callable[[Filesystem], object]) -> None:
+    """What a call committed is what the same change does outside of calls."""
+    fs, expected = make(FILES), make(FILES)
+    change(expected)
+    with call(fs) as transaction:
+        change(fs)
+        transaction.commit()
+    assert tree_of(fs) == tree_of(expected)
+
+
+@pytest.mark.parametrize("what,change", CHANGES.items(), ids=CHANGES)
+def test_call_that_reads_writes_nothing(make: Make, what: str, change: Callable[[Filesystem], object]) -> None:
+    """The refusal says what was tried, and reading goes on."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    with call(fs, writes=False), pytest.raises(ReadOnlyViolation) as caught:
+        change(fs)
+    assert caught.value.what == what
+    assert tree_of(fs) == before
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_late_writer_changes_nothing(make: Make, change: Callable[[Filesystem], object]) -> None:
+    """A thread that outlives its call holds an ended transaction."""
+    fs = make(FILES)
+    before = tree_of(fs)
+    with call(fs):
+        fs.write_text("early.md", "x")
+        context = contextvars.copy_context()
+    refused: list[TransactionClosedError] = []
+
+    def write_late() -> None:
+        with pytest.raises(TransactionClosedError) as caught:
+            change(fs)
+        refused.append(caught.value)
+
+    thread = threading.Thread(target=context.run, args=(write_late,))
+    thread.start()
+    thread.join()
+    assert len(refused) == 1
+    assert tree_of(fs) == before
+
+
+def test_call_joins_with_its_first_change_and_not_with_reading(make: Make) -> None:
+    """Reading costs no snapshot."""
+    fs = make(FILES)
+    with call(fs) as transaction:
+        fs.read_text("notes/plan.md")
+        assert not transaction.participants
+        fs.write_text("a", "x")
+        assert list(transaction.participants) == [fs]
+
+
+def test_change_waits_for_nobody_and_is_refused_if_another_call_holds_the_turn(make: Make) -> None:
+    """A filesystem that is no resource of the call's prompt is not written to while another call uses it."""
+    fs = make(FILES)
+    other = draw((fs.turn,), exclusive=True)
+    stranger = draw((), exclusive=True)
+    with (
+        Transaction("stranger", ticket=stranger, writes=True),
+        pytest.raises(TurnConflictError, match="Bind it as a resource"),
+    ):
+        fs.write_text("a", "x")
+    stranger.release()
+    other.release()
+    assert not fs.exists("a")
+
+
+def test_inner_call_is_a_savepoint_of_the_outer_one(make: Make) -> None:
+    """A failed inner call is undone alone; a failed outer one takes the committed inner ones along."""
+    fs = make({"a": "0"})
+    with call(fs) as outer:
+        fs.write_text("a", "1")
+        with call(fs, inside=outer):
+            fs.write_text("a", "2")
+            fs.write_text("new", "2")
+        assert tree_of(fs) == {"a": b"1"}
+        with call(fs, inside=outer) as inner:
+            fs.write_text("a", "3")
+            inner.commit()
+        assert tree_of(fs) == {"a": b"3"}
+    assert tree_of(fs) == {"a": b"0"}
+
+
+def test_snapshot_taken_by_hand_can_be_restored_again_and_again(make: Make) -> None:
+    """A snapshot is a moment to come back to, for as long as it is held."""
+    fs = make(FILES)
+    before, snapshot = tree_of(fs), fs.snapshot()
+    for number in range(3):
+        fs.remove("notes", recursive=True)
+        fs.write_text("notes", str(number))
+        fs.restore(snapshot)
+        assert tree_of(fs) == before
+
+
+def test_going_back_leaves_later_snapshots_valid(make: Make) -> None:
+    """A person may go back, look, and return."""
+    fs = make()
+    old = fs.snapshot()
+    fs.write_text("a", "1")
+    new = fs.snapshot()
+    fs.write_text("a", "2")
+    fs.restore(old)
+    assert tree_of(fs) == {}
+    fs.write_text("b", "3")
+    fs.restore(new)
+    assert tree_of(fs) == {"a": b"1"}
+    fs.restore(old)
+    assert tree_of(fs) == {}
+
+
+def test_handler_may_go_back_before_its_call_and_is_undone_like_any_write(make: Make) -> None:
+    """Restoring is a change: if the call fails, what it took back is there again."""
+    fs = make({"a": "0"})
+    old = fs.snapshot()
+    fs.write_text("a", "1")
+    fs.write_text("b", "1")
+    with call(fs):
+        fs.restore(old)
+        assert tree_of(fs) == {"a": b"0"}
+    assert tree_of(fs) == {"a": b"1", "b": b"1"}
+    with call(fs) as transaction:
+        fs.restore(old)
+        transaction.commit()
+    assert tree_of(fs) == {"a": b"0"}
+
+
+def test_going_back_is_refused_where_writing_is(make: Make) -> None:
+    """A handler that only reads, or that outlives its call, changes nothing by restoring a snapshot of its own."""
+    fs = make({"a": "0"})
+    old = fs.snapshot()
+    fs.write_text("a", "1")
+    with call(fs, writes=False), pytest.raises(ReadOnlyViolation, match="cannot go back to a snapshot"):
+        fs.restore(old)
+    with call(fs) as transaction:
+        transaction.commit()
+        with pytest.raises(TransactionClosedError, match="no longer go back to a snapshot"):
+            fs.restore(old)
+    assert fs.read_text("a") == "1"
+
+
+def test_call_that_rolls_back_inside_its_own_block_is_undone(make: Make) -> None:
+    """A transaction may restore while it is still the current one."""
+    fs = make({"a": "0"})
+    with call(fs) as transaction:
+        fs.write_text("a", "1")
+        transaction.rollback()
+        assert current() is transaction
+        assert tree_of(fs) == {"a": b"0"}
+
+
+def test_what_is_no_snapshot_of_the_filesystem_is_refused(make: Make) -> None:
+    """Nothing changes."""
+    fs = make(FILES)
+    before, kept = tree_of(fs), fs.snapshot()
+    for foreign in (InMemoryFilesystem(FILES).snapshot(), None, "snapshot"):
+        with pytest.raises(SnapshotError):
+            fs.restore(foreign)
+    assert tree_of(fs) == before
+    fs.restore(kept)

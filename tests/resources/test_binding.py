@@ -1,0 +1,88 @@
+"""Where a resource comes from: what a binding takes, and what it refuses when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, assert_type, cast
+
+import pytest
+
+from handrail.errors import ProviderError, ResourceError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
+from tests.resources.things import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable
+
+
+async def provide_async(_resolver: Resolver) -> Config:
+    """A provider that nobody could await."""
+    return Config()
+
+
+def test_singleton_is_the_default() -> None:
+    """A binding says where, and unless told otherwise there is one for all calls, built when it is asked for."""
+    binding = Binding(Config, lambda _: Config())
+    assert (binding.scope, binding.eager) == (Scope.SINGLETON, False)
+    assert binding.kind is Config
+    assert binding.name == "Config"
+
+
+def test_types_are_inferred_for_protocols_and_classes_alike() -> None:
+    """What is asked for by a protocol is known to be one, with and without a default."""
+    fs = InMemoryFilesystem()
+    resources = ResourceRegistry.of(Binding.instance(Filesystem, fs), Binding(Config, lambda _: Config())).open()
+    assert_type(resources.get(Filesystem), Filesystem)
+    assert_type(resources.get(Filesystem, None), Filesystem | None)
+    assert_type(resources.call_scope().get(Config), Config)
+    assert resources.get(Filesystem) is fs
+
+
+@pytest.mark.parametrize(
+    "make,told",
+    [
+        (lambda: Binding(cast("Any", "Config"), lambda _: Config()), "'Config' is none. Bind it for its class"),
+        (lambda: Binding(list[int], lambda _: [1]), r"list\[int\] is none"),
+        (lambda: Binding(Config, cast("Any", Config())), "cannot be called: a Config was given.*Binding.instance"),
+        (lambda: Binding(Config, cast("Any", provide_async)), "asynchronous"),
+        (lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL, eager=True), "eager, but a TOOL_CALL"),
+        (lambda: Binding(Tracer, lambda _: Tracer(), scope=Scope.PROTOTYPE, eager=True), "eager, but a PROTOTYPE"),
+    ],
+)
+def test_wrong_declaration_is_refused_at_once(make: Callable[[], object], told: str) -> None:
+    """The message says what to write instead."""
+    with pytest.raises(ResourceError, match=told):
+        make()
+
+
+@pytest.mark.parametrize("protocol,value", [(Client, Config()), (Client, Client), (Greeter, Config()), (int, "5")])
+def test_instance_of_another_type_is_refused(protocol: type[Any], value: object) -> None:
+    """A class, an abstract class or a checkable protocol is held to what is given for it; the class is no instance."""
+    with pytest.raises(ProviderError, match=f"which is no {protocol.__name__}") as caught:
+        Binding.instance(protocol, value)
+    assert caught.value.protocol is protocol
+
+
+@pytest.mark.parametrize(
+    "protocol,value",
+    [(Client, Tracer()), (Greeter, English()), (Unchecked, Config()), (int, 0), (str, ""), (object, None)],
+)
+def test_instance_of_the_type_is_taken(protocol: type[Any], value: object) -> None:
+    """A falsy value is a value, and a protocol that cannot be checked is believed."""
+    assert ResourceRegistry.of(Binding.instance(protocol, value)).open().get(protocol, "default") is value
+
+
+def test_given_instance_is_its_own_provider() -> None:
+    """Whoever asks the binding rather than a context gets the same."""
+    config = Config()
+    binding = Binding.instance(Config, config)
+    assert binding.provider(ResourceRegistry().open()) is config
+
+
+def test_none_may_be_bound_for_any_type() -> None:
+    """It says that there is none on purpose, and so a default does not apply."""
+    assert ResourceRegistry.build({Greeter: None}).open().get(Greeter, English()) is None
+
+
+def test_participant_that_cannot_take_turns_is_refused() -> None:
+    """What calls are to undo must have a turn, or be able to be lent one."""
+    with pytest.raises(ProviderError, match="Add '__weakref__' to the __slots__ of Unweakable"):
+        Binding.instance(Unweakable, Unweakable())

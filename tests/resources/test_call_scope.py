@@ -1,0 +1,186 @@
+"""The resources as one tool call sees them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from handrail.errors import CircularResourceError, ResourceError, UnboundResourceError
+from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
+from tests.resources.things import Cache, Client, Config, Tracer, noted
+
+
+def resources_of(closed: list[str]) -> ResourceContext:
+    """A tracer for each call that needs a cache for all and a new client."""
+    return ResourceRegistry.of(
+        Binding(
+            Tracer, lambda r: Tracer(r.get(Cache).url + r.get(Client).url, closed, "tracer"), scope=Scope.TOOL_CALL
+        ),
+        Binding(Client, lambda _: Client("new", closed), scope=Scope.PROTOTYPE),
+        Binding(Cache, lambda _: Cache("shared", closed, "cache")),
+    ).open()
+
+
+def test_call_has_its_own_and_shares_the_singletons() -> None:
+    """One for each call, and the same for all."""
+    resources = resources_of([])
+    with resources.call_scope() as call, resources.call_scope() as other:
+        assert call.get(Tracer) is call.get(Tracer)
+        assert call.get(Tracer) is not other.get(Tracer)
+        assert call.get(Cache) is other.get(Cache) is resources.get(Cache)
+        assert call.get(Client) is not call.get(Client)
+
+
+def test_call_knows_what_is_bound() -> None:
+    """A default is for what is not."""
+    with resources_of([]).call_scope() as call:
+        assert Tracer in call
+        assert Config not in call
+        assert call.get(Config, None) is None
+        with pytest.raises(UnboundResourceError):
+            call.get(Config)
+
+
+def test_call_closes_its_own_in_reverse_order() -> None:
+    """With the call end what was built for it, the newest first; the singletons stay."""
+    closed: list[str] = []
+    with resources_of(closed) as resources:
+        with resources.call_scope() as call:
+            call.get(Tracer)
+            call.get(Client)
+        assert closed == ["client", "tracer", "client"]
+    assert closed == ["client", "tracer", "client", "cache"]
+
+
+def test_closing_twice_is_once() -> None:
+    """A scope may be closed before its block ends, and a scope that nobody used may be closed too."""
+    closed: list[str] = []
+    resources = resources_of(closed)
+    with resources.call_scope() as call:
+        call.get(Tracer)
+        call.close()
+        assert len(closed) == 2
+    assert len(closed) == 2
+    resources.call_scope().close()
+
+
+def test_call_that_has_ended_gets_nothing_of_its_own_any_more() -> None:
+    """It would never be closed, or is closed already; what all calls share is still there."""
+    resources = resources_of([])
+    used, unused = resources.call_scope(), resources.call_scope()
+    used.get(Tracer)
+    for call in (used, unused):
+        call.close()
+        for kind in (Tracer, Client):
+            with pytest.raises(ResourceError, match=f"the call has ended, so it can no longer use {kind.__name__}"):
+                call.get(kind)
+        assert call.get(Cache).url == "shared"
+
+
+def test_resource_that_is_built_while_its_call_ends_is_closed() -> None:
+    """The end of a call does not wait for a late handler, and what that still builds is not left open."""
+    closed, building, ended = list[str](), threading.Event(), threading.Event()
+
+    def provide_slowly(_resolver: object) -> Tracer:
+        building.set()
+        ended.wait()
+        return Tracer("", closed, "late")
+
+    call = ResourceRegistry.of(Binding(Tracer, provide_slowly, scope=Scope.TOOL_CALL)).open().call_scope()
+    refused: list[ResourceError] = []
+
+    def ask_late() -> None:
+        with pytest.raises(ResourceError, match="the call has ended") as caught:
+            call.get(Tracer)
+        refused.append(caught.value)
+
+    thread = threading.Thread(target=ask_late)
+    thread.start()
+    building.wait()
+    call.close()
+    ended.set()
+    thread.join()
+    assert len(refused) == 1
+    assert closed == ["late"]
+
+
+def test_threads_of_a_call_share_its_resources() -> None:
+    """However many ask at once, the provider runs once for a call."""
+    built: list[str] = []
+    provider = Binding(Tracer, lambda _: noted(built, "tracer", Tracer()), scope=Scope.TOOL_CALL)
+    call, start, found = ResourceRegistry.of(provider).open().call_scope(), threading.Barrier(8), list[Tracer]()
+
+    def ask() -> None:
+        start.wait()
+        found.append(call.get(Tracer))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert built == ["tracer"]
+    assert all(tracer is found[0] for tracer in found)
+
+
+def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
+    """Calls build under locks of their own: a handler that hangs in a provider hangs alone."""
+    first_builds, second_has_built = threading.Event(), threading.Event()
+
+    def provide(_resolver: object) -> Tracer:
+        if not first_builds.is_set():
+            first_builds.set()
+            second_has_built.wait()
+        return Tracer()
+
+    resources = ResourceRegistry.of(Binding(Tracer, provide, scope=Scope.TOOL_CALL)).open()
+    first = resources.call_scope()
+    thread = threading.Thread(target=lambda: first.get(Tracer))
+    thread.start()
+    first_builds.wait()
+    second = resources.call_scope().get(Tracer)
+    second_has_built.set()
+    thread.join()
+    assert first.get(Tracer) is not second
+
+
+def test_circle_among_the_resources_of_a_call_is_refused() -> None:
+    """As among singletons."""
+    resources = ResourceRegistry.of(
+        Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.TOOL_CALL),
+        Binding(Client, lambda r: Client(r.get(Tracer).url), scope=Scope.PROTOTYPE),
+    ).open()
+    with resources.call_scope() as call, pytest.raises(CircularResourceError, match="Tracer -> Client -> Tracer"):
+        call.get(Tracer)
+
+
+def test_missing_dependency_is_told_with_who_needs_it() -> None:
+    """The chain starts with what the handler asked for."""
+    resources = ResourceRegistry.of(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL)).open()
+    with resources.call_scope() as call, pytest.raises(UnboundResourceError, match="Tracer -> Config") as caught:
+        call.get(Tracer)
+    assert caught.value.needed_by == (Tracer,)
+
+
+def test_failure_of_closing_does_not_hide_what_the_call_raised() -> None:
+    """The call's exception goes on with a note; without one the failure is raised."""
+
+    class Stubborn:
+        def close(self) -> None:
+            raise OSError("busy")
+
+    resources = ResourceRegistry.of(Binding(Stubborn, lambda _: Stubborn(), scope=Scope.TOOL_CALL)).open()
+
+    def call_that_raises() -> None:
+        with resources.call_scope() as call:
+            call.get(Stubborn)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        call_that_raises()
+    assert "Stubborn: OSError: busy" in caught.value.__notes__[0]
+    call = resources.call_scope()
+    call.get(Stubborn)
+    with pytest.raises(ResourceError, match="Stubborn: OSError: busy"):
+        call.close()

@@ -1,0 +1,232 @@
+"""The resources of a running prompt: built once, in the order of their dependencies, closed in reverse."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
+from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
+from tests.resources.things import Cache, Client, Config, Greeter, Tracer, noted
+
+
+def test_provider_runs_when_asked_and_once() -> None:
+    """A singleton that nobody asks for is never built, and one for all that do."""
+    built: list[str] = []
+    resources = ResourceRegistry.of(
+        Binding(Config, lambda _: noted(built, "config", Config())),
+        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
+    ).open()
+    assert built == []
+    client = resources.get(Client)
+    assert client.url == "here"
+    assert resources.get(Client) is client
+    assert resources.get(Client, None) is client
+    assert built == ["config", "client"]
+
+
+def test_falsy_resource_is_built_once_too() -> None:
+    """`None` and empty values are values."""
+    built: list[str] = []
+    resources = ResourceRegistry.of(
+        Binding(str, lambda _: noted(built, "str", "")),
+        Binding(Greeter, lambda _: cast("Any", noted(built, "none", None))),
+    ).open()
+    assert [resources.get(str), resources.get(str), resources.get(Greeter), resources.get(Greeter)] == [
+        "",
+        "",
+        None,
+        None,
+    ]
+    assert built == ["str", "none"]
+
+
+def test_default_is_for_what_is_not_bound() -> None:
+    """It does not hide that a dependency is missing."""
+    resources = ResourceRegistry.of(Binding(Client, lambda r: Client(r.get(Config).url))).open()
+    assert Client in resources
+    assert Config not in resources
+    assert resources.get(Config, None) is None
+    with pytest.raises(
+        UnboundResourceError, match=r"nothing is bound for Config \(asked for by Client -> Config\)"
+    ) as caught:
+        resources.get(Client, None)
+    assert caught.value.needed_by == (Client,)
+
+
+def test_only_classes_are_asked_for() -> None:
+    """A name is no type."""
+    with pytest.raises(ResourceError, match="'Client' is none"):
+        ResourceRegistry().open().get(cast("Any", "Client"))
+
+
+def test_prototype_is_new_each_time() -> None:
+    """Also for those that depend on it."""
+    resources = ResourceRegistry.of(Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE)).open()
+    assert resources.get(Client) is not resources.get(Client)
+
+
+@pytest.mark.requirement("M-06n")
+def test_circle_is_refused_with_its_path() -> None:
+    """The path starts and ends with the same type and leaves out who only leads to the circle."""
+    resources = ResourceRegistry.of(
+        Binding(Config, lambda r: Config(r.get(Client).url)),
+        Binding(Client, lambda r: Client(r.get(Tracer).url)),
+        Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.PROTOTYPE),
+    ).open()
+    for _ in range(2):  # a refusal leaves nothing behind
+        with pytest.raises(CircularResourceError, match="Client -> Tracer -> Client") as caught:
+            resources.get(Config)
+        assert caught.value.path == (Client, Tracer, Client)
+
+
+def test_provider_that_needs_itself_is_a_circle() -> None:
+    """The shortest one."""
+    resources = ResourceRegistry.of(Binding(Config, lambda r: r.get(Config))).open()
+    with pytest.raises(CircularResourceError, match="Config -> Config"):
+        resources.get(Config)
+
+
+def test_resource_may_ask_for_others_after_it_was_built() -> None:
+    """A provider may keep what it asks of; two resources that meet later are no circle."""
+
+    class Lazy:
+        def __init__(self, resolver: Resolver) -> None:
+            self.resolver = resolver
+
+        def again(self) -> Lazy:
+            return self.resolver.get(Lazy)
+
+    resources = ResourceRegistry.of(Binding(Lazy, Lazy)).open()
+    assert resources.get(Lazy).again() is resources.get(Lazy)
+
+
+def test_provider_that_raises_is_named_with_its_cause() -> None:
+    """The chain of those who asked is in the message, and the next one to ask tries again."""
+    attempts: list[Config] = [Config("second time")]
+
+    def provide(_resolver: Resolver) -> Config:
+        if len(attempts) == 1:
+            attempts.append(Config())
+            raise KeyError("URL")
+        return attempts[0]
+
+    resources = ResourceRegistry.of(
+        Binding(Config, provide), Binding(Client, lambda r: Client(r.get(Config).url))
+    ).open()
+    with pytest.raises(
+        ProviderError, match=r"provider of Config failed \(asked for by Client -> Config\): KeyError: 'URL'"
+    ) as caught:
+        resources.get(Client)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.protocol is Config
+    assert resources.get(Client).url == "second time"
+
+
+async def make_later() -> Config:
+    """What an asynchronous provider returns at first."""
+    return Config()
+
+
+@pytest.mark.parametrize("make,kind", [(lambda: "text", "str"), (make_later, "coroutine")])
+def test_provider_of_another_type_is_refused(make: Callable[[], object], kind: str) -> None:
+    """What is asked for by its type is of that type."""
+    registry = ResourceRegistry.of(Binding(Config, lambda _: cast("Config", make())))
+    with pytest.raises(ProviderError, match=f"what was provided for Config is a {kind}, which is no Config"):
+        registry.open().get(Config)
+
+
+def test_singleton_does_not_hold_what_ends_with_a_call() -> None:
+    """The chain names scopes, and says what to change."""
+    resources = ResourceRegistry.of(
+        Binding(Client, lambda r: Client(r.get(Cache).url)),
+        Binding(Cache, lambda r: Cache(r.get(Tracer).url), scope=Scope.PROTOTYPE),
+        Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL),
+    ).open()
+    with (
+        resources.call_scope() as call,
+        pytest.raises(ResourceError, match=r"Client \(SINGLETON\) -> Cache \(PROTOTYPE\) -> Tracer \(TOOL_CALL\)"),
+    ):
+        call.get(Client)
+
+
+def test_resource_of_a_call_is_not_asked_for_outside_of_one() -> None:
+    """The message says where to ask; a default does not hide it."""
+    resources = ResourceRegistry.of(Binding(Tracer, lambda _: Tracer(), scope=Scope.TOOL_CALL)).open()
+    with pytest.raises(ResourceError, match=r"with resources.call_scope\(\) as call: call.get\(Tracer\)"):
+        resources.get(Tracer, None)
+
+
+def test_eager_resources_are_built_on_entering_in_their_order() -> None:
+    """Each once, dependencies first; entering again builds nothing."""
+    built: list[str] = []
+    registry = ResourceRegistry.of(
+        Binding(Config, lambda _: noted(built, "config", Config())),
+        Binding(Tracer, lambda _: noted(built, "tracer", Tracer()), eager=True),
+        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url)), eager=True),
+        Binding(Cache, lambda _: noted(built, "cache", Cache())),
+    )
+    with registry.open() as resources:
+        assert built == ["tracer", "config", "client"]
+        with resources:
+            assert len(built) == 3
+
+
+def test_threads_that_ask_at_once_get_one() -> None:
+    """A provider runs once however many ask, also when it asks for others itself."""
+    built: list[str] = []
+    resources = ResourceRegistry.of(
+        Binding(Config, lambda _: noted(built, "config", Config())),
+        Binding(Client, lambda r: noted(built, "client", Client(r.get(Config).url))),
+        Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.TOOL_CALL),
+    ).open()
+    start, found = threading.Barrier(16), list[object]()
+
+    def ask(number: int) -> None:
+        start.wait()
+        with resources.call_scope() as call:
+            found.append(resources.get(Client) if number % 2 else (call.get(Tracer), call.get(Client))[1])
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(built) == ["client", "config"]
+    assert len(found) == 16
+    assert len({id(client) for client in found}) == 1
+
+
+def test_thread_that_asked_before_it_was_built_gets_what_another_thread_built() -> None:
+    """It looks again once it may build."""
+    first_builds, second_has_missed = threading.Event(), threading.Event()
+
+    class Watched(type):
+        looked: int = 0
+
+        def __hash__(cls) -> int:
+            if first_builds.is_set():
+                Watched.looked += 1
+                if Watched.looked == 2:  # once among what is built, once among what is bound
+                    second_has_missed.set()
+            return super().__hash__()
+
+    class Rare(metaclass=Watched):
+        pass
+
+    def provide(_resolver: Resolver) -> Rare:
+        first_builds.set()
+        second_has_missed.wait()
+        return Rare()
+
+    resources, found = ResourceRegistry.of(Binding(Rare, provide)).open(), list[Rare]()
+    threads = [threading.Thread(target=lambda: found.append(resources.get(Rare))) for _ in range(2)]
+    threads[0].start()
+    first_builds.wait()
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1]

@@ -1,0 +1,223 @@
+"""What is closed, when, and in which order: with the context, and with a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from handrail.errors import ProviderError, ResourceError
+from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
+from tests.resources.things import AnswersToAnything, Cache, Client, Config, Tracer
+
+
+@pytest.fixture
+def closed() -> list[str]:
+    """What was closed, in order."""
+    return []
+
+
+def registry_of(closed: list[str], scope: Scope = Scope.SINGLETON) -> ResourceRegistry:
+    """A tracer that needs a client that needs a cache; all tell when they are closed."""
+    return ResourceRegistry.of(
+        Binding(Tracer, lambda r: Tracer(r.get(Client).url, closed, "tracer"), scope=scope),
+        Binding(Client, lambda r: Client(r.get(Cache).url, closed, "client"), scope=scope),
+        Binding(Cache, lambda _: Cache("here", closed, "cache"), scope=scope),
+    )
+
+
+def test_what_was_built_is_closed_in_reverse_order(closed: list[str]) -> None:
+    """Nothing is closed before those that depend on it."""
+    with registry_of(closed).open() as resources:
+        resources.get(Tracer)
+        assert closed == []
+    assert closed == ["tracer", "client", "cache"]
+
+
+def test_last_to_leave_closes(closed: list[str]) -> None:
+    """The context may be entered while it is entered."""
+    resources = registry_of(closed).open()
+    with resources:
+        with resources:
+            resources.get(Cache)
+        assert closed == []
+    assert closed == ["cache"]
+
+
+def test_context_may_be_entered_again(closed: list[str]) -> None:
+    """What was closed is built anew, and what was given is still there."""
+    given = Config("given")
+    resources = registry_of(closed).merge(ResourceRegistry.build({Config: given})).open()
+    with resources:
+        first = resources.get(Cache)
+    with resources:
+        assert resources.get(Cache) is not first
+        assert resources.get(Config) is given
+    assert closed == ["cache", "cache"]
+
+
+def test_context_works_without_being_entered_and_closes_nothing(closed: list[str]) -> None:
+    """Entering and leaving later closes what was built before."""
+    resources = registry_of(closed).open()
+    resources.get(Cache)
+    assert closed == []
+    with resources:
+        pass
+    assert closed == ["cache"]
+
+
+def test_given_instance_stays_open(closed: list[str]) -> None:
+    """Whoever made it closes it, also where a provider passes it on under another type."""
+    client = Tracer("", closed)
+    registry = ResourceRegistry.of(
+        Binding.instance(Tracer, client),
+        Binding(Client, lambda r: r.get(Tracer)),
+        Binding(Cache, lambda _: Cache("", closed, "cache")),
+    )
+    with registry.open() as resources:
+        assert resources.get(Client) is client
+        resources.get(Cache)
+    assert closed == ["cache"]
+
+
+def test_resource_bound_for_two_types_is_closed_once(closed: list[str]) -> None:
+    """It was built once, by whichever binding made it; a call does not close what belongs to the context."""
+    registry = ResourceRegistry.of(
+        Binding(Tracer, lambda _: Tracer("", closed, "tracer")),
+        Binding(Client, lambda r: r.get(Tracer)),
+        Binding(Cache, lambda r: Cache(r.get(Tracer).url, closed, "cache"), scope=Scope.TOOL_CALL),
+        Binding(object, lambda r: r.get(Tracer), scope=Scope.TOOL_CALL),
+    )
+    with registry.open() as resources:
+        with resources.call_scope() as call:
+            assert call.get(object) is call.get(Client)
+            call.get(Cache)
+        assert closed == ["cache"]
+    assert closed == ["cache", "tracer"]
+
+
+def test_prototypes_are_closed_with_the_context(closed: list[str]) -> None:
+    """All of them, the newest first."""
+    with registry_of(closed, Scope.PROTOTYPE).open() as resources:
+        resources.get(Client)
+        resources.get(Cache)
+    assert closed == ["cache", "client", "cache"]
+
+
+def test_what_has_no_close_is_left_alone() -> None:
+    """An object that answers to any name is not asked, and a class that was bound is not closed."""
+    registry = ResourceRegistry.of(
+        Binding(AnswersToAnything, lambda _: AnswersToAnything()), Binding(type, lambda _: Client)
+    )
+    with registry.open() as resources:
+        resources.get(AnswersToAnything)
+        assert resources.get(type) is Client
+
+
+class Stubborn(Client):
+    """A resource that cannot be closed."""
+
+    error: BaseException = OSError("busy")
+
+    def close(self) -> None:
+        super().close()
+        raise self.error
+
+
+class Impatient(Stubborn):
+    error = KeyboardInterrupt()
+
+
+class Asynchronous:
+    async def close(self) -> None:
+        """Nobody awaits it."""
+
+
+def stubborn_registry(closed: list[str], kind: type[Stubborn] = Stubborn) -> ResourceRegistry:
+    """A registry whose middle one, or both of whose last ones, cannot be closed."""
+    return ResourceRegistry.of(
+        Binding(Cache, lambda _: Cache("", closed, "cache"), eager=True),
+        Binding(Stubborn, lambda _: kind("", closed, "stubborn"), eager=True),
+        Binding(Client, lambda _: Client("", closed, "client"), eager=True),
+    )
+
+
+def test_one_that_cannot_be_closed_keeps_no_other_open(closed: list[str]) -> None:
+    """All are tried, and what failed is told and chained."""
+    with (
+        pytest.raises(ResourceError, match=r"1 resource\(s\) could not be closed.*Stubborn: OSError: busy") as caught,
+        stubborn_registry(closed).open(),
+    ):
+        pass
+    assert closed == ["client", "stubborn", "cache"]
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_all_that_cannot_be_closed_are_told(closed: list[str]) -> None:
+    """The message names each, and the cause holds them all."""
+    registry = stubborn_registry(closed).merge(
+        ResourceRegistry.of(Binding(Asynchronous, lambda _: Asynchronous(), eager=True))
+    )
+    with (
+        pytest.raises(ResourceError, match=r"2 resource.*Asynchronous.close is asynchronous.*Stubborn") as caught,
+        registry.open(),
+    ):
+        pass
+    assert str(caught.value.__cause__) == "closing resources (2 sub-exceptions)"
+    assert closed == ["client", "stubborn", "cache"]
+
+
+def test_failure_of_closing_does_not_hide_what_was_raised(closed: list[str]) -> None:
+    """The first exception goes on, with a note; so a cancelled call stays cancelled."""
+    with pytest.raises(ZeroDivisionError) as caught, stubborn_registry(closed).open():
+        raise ZeroDivisionError
+    assert "Stubborn: OSError: busy" in caught.value.__notes__[0]
+
+
+def test_interrupt_while_closing_is_raised_when_all_are_closed(closed: list[str]) -> None:
+    """Ctrl-C is neither lost nor does it leave anything open."""
+    with pytest.raises(KeyboardInterrupt) as caught, stubborn_registry(closed, Impatient).open():
+        pass
+    assert closed == ["client", "stubborn", "cache"]
+    assert "could not be closed" in caught.value.__notes__[0]
+
+
+def test_failed_entering_closes_what_it_had_built(closed: list[str]) -> None:
+    """Nothing is entered: the next one to enter starts from the beginning."""
+    attempts: list[int] = []
+
+    def fail_at_first(_resolver: object) -> Config:
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise OSError("not yet")
+        return Config()
+
+    resources = stubborn_registry(closed).merge(ResourceRegistry.of(Binding(Config, fail_at_first, eager=True))).open()
+    with pytest.raises(ProviderError, match="not yet") as caught:
+        resources.__enter__()
+    assert closed == ["client", "stubborn", "cache"]
+    assert "OSError: busy" in caught.value.__notes__[0]
+    with pytest.raises(ResourceError, match="could not be closed"), resources:
+        assert resources.get(Config) == Config()
+    assert closed == ["client", "stubborn", "cache"] * 2
+
+
+def test_nothing_is_built_while_the_resources_are_being_closed(closed: list[str]) -> None:
+    """It would be left open; what was built before is still there for those that are closed first."""
+    seen: list[str] = []
+
+    class Leaving:
+        def __init__(self, resources: ResourceContext) -> None:
+            self.resources = resources
+
+        def close(self) -> None:
+            seen.append(self.resources.get(Cache).name)
+            with pytest.raises(ResourceError, match="are being closed, so Tracer can no longer be made"):
+                self.resources.get(Tracer)
+            seen.append("refused")
+
+    leaving = Binding(Leaving, lambda _: Leaving(context))
+    context = registry_of(closed).merge(ResourceRegistry.of(leaving)).open()
+    with context:
+        context.get(Cache)
+        context.get(Leaving)
+    assert seen == ["cache", "refused"]
+    assert closed == ["cache"]

@@ -1,0 +1,251 @@
+"""How resources take part in calls: who is undone, whose turns a call takes, and what is built inside a call."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+import pytest
+
+from handrail.errors import ProviderError, RollbackError, TransactionClosedError, TurnConflictError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
+from handrail.transaction import Transaction, current
+from handrail.turns import Turn, draw, turn_of
+from tests.resources.things import Client, Config, Counter, OtherCounter
+
+
+@contextmanager
+def call(resources: ResourceContext, *, writes: bool = True) -> Generator[Transaction]:
+    """A call that uses these resources as the pipeline has it; rolled back unless the block commits."""
+    ticket = draw(resources.turns(), exclusive=writes)
+    try:
+        participants = resources.silent_participants()
+        with Transaction("tool", ticket=ticket, writes=writes, participants=participants) as transaction:
+            yield transaction
+    finally:
+        ticket.release()
+
+
+def ids(values: Iterable[object]) -> list[int]:
+    """Which objects these are, in order."""
+    return [id(value) for value in values]
+
+
+def seeded(_resolver: Resolver) -> InMemoryFilesystem:
+    """A filesystem whose provider writes to it."""
+    fs = InMemoryFilesystem()
+    fs.write_text("seed.md", "seed")
+    return fs
+
+
+def test_participants_are_the_singletons_that_can_be_undone() -> None:
+    """The given ones first, then the others as they are built; each once, whatever it is bound for."""
+    fs, counter = InMemoryFilesystem(), Counter(1)
+    resources = ResourceRegistry.of(
+        Binding(OtherCounter, lambda _: OtherCounter()),
+        Binding.instance(Config, Config()),
+        Binding.instance(Filesystem, fs),
+        Binding(InMemoryFilesystem, lambda r: _as_memory(r.get(Filesystem))),
+        Binding.instance(Counter, counter),
+        Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
+    ).open()
+    assert ids(resources.snapshotables()) == ids((fs, counter))
+    assert ids(resources.silent_participants()) == ids((counter,))
+    other = resources.get(OtherCounter)
+    resources.get(InMemoryFilesystem)
+    assert ids(resources.snapshotables()) == ids((fs, counter, other))
+    assert ids(resources.silent_participants()) == ids((counter, other))
+    assert resources.turns() == (resources.turn, fs.turn, turn_of(counter), turn_of(other))
+
+
+def _as_memory(fs: Filesystem) -> InMemoryFilesystem:
+    assert isinstance(fs, InMemoryFilesystem)
+    return fs
+
+
+def test_participants_are_worked_out_once_for_what_is_built() -> None:
+    """The pipeline asks at each call; the answer is the same object until a singleton is built or all are closed."""
+    resources = ResourceRegistry.of(
+        Binding.instance(Filesystem, InMemoryFilesystem()),
+        Binding(Counter, lambda _: Counter()),
+        Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
+    ).open()
+    with resources:
+        asked = (resources.snapshotables(), resources.silent_participants(), resources.turns())
+        resources.get(Client)
+        again = (resources.snapshotables(), resources.silent_participants(), resources.turns())
+        assert all(first is second for first, second in zip(asked, again, strict=True))
+        resources.get(Counter)
+        assert len(resources.snapshotables()) == 2
+    assert resources.snapshotables() == asked[0]
+
+
+def test_own_turn_is_drawn_only_where_a_singleton_may_be_built() -> None:
+    """Instances have turns of their own, and what lives for a call is used by that call alone."""
+    given = ResourceRegistry.of(
+        Binding.instance(Filesystem, InMemoryFilesystem()), Binding(Client, lambda _: Client(), scope=Scope.TOOL_CALL)
+    ).open()
+    assert given.turn not in given.turns()
+    assert len(given.turns()) == 1
+    lazy = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    assert lazy.turns() == (lazy.turn,)
+    lazy.get(Counter)
+    assert lazy.turns() == (lazy.turn, turn_of(lazy.get(Counter)))
+    assert isinstance(lazy.turn, Turn)
+
+
+def test_two_calls_do_not_both_build_and_write() -> None:
+    """Before a singleton exists nobody can take its turn, so they take the context's."""
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    first, second = draw(resources.turns(), exclusive=True), draw(resources.turns(), exclusive=True)
+    assert [first.runs, second.runs] == [True, False]
+    first.release()
+    assert second.runs
+    second.release()
+
+
+@pytest.mark.parametrize("scope", [Scope.SINGLETON, Scope.TOOL_CALL, Scope.PROTOTYPE])
+def test_participant_built_in_a_call_is_undone_to_its_first_state(scope: Scope) -> None:
+    """It joins as soon as it is built, although it cannot tell when it is written to."""
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter(5), scope=scope)).open()
+    with call(resources), resources.call_scope() as scope_of_call:
+        counter = scope_of_call.get(Counter)
+        counter.count += 1
+    assert counter.count == 5
+
+
+def test_participant_built_in_a_call_keeps_what_the_call_commits() -> None:
+    """And the next call undoes its own changes alone."""
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    with call(resources) as transaction:
+        resources.get(Counter).count = 1
+        transaction.commit()
+    with call(resources):
+        resources.get(Counter).count = 2
+    assert resources.get(Counter).count == 1
+
+
+def test_what_a_singleton_needs_joins_the_call_too() -> None:
+    """Built on the way, in a call that then fails."""
+
+    class Pair(Counter):
+        def __init__(self, inner: Counter) -> None:
+            super().__init__(10)
+            self.inner = inner
+
+    resources = ResourceRegistry.of(
+        Binding(Pair, lambda r: Pair(r.get(Counter))),
+        Binding(Counter, lambda r: Counter(r.get(OtherCounter).count)),
+        Binding(OtherCounter, lambda _: OtherCounter(3)),
+    ).open()
+    with call(resources) as transaction:
+        pair, other = resources.get(Pair), resources.get(OtherCounter)
+        assert {id(participant) for participant in transaction.participants} == {id(pair), id(pair.inner), id(other)}
+        pair.count = pair.inner.count = other.count = 0
+    assert (pair.count, pair.inner.count, other.count) == (10, 3, 3)
+
+
+def test_what_was_built_for_a_provider_that_failed_joins_the_call_too() -> None:
+    """The dependency stays, so it must be undone like any other."""
+
+    def fail(resolver: Resolver) -> OtherCounter:
+        resolver.get(Counter)
+        raise OSError("no")
+
+    resources = ResourceRegistry.of(Binding(OtherCounter, fail), Binding(Counter, lambda _: Counter(7))).open()
+    with call(resources):
+        with pytest.raises(ProviderError, match="OSError: no"):
+            resources.get(OtherCounter)
+        resources.get(Counter).count = 0
+    assert resources.get(Counter).count == 7
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_singleton_may_be_written_to_by_its_provider(*, writes: bool) -> None:
+    """Whichever call asks first, also one that reads and one that fails: it is as its provider left it."""
+    resources = ResourceRegistry.of(Binding(Filesystem, seeded)).open()
+    with call(resources, writes=writes) as transaction:
+        assert resources.get(Filesystem).read_text("seed.md") == "seed"
+        assert current() is transaction
+    assert resources.get(Filesystem).read_text("seed.md") == "seed"
+
+
+def test_singleton_with_a_turn_is_undone_to_what_its_provider_left() -> None:
+    """What the handler wrote after that is gone, what the provider wrote is not."""
+    resources = ResourceRegistry.of(Binding(Filesystem, seeded)).open()
+    with call(resources):
+        fs = resources.get(Filesystem)
+        fs.write_text("seed.md", "changed")
+    assert fs.read_text("seed.md") == "seed"
+
+
+def test_provider_that_fails_in_a_call_leaves_no_trace() -> None:
+    """What it wrote to another resource is undone, and the call can go on."""
+
+    def fail(resolver: Resolver) -> Config:
+        resolver.get(Filesystem).write_text("half.md", "half")
+        raise OSError("no")
+
+    resources = ResourceRegistry.of(Binding(Filesystem, seeded), Binding(Config, fail)).open()
+    with call(resources) as transaction:
+        with pytest.raises(ProviderError, match="OSError: no"):
+            resources.get(Config)
+        transaction.commit()
+    assert not resources.get(Filesystem).exists("half.md")
+
+
+def test_reading_call_takes_in_nothing_that_it_builds() -> None:
+    """It writes nothing, so there is nothing to undo."""
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    with call(resources, writes=False) as transaction:
+        resources.get(Counter)
+        assert not transaction.participants
+
+
+def test_call_that_has_ended_takes_in_nothing() -> None:
+    """A late handler may still build what all share; it belongs to no call."""
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
+    with call(resources) as transaction:
+        transaction.commit()
+        resources.get(Counter)
+        assert not transaction.participants
+
+
+def test_resource_that_is_not_new_is_refused_while_another_call_uses_it() -> None:
+    """A provider that hands out what exists already must bind it as an instance, so that calls take their turn."""
+    counter = Counter()
+    resources = ResourceRegistry.of(Binding(Counter, lambda _: counter)).open()
+    other = draw((turn_of(counter),), exclusive=True)
+    with call(resources), pytest.raises(TurnConflictError, match="Bind it as a resource"):
+        resources.get(Counter)
+    other.release()
+
+
+def test_error_that_ends_the_run_is_not_taken_for_the_providers() -> None:
+    """What a model cannot mend, and what is told to it as it stands, passes unwrapped."""
+    for error in (RollbackError("tool", [(Counter(), OSError("lost"))]), TransactionClosedError("tool", "write")):
+
+        def provide(_resolver: Resolver, error: Exception = error) -> Config:
+            raise error
+
+        with pytest.raises(type(error)):
+            ResourceRegistry.of(Binding(Config, provide)).open().get(Config)
+
+
+def test_participant_that_cannot_take_turns_is_refused_when_it_is_built() -> None:
+    """The provider is named, and nothing is kept."""
+
+    class Fixed:
+        __slots__ = ("count",)
+
+        def snapshot(self) -> int:
+            return 0
+
+        def restore(self, snapshot: int, /) -> None:
+            return None
+
+    resources = ResourceRegistry.of(Binding(Fixed, lambda _: Fixed())).open()
+    with pytest.raises(ProviderError, match=r"Fixed is Snapshotable.*Add '__weakref__'"):
+        resources.get(Fixed)
+    assert not resources.snapshotables()

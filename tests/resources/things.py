@@ -1,0 +1,89 @@
+"""Resources to test with: they depend on each other, can be closed, and can be undone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, runtime_checkable
+
+T = TypeVar("T")
+
+
+def noted(seen: list[str], name: str, value: T) -> T:
+    """The value, once it is noted that it was made."""
+    seen.append(name)
+    return value
+
+
+@dataclass(frozen=True)
+class Config:
+    url: str = "here"
+
+
+@dataclass(eq=False)
+class Client:
+    """Something that is closed, and tells a list when."""
+
+    url: str = ""
+    closed: list[str] = field(default_factory=list[str])
+    name: str = "client"
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+
+
+class Tracer(Client):
+    pass
+
+
+class Cache(Client):
+    pass
+
+
+@runtime_checkable
+class Greeter(Protocol):
+    def greet(self) -> str: ...
+
+
+class Unchecked(Protocol):
+    def anything(self) -> str: ...
+
+
+class English:
+    def greet(self) -> str:
+        return "hello"
+
+
+class Counter:
+    """A participant that cannot tell when it is written to."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def snapshot(self) -> int:
+        return self.count
+
+    def restore(self, snapshot: int, /) -> None:
+        self.count = snapshot
+
+
+class OtherCounter(Counter):
+    pass
+
+
+class Unweakable:
+    """A participant that no turn can be kept for."""
+
+    __slots__ = ()
+
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, snapshot: None, /) -> None:
+        return None
+
+
+class AnswersToAnything:
+    """As remote objects do: it has every attribute, but no class says so."""
+
+    def __getattr__(self, name: str) -> object:
+        return self
