@@ -1,0 +1,48 @@
+"""What a tool, a section, a policy and a prompt are.
+
+A prompt is a tree of sections; sections carry the tools that their text is about, the policies that judge the calls,
+and the resources that the handlers need. Nothing here runs a handler: that is `handrail.runtime`.
+"""
+
+from __future__ import annotations
+
+from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
+from handrail.prompt.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
+from handrail.prompt.context import ToolContext
+from handrail.prompt.idempotency import IdempotencyConfig
+from handrail.prompt.markdown import MarkdownSection, ToolsSection
+from handrail.prompt.policy import PolicyDecision, ToolPolicy
+from handrail.prompt.prompt import Prompt
+from handrail.prompt.read_before_write import ReadBeforeWritePolicy
+from handrail.prompt.render import RenderedPrompt
+from handrail.prompt.section import Section
+from handrail.prompt.sequential_dependency import SequentialDependencyPolicy
+from handrail.prompt.template import PromptTemplate
+from handrail.prompt.tool import Tool, ToolExample, ToolHandler
+from handrail.prompt.tool_result import ToolResult
+
+__all__ = [
+    "Approval",
+    "ApprovalRequest",
+    "Approver",
+    "IdempotencyConfig",
+    "MarkdownSection",
+    "PolicyDecision",
+    "PolicyQuestion",
+    "Prompt",
+    "PromptRenderError",
+    "PromptTemplate",
+    "PromptValidationError",
+    "ReadBeforeWritePolicy",
+    "RenderedPrompt",
+    "Section",
+    "SequentialDependencyPolicy",
+    "Tool",
+    "ToolContext",
+    "ToolExample",
+    "ToolHandler",
+    "ToolPolicy",
+    "ToolResult",
+    "ToolsSection",
+    "VisibilityExpansionRequired",
+]

@@ -1,0 +1,291 @@
+"""What a handler is given beside its parameters: `ToolContext`, and what it sees through it.
+
+A prompt holds tools, a tool's handler takes a context, and a context leads to the prompt. The circle is opened here:
+the context sees prompt, rendered prompt and tools as views, which `handrail.prompt.Prompt`, `RenderedPrompt` and `Tool`
+fit, and so does what `ToolContext.of` puts in their place in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.filesystem import Filesystem
+from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+from handrail.resources import CallScope, ResourceContext, ResourceRegistry
+from handrail.session import Session
+
+
+class ToolView(Protocol):
+    """A tool as handlers see it. `Tool` is one."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the model is told of it."""
+        ...
+
+    @property
+    def params_type(self) -> type[Any] | None:
+        """The dataclass of its parameters, if it takes any."""
+        ...
+
+    @property
+    def result_type(self) -> type[Any] | None:
+        """The type of its result's value, if it gives any."""
+        ...
+
+
+class PromptView(Protocol):
+    """A prompt as handlers see it. `Prompt` is one."""
+
+    @property
+    def name(self) -> str:
+        """What the prompt is called in logs and events."""
+        ...
+
+    @property
+    def resources(self) -> ResourceContext:
+        """The resources that all calls of the prompt share."""
+        ...
+
+
+class RenderedView(Protocol):
+    """A rendered prompt as handlers see it. `RenderedPrompt` is one."""
+
+    @property
+    def text(self) -> str:
+        """What the model was sent as its instructions."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolView, ...]:
+        """The tools that the model may call, in the order of their declaration."""
+        ...
+
+
+class EnvironmentView(Protocol):
+    """What the calls of one run share, as handlers see it. `handrail.runtime.environment.Environment` is one."""
+
+    @property
+    def prompt(self) -> PromptView:
+        """The prompt that the run was started with."""
+        ...
+
+    @property
+    def rendered_prompt(self) -> RenderedView | None:
+        """The prompt as the model got it, when there is one."""
+        ...
+
+    @property
+    def adapter(self) -> object:
+        """What drives the run, if anything does."""
+        ...
+
+    @property
+    def session(self) -> Session:
+        """The session that the run works on."""
+        ...
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The moment by which the run must have ended, if there is one."""
+        ...
+
+    @property
+    def heartbeat(self) -> Heartbeat | None:
+        """What a handler beats to say that it is still at work, if somebody watches it."""
+        ...
+
+    @property
+    def run_context(self) -> RunContext | None:
+        """The correlation ids of the run, if it has any."""
+        ...
+
+    @property
+    def budget_tracker(self) -> BudgetTracker | None:
+        """What counts the tokens of the run, if somebody does."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """What the time is taken from."""
+        ...
+
+
+class ToolContext:
+    """What a handler or a policy is given beside the parameters. One is made for each call; it never changes.
+
+    It is no dataclass, because one is made for every call: a frozen dataclass takes several times as long to make.
+    """
+
+    __slots__ = ("_beat_claim", "_call_id", "_environment", "_fence", "_idempotency_key", "_resources")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - a value of so many parts, made by the pipeline
+        self,
+        environment: EnvironmentView,
+        resources: CallScope,
+        call_id: str = "",
+        idempotency_key: str | None = None,
+        fence: int | None = None,
+        beat_claim: Callable[[], object] | None = None,
+    ) -> None:
+        """Put a context together; `ToolContext.of` is easier where there is no run.
+
+        Args:
+            environment: what all calls of the run share.
+            resources: the resources as this call sees them.
+            call_id: the id of the call, as the model gave it.
+            idempotency_key: the key of the effect that the call claims.
+            fence: the fence of the claim.
+            beat_claim: extends the claim; `beat()` calls it.
+        """
+        self._environment = environment
+        self._resources = resources
+        self._call_id = call_id
+        self._idempotency_key = idempotency_key
+        self._fence = fence
+        self._beat_claim = beat_claim
+
+    @staticmethod
+    def of(
+        *,
+        session: Session | None = None,
+        resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
+        deadline: Deadline | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        call_id: str = "call",
+    ) -> ToolContext:
+        """A context outside of any run, to try a handler or a policy on its own; there is no prompt in it.
+
+        Args:
+            session: the session; a new one if none is given.
+            resources: what handlers find in `context.resources`, as `Prompt.bind` takes it.
+            deadline: the deadline of the imagined run.
+            clock: what the handler is to take the time from.
+            call_id: the id of the imagined call.
+        """
+        registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
+        opened = registry.open()
+        own = Session() if session is None else session
+        return ToolContext(_NoRun(own, opened, deadline, clock), opened.call_scope(), call_id)
+
+    @property
+    def environment(self) -> EnvironmentView:
+        """What all calls of the run share."""
+        return self._environment
+
+    @property
+    def resources(self) -> CallScope:
+        """The resources as this call sees them; those of scope `TOOL_CALL` are its own."""
+        return self._resources
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call, as the model gave it."""
+        return self._call_id
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """Names this effect; `None` for a call that claims none.
+
+        Forward it to an API that takes such keys, and the effect happens once, however often it is tried.
+        """
+        return self._idempotency_key
+
+    @property
+    def fence(self) -> int | None:
+        """Grows with each owner that the effect has had; `None` for a call that claims none.
+
+        An API that takes fences can refuse all but the newest.
+        """
+        return self._fence
+
+    @property
+    def prompt(self) -> PromptView:
+        """The prompt that the call belongs to."""
+        return self._environment.prompt
+
+    @property
+    def rendered_prompt(self) -> RenderedView | None:
+        """The prompt as it was rendered for the model, when there is one."""
+        return self._environment.rendered_prompt
+
+    @property
+    def adapter(self) -> object:
+        """What drives the run, or `None`; its type is the adapter's affair."""
+        return self._environment.adapter
+
+    @property
+    def session(self) -> Session:
+        """The session of the run; what the handler writes to it is part of the call."""
+        return self._environment.session
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The moment by which the run must have ended, if there is one."""
+        return self._environment.deadline
+
+    @property
+    def heartbeat(self) -> Heartbeat | None:
+        """The heartbeat of the run, if somebody watches it."""
+        return self._environment.heartbeat
+
+    @property
+    def run_context(self) -> RunContext | None:
+        """The correlation ids of the run, if it has any."""
+        return self._environment.run_context
+
+    @property
+    def clock(self) -> Clock:
+        """What to take the time from."""
+        return self._environment.clock
+
+    @property
+    def filesystem(self) -> Filesystem | None:
+        """The bound `Filesystem`, if there is one: `resources.get(Filesystem, None)`."""
+        return self._resources.get(Filesystem, None)
+
+    @property
+    def budget_tracker(self) -> BudgetTracker | None:
+        """The bound `BudgetTracker`, or else that of the run, if there is one."""
+        return self._resources.get(BudgetTracker, self._environment.budget_tracker)
+
+    def beat(self) -> None:
+        """Say that the call is still at work: beat the run's heartbeat and extend the claim of the effect.
+
+        Call it now and then in a handler that takes long.
+
+        Raises:
+            LeaseLostError: another owner has taken the effect over. Stop without doing it.
+        """
+        if self._environment.heartbeat is not None:
+            self._environment.heartbeat.beat()
+        if self._beat_claim is not None:
+            self._beat_claim()
+
+
+@dataclass(frozen=True, slots=True)
+class _NoRun:
+    """The environment of a context that belongs to no run, and its prompt."""
+
+    session: Session
+    resources: ResourceContext
+    deadline: Deadline | None
+    clock: Clock
+    name: str = "no prompt"
+    rendered_prompt: None = None
+    adapter: None = None
+    heartbeat: None = None
+    run_context: None = None
+    budget_tracker: None = None
+
+    @property
+    def prompt(self) -> _NoRun:
+        return self

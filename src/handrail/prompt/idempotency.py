@@ -1,0 +1,260 @@
+"""What makes two calls of a tool the same effect: the keys under which the ledger finds them.
+
+A call has up to two keys. Its *declared* key comes from the tool's `IdempotencyConfig` and says when two calls, made by
+whatever reply, ask for one effect. Its *slot* is the place of the call itself, `call:<call id>` within the session: the
+same recorded call, asked again after a crash. A key is text; within the store it belongs to a *partition*, which is the
+session id for slots and for the scope `session`, and empty for what all sessions share.
+
+Beside every key stands the sha256 of the canonical JSON of **all** arguments, whatever the key was made from (all that
+take part in equality: a field with `compare=False` does not). The ledger compares it before it replays anything: the
+same key with other arguments is a conflict, never a replay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from handrail.errors import DumpError, PromptValidationError, ToldToModel, ToolValidationError
+from handrail.serde import digest
+
+Strategy = Literal["auto", "params", "custom", "none"]
+"""What a declared key is made from: all arguments, some, what a function says, or there is none."""
+
+OnOrphan = Literal["unknown", "retry", "reconcile"]
+"""What becomes of an effect whose owner has fallen silent: a person decides, it is run again, `Tool.reconcile` asks."""
+
+OnBusy = Literal["wait", "reject"]
+"""What a call does that finds its effect being carried out by another: wait for what comes of it, or be told."""
+
+DAY = timedelta(hours=24)
+"""How long a result is replayed, unless something else is said."""
+
+MINUTE = timedelta(minutes=1)
+"""How long a silent owner is believed to be at work, unless something else is said."""
+
+_LONGEST = timedelta(days=36_500)
+_KEY_DIGITS = 12
+_LONGEST_KEY = 512
+_SLOT = "call"
+
+
+class EffectKey(NamedTuple):
+    """Under what a ledger keeps the effect of a call. A named tuple, because one is made for each external call.
+
+    Attributes:
+        partition: the session id, or `""` for a key that all sessions share.
+        key: the text of the key; unique within its partition.
+        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
+    """
+
+    partition: str
+    key: str
+    params_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyConfig:
+    """Says when two calls of a tool are one effect, and how long what came of it is replayed.
+
+    Attributes:
+        strategy: `"auto"` makes the key from all arguments, `"params"` from those in `param_keys`, `"custom"` by
+            `key_fn`; with `"none"` there is no key, and each call runs.
+        ttl: how long a result is replayed, from its completion on; `None` for ever. At most a hundred years.
+        scope: first part of the key. The scope `"session"` belongs to one session; any other is shared by all that
+            use the ledger. `"call"` is taken: it starts the slots.
+        param_keys: names of the fields that make the key, for `"params"`; their order does not matter.
+        key_fn: makes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters.
+        lease: how long an owner that gives no sign is believed to be at work. The ledger gives signs by itself.
+        on_orphan: what becomes of an effect whose owner's lease has passed.
+        on_busy: what a call does that finds its effect being carried out by another.
+
+    Raises:
+        PromptValidationError: a value is out of its range, or two do not go together. The message says which.
+    """
+
+    strategy: Strategy = "auto"
+    ttl: timedelta | None = DAY
+    scope: str = "session"
+    param_keys: tuple[str, ...] = ()
+    key_fn: Callable[[Any], str] | None = None
+    lease: timedelta = MINUTE
+    on_orphan: OnOrphan = "unknown"
+    on_busy: OnBusy = "wait"
+
+    def __post_init__(self) -> None:
+        _check_choice("strategy", self.strategy, get_args(Strategy))
+        _check_choice("on_orphan", self.on_orphan, get_args(OnOrphan))
+        _check_choice("on_busy", self.on_busy, get_args(OnBusy))
+        if self.ttl is not None:
+            _check_span("ttl", self.ttl, "Use ttl=None for results that never expire.")
+        _check_span("lease", self.lease, "It says how long a silent owner is believed to be at work.")
+        _check_scope(self.scope)
+        self._check_source_of_key()
+
+    def _check_source_of_key(self) -> None:
+        _check_names(self.param_keys)
+        object.__setattr__(self, "param_keys", tuple(self.param_keys))
+        if self.strategy == "params" and not self.param_keys:
+            _refuse("strategy='params' needs param_keys=(...), the fields that make the key, e.g. ('order_id',).")
+        if self.strategy != "params" and self.param_keys:
+            _refuse(f"param_keys are only for strategy='params', and this is strategy={self.strategy!r}.")
+        if self.strategy == "custom" and not callable(self.key_fn):
+            _refuse("strategy='custom' needs key_fn=..., a function from the arguments to a string.")
+        if self.strategy != "custom" and self.key_fn is not None:
+            _refuse(f"key_fn is only for strategy='custom', and this is strategy={self.strategy!r}.")
+
+    @property
+    def has_key(self) -> bool:
+        """Whether calls have a declared key."""
+        return self.strategy != "none"
+
+    def check_params_type(self, params_type: type[object] | None, *, tool: str) -> None:
+        """Refuse a parameter type that lacks a field of `param_keys`; for those who register a tool.
+
+        Raises:
+            PromptValidationError: a field is missing. The message lists the fields that there are.
+        """
+        there = [field.name for field in dataclasses.fields(params_type)] if is_dataclass(params_type) else []
+        missing = [name for name in self.param_keys if name not in there]
+        if missing:
+            raise PromptValidationError(
+                f"IdempotencyConfig: param_keys names {', '.join(missing)}, but {_name_of(params_type)} has "
+                f"{', '.join(there) or 'no fields'}.",
+                tool=tool,
+                dataclass=params_type,
+            )
+
+    def key_for(self, tool_name: str, params: object) -> str | None:
+        """The declared key of a call, e.g. `session:create_order:abc123def456`; `None` for strategy `"none"`.
+
+        Raises:
+            ToolValidationError: no key can be made of these arguments: they have no canonical JSON, a field of
+                `param_keys` is missing, or `key_fn` raised or returned something else than a key.
+        """
+        if self.strategy == "none":
+            return None
+        return self._key(tool_name, params, "" if self.strategy == "custom" else self._hash_for_key(tool_name, params))
+
+    def effect_key(self, tool_name: str, params: object, *, session_id: str) -> EffectKey | None:
+        """The declared key of a call with its partition and the hash of all arguments; `None` for `"none"`.
+
+        Raises:
+            ToolValidationError: as for `key_for`.
+        """
+        if self.strategy == "none":
+            return None
+        params_hash = _digest(tool_name, params)
+        hash_for_key = self._hash_for_key(tool_name, params) if self.strategy == "params" else params_hash
+        key = self._key(tool_name, params, hash_for_key)
+        return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
+
+    def _key(self, tool_name: str, params: object, hash_for_key: str) -> str:
+        if self.strategy == "custom":
+            return f"{self.scope}:{self._custom_part(tool_name, params)}"
+        return f"{self.scope}:{tool_name}:{hash_for_key[:_KEY_DIGITS]}"
+
+    def _hash_for_key(self, tool_name: str, params: object) -> str:
+        if self.strategy == "auto":
+            return _digest(tool_name, params)
+        try:
+            return _digest(tool_name, {name: getattr(params, name) for name in self.param_keys})
+        except AttributeError as error:
+            raise ToolValidationError(
+                f"{tool_name}: no idempotency key could be made, because its param_keys are "
+                f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {error.name}. Nothing was run."
+            ) from error
+
+    def _custom_part(self, tool_name: str, params: object) -> str:
+        if self.key_fn is None:  # pragma: no cover - refused at construction
+            raise AssertionError
+        try:
+            part = self.key_fn(params)
+        except ToldToModel:
+            raise
+        except Exception as error:
+            raise ToolValidationError(
+                f"{tool_name}: no idempotency key could be made, because key_fn raised "
+                f"{type(error).__name__}: {error}. Nothing was run."
+            ) from error
+        fault = _fault_of_part(part)
+        if fault:
+            raise ToolValidationError(
+                f"{tool_name}: no idempotency key could be made, because key_fn returned {fault}; "
+                f"it must return a string of 1 to {_LONGEST_KEY} characters. Nothing was run."
+            )
+        return part
+
+
+def slot_key(call_id: str) -> str:
+    """The key of a call's slot: the call itself, whatever it asks for."""
+    return f"{_SLOT}:{call_id}"
+
+
+def slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
+    """The slot of a call of one session, with the hash of its arguments; for external tools without a declared key.
+
+    Raises:
+        ToolValidationError: the arguments have no canonical JSON.
+    """
+    return EffectKey(session_id, slot_key(call_id), _digest(f"call {call_id}", params))
+
+
+def _digest(asker: str, params: object) -> str:
+    try:
+        return digest(params)
+    except DumpError as error:
+        raise ToolValidationError(
+            f"{asker}: no idempotency key could be made, because these arguments have no canonical JSON: {error}. "
+            "Nothing was run."
+        ) from error
+
+
+def _refuse(fault: str) -> None:
+    raise PromptValidationError(f"IdempotencyConfig: {fault}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        _refuse(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
+
+
+def _check_span(name: str, span: object, hint: str) -> None:
+    if not isinstance(span, timedelta):
+        _refuse(f"{name} is {span!r}; it must be a timedelta, e.g. timedelta(hours=1). {hint}")
+    elif not timedelta(0) < span <= _LONGEST:
+        _refuse(f"{name} is {span}; it must be more than zero and at most {_LONGEST.days} days. {hint}")
+
+
+def _check_names(names: object) -> None:
+    # The cast only says that nothing is known of the elements.
+    sequence = cast("Sequence[object]", names) if isinstance(names, tuple | list) else (None,)
+    if not all(isinstance(name, str) and name for name in sequence):
+        _refuse(f"param_keys is {names!r}; it must be a tuple of field names, e.g. ('order_id',).")
+
+
+def _check_scope(scope: object) -> None:
+    if not isinstance(scope, str) or not scope or scope != scope.strip():
+        _refuse(f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global'.")
+    if scope == _SLOT:
+        _refuse("scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
+
+
+def _name_of(kind: type[object] | None) -> str:
+    return "no parameter type" if kind is None else kind.__name__
+
+
+def _fault_of_part(part: object) -> str:
+    """What is wrong with what a `key_fn` returned, or nothing."""
+    if not isinstance(part, str):
+        return f"a {type(part).__name__}"
+    if not 0 < len(part) <= _LONGEST_KEY:
+        return f"{len(part)} characters"
+    try:
+        part.encode()
+    except UnicodeEncodeError:
+        return "text that is no valid Unicode"
+    return ""

@@ -1,0 +1,143 @@
+"""What judges a call before it runs: `ToolPolicy` and its answer, `PolicyDecision`.
+
+Handrail brings two policies, in `handrail.prompt.sequential_dependency` and `handrail.prompt.read_before_write`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast, runtime_checkable
+
+from handrail.errors import PromptValidationError
+from handrail.prompt.context import ToolContext
+from handrail.prompt.signature import calling_fault, is_async
+from handrail.prompt.tool import Tool
+from handrail.prompt.tool_result import ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDecision:
+    """What a policy says about a call. Made by `allow`, `deny` and `ask`.
+
+    Attributes:
+        verdict: whether the call may go on, may not, or may if a person says so.
+        reason: for `"deny"`, what the model is told: what is wrong, and what to do first; for `"ask"`, the question
+            that the person is asked; empty for `"allow"`.
+    """
+
+    verdict: Literal["allow", "deny", "ask"]
+    reason: str = ""
+
+    @staticmethod
+    def allow() -> PolicyDecision:
+        """Let the call go on."""
+        return _ALLOW
+
+    @staticmethod
+    def deny(reason: str) -> PolicyDecision:
+        """Refuse the call; the model reads the reason.
+
+        Raises:
+            ValueError: there is no reason.
+        """
+        return PolicyDecision(
+            "deny", _not_blank(reason, "deny needs a reason, which tells the model what to do instead")
+        )
+
+    @staticmethod
+    def ask(question: str) -> PolicyDecision:
+        """Let a person decide; without anybody to ask, the call is refused.
+
+        Raises:
+            ValueError: there is no question.
+        """
+        return PolicyDecision("ask", _not_blank(question, "ask needs the question that the person is asked"))
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the call may go on without further ado."""
+        return self.verdict == "allow"
+
+
+_ALLOW = PolicyDecision("allow")
+
+
+def _not_blank(text: str, fault: str) -> str:
+    if not text.strip():
+        raise ValueError(fault)
+    return text
+
+
+class ToolPolicy(Protocol):
+    """Judges the calls of all tools in the section that carries it and in the sections below.
+
+    A policy is a value. What it has to remember, it keeps in a STATE slice of `context.session`, so that its memory of
+    a call goes when the call is rolled back.
+    """
+
+    @property
+    def name(self) -> str:
+        """Names the policy to the model and to people; no two in reach of one tool have the same."""
+        ...
+
+    def check(
+        self,
+        tool: Tool[Any, Any],
+        params: Any,  # noqa: ANN401 - an instance of the tool's parameter type
+        *,
+        context: ToolContext,
+    ) -> PolicyDecision:
+        """Judge a call whose arguments have been parsed; nothing has run yet, and nothing may be written here.
+
+        Called when the call's turn has come, and once more for a call that runs beside others and was denied. A policy
+        that raises denies the call; the exception is logged.
+        """
+        ...
+
+    def on_result(
+        self,
+        tool: Tool[Any, Any],
+        params: Any,  # noqa: ANN401 - as above
+        result: ToolResult[Any],
+        *,
+        context: ToolContext,
+    ) -> None:
+        """Take note of a success, within the call: what is written to the session here is undone with it.
+
+        Not called for a failure. A policy that raises fails the call, and it is rolled back.
+        """
+        ...
+
+
+@runtime_checkable
+class ChecksReach(Protocol):
+    """A policy that can tell whether it makes sense where it stands; a prompt asks it when it is built."""
+
+    def fault_of_reach(self, tool_names: frozenset[str]) -> str | None:
+        """What is wrong with a policy whose reach is the tools of these names; `None` if nothing is."""
+        ...
+
+
+def check_policy(policy: object) -> ToolPolicy:
+    """The policy, if it is one.
+
+    Raises:
+        PromptValidationError: it has no name, or lacks a method, or has one that cannot be called as it will be.
+    """
+    kind = type(policy).__name__
+    name = getattr(policy, "name", None)
+    if isinstance(policy, type) or not isinstance(name, str) or not name.strip():
+        raise PromptValidationError(
+            f"{policy!r} is no policy, because it has no name: a policy is an object with a `name` (a string), "
+            "`check(tool, params, *, context)` and `on_result(tool, params, result, *, context)`."
+        )
+    for method, positional in (("check", (Tool, Any)), ("on_result", (Tool, Any, ToolResult))):
+        function = getattr(policy, method, None)
+        if not callable(function):
+            raise PromptValidationError(f"policy {name} ({kind}) has no method {method}; see ToolPolicy.")
+        fault = calling_fault(function, positional, {"context": ToolContext})
+        if fault is None and is_async(function):
+            fault = "is asynchronous, but a policy answers at once; what must be awaited belongs in the handler"
+        if fault is not None:
+            raise PromptValidationError(f"policy {name} ({kind}): {method} {fault}. See ToolPolicy.")
+    return cast("ToolPolicy", policy)  # it has just been seen to be one

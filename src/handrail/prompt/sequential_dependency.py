@@ -1,0 +1,122 @@
+"""A policy that holds a tool back until others have succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from handrail.errors import PromptValidationError
+from handrail.prompt.context import ToolContext
+from handrail.prompt.policy import PolicyDecision
+from handrail.prompt.tool import Tool
+from handrail.prompt.tool_result import ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSucceeded:
+    """A tool that others depend on has succeeded in this session. One for each such tool, in a STATE slice.
+
+    Attributes:
+        tool: its name.
+    """
+
+    tool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SequentialDependencyPolicy:
+    """A tool runs only when the tools it depends on have succeeded in the session, each at least once.
+
+    Its memory is the slice of `ToolSucceeded`, so a success that is rolled back does not count. A success is a fact of
+    the session: all policies of this kind share it.
+
+    Attributes:
+        dependencies: for each tool that is held back, the names of the tools that must have succeeded before. All of
+            them must be declared in the section that carries the policy, or below it.
+        name: names the policy; give another one where two stand in reach of one tool.
+
+    Raises:
+        PromptValidationError: the dependencies are no mapping from names to sets of names, or lead round in a circle.
+    """
+
+    dependencies: Mapping[str, frozenset[str]]
+    name: str = "sequential_dependency"
+
+    def __post_init__(self) -> None:
+        dependencies = {tool: _names(tool, needed) for tool, needed in self.dependencies.items()}
+        circle = _circle(dependencies)
+        if circle:
+            raise PromptValidationError(
+                f"policy {self.name}: these tools wait for each other, so none could ever run: {' -> '.join(circle)}."
+            )
+        object.__setattr__(self, "dependencies", MappingProxyType(dependencies))
+
+    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
+        """Allow the tool when everything it depends on has succeeded; the reason of a refusal says what has not."""
+        needed = self.dependencies.get(tool.name)
+        if not needed:
+            return PolicyDecision.allow()
+        missing = sorted(needed.difference(done.tool for done in context.session[ToolSucceeded].all()))
+        if not missing:
+            return PolicyDecision.allow()
+        return PolicyDecision.deny(
+            f"{tool.name} must wait until {_listed(missing)} {'has' if len(missing) == 1 else 'have'} succeeded. "
+            f"Call {_listed(missing)} first, then {tool.name} again."
+        )
+
+    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ARG002 - the protocol's
+        """Remember the success of a tool that others depend on."""
+        if not any(tool.name in needed for needed in self.dependencies.values()):
+            return
+        succeeded = context.session[ToolSucceeded]
+        if not succeeded.where(lambda done: done.tool == tool.name):
+            succeeded.append(ToolSucceeded(tool.name))
+
+    def fault_of_reach(self, tool_names: frozenset[str]) -> str | None:
+        """What is wrong if tools of the dependencies are out of reach: their calls would not be seen or held back."""
+        named = frozenset(self.dependencies).union(*self.dependencies.values())
+        missing = sorted(named - tool_names)
+        if not missing:
+            return None
+        return (
+            f"its dependencies name {_listed(missing)}, but the section that carries the policy, and those below it, "
+            f"declare {', '.join(sorted(tool_names)) or 'no tools'}. Put the policy on a section that holds them all."
+        )
+
+
+def _names(tool: str, needed: object) -> frozenset[str]:
+    if isinstance(needed, str) or not isinstance(needed, Iterable):
+        raise PromptValidationError(
+            f"the dependencies of {tool} are {needed!r}; write a set: {{{tool!r}: frozenset({{'test', 'build'}})}}."
+        )
+    return frozenset(cast("Iterable[str]", needed))
+
+
+def _circle(dependencies: Mapping[str, frozenset[str]]) -> list[str]:
+    """Tools that wait for each other, from one of them back to it; empty if there are none."""
+    settled: set[str] = set()
+
+    def follow(tool: str, way: list[str]) -> list[str]:
+        if tool in way:
+            return [*way[way.index(tool) :], tool]
+        if tool not in settled:
+            for needed in sorted(dependencies.get(tool, frozenset())):
+                found = follow(needed, [*way, tool])
+                if found:
+                    return found
+            settled.add(tool)
+        return []
+
+    for tool in sorted(dependencies):
+        found = follow(tool, [])
+        if found:
+            return found
+    return []
+
+
+def _listed(names: list[str]) -> str:
+    """Names as a sentence lists them."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last

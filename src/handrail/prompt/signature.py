@@ -1,0 +1,197 @@
+"""Whether a callable can be called as a handler, and whether its annotations agree with the tool's types.
+
+What is certainly wrong is refused; what cannot be known (an annotation that does not resolve, a type variable) passes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Never, NoReturn, Union, cast, get_args, get_origin, get_type_hints
+
+from handrail.prompt.context import ToolContext
+from handrail.prompt.subscript import name_of
+from handrail.prompt.tool_result import ToolResult
+
+if sys.version_info >= (3, 14):
+    from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
+
+AnyCallable = Callable[..., object]
+"""Something that can be called; with what, is what is found out here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What the types of a tool ask of its callables.
+
+    Attributes:
+        params_type: what is passed as the parameters; `None` for a tool without.
+        result_type: what is inside the `ToolResult` that is returned; `None` for a tool without.
+    """
+
+    params_type: object
+    result_type: object
+
+
+def handler_fault(handler: AnyCallable, contract: Contract) -> str | None:
+    """What keeps a callable from being `handler(params, *, context)`; `None` if nothing does."""
+    wanted = (
+        f"def {_name(handler, or_else='handler')}(params: {name_of(contract.params_type)}, *, context: ToolContext) "
+        f"-> ToolResult[{name_of(contract.result_type)}]"
+    )
+    fault = calling_fault(handler, (contract.params_type,), {"context": ToolContext})
+    if fault is None:
+        fault = _return_fault(handler, contract.result_type, optional=False)
+    return None if fault is None else f"the handler {fault}. Write: {wanted}: ..."
+
+
+def reconcile_fault(reconcile: AnyCallable, contract: Contract) -> str | None:
+    """What keeps a callable from being `reconcile(params, key)`; `None` if nothing does."""
+    wanted = (
+        f"def {_name(reconcile, or_else='reconcile')}(params: {name_of(contract.params_type)}, key: str) "
+        f"-> ToolResult[{name_of(contract.result_type)}] | None"
+    )
+    fault = calling_fault(reconcile, (contract.params_type, str), {})
+    if fault is None:
+        fault = _return_fault(reconcile, contract.result_type, optional=True)
+    return None if fault is None else f"reconcile {fault}. Write: {wanted}: ..."
+
+
+def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: dict[str, object]) -> str | None:
+    """What keeps a callable from being called with values of those types; `None` if nothing does. `Any` fits all."""
+    annotations = _Annotations(function)
+    signature = annotations.signature
+    if signature is None:
+        return None
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "is a generator, which returns nothing to send to the model"
+    try:
+        bound = signature.bind(*positional, **named)
+    except TypeError as error:
+        return f"takes {signature}, which does not fit: {error}"
+    for name, given in bound.arguments.items():
+        parameter = signature.parameters[name]
+        if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            continue
+        annotation = annotations.of(parameter)
+        if not _takes(annotation, given):
+            return f"takes {name}: {name_of(annotation)}, but is called with {name_of(given)}"
+    return None
+
+
+def is_async(function: AnyCallable) -> bool:
+    """Whether what the callable returns must be awaited, as far as its definition or its annotation tells."""
+    while isinstance(function, partial):
+        function = cast("partial[object]", function).func
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return True
+    return _is_awaitable(_Annotations(function).returned)
+
+
+def _name(function: AnyCallable, *, or_else: str) -> str:
+    name = getattr(function, "__name__", "")
+    return name if isinstance(name, str) and name.isidentifier() else or_else
+
+
+class _Annotations:
+    """The signature of a callable with its annotations, resolved one by one where they can be."""
+
+    def __init__(self, function: AnyCallable) -> None:
+        self.signature = _signature(function)
+        self._names = _globals(function)
+
+    def of(self, parameter: inspect.Parameter) -> object:
+        return self._resolve(parameter.annotation)
+
+    @property
+    def returned(self) -> object:
+        return Any if self.signature is None else self._resolve(self.signature.return_annotation)
+
+    def _resolve(self, annotation: object) -> object:
+        """What an annotation means; `Any` where that cannot be known."""
+        if annotation is inspect.Parameter.empty:
+            return Any
+        try:
+            return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), self._names)["it"]
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            return Any
+
+
+def _signature(function: AnyCallable) -> inspect.Signature | None:
+    try:
+        if sys.version_info >= (3, 14):  # pragma: no cover - annotations are lazy there, and may not resolve
+            return inspect.signature(function, annotation_format=Format.FORWARDREF)
+        return inspect.signature(function)
+    except ValueError:  # a builtin that does not tell
+        return None
+
+
+def _globals(function: AnyCallable) -> dict[str, Any]:
+    """The names that a callable's annotations may use."""
+    while isinstance(function, partial):
+        function = cast("partial[object]", function).func
+    inner = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
+    return getattr(getattr(inner, "__func__", inner), "__globals__", {})
+
+
+def _return_fault(function: AnyCallable, result_type: object, *, optional: bool) -> str | None:
+    returned = _Annotations(function).returned
+    if _returns(returned, result_type, optional=optional):
+        return None
+    return f"is annotated to return {name_of(returned)}"
+
+
+def _takes(annotation: object, given: object) -> bool:
+    """Whether a parameter with that annotation may be given a value of that type; true unless it is certain."""
+    if annotation == given or annotation is Any or given is Any:
+        return True
+    if _is_union(annotation):
+        return any(_takes(member, given) for member in get_args(annotation))
+    return _is_subclass(NoneType if given is None else given, annotation)
+
+
+def _returns(annotation: object, result_type: object, *, optional: bool) -> bool:
+    """Whether what is annotated so may be a `ToolResult` with such a value; true unless it is certain."""
+    if _is_union(annotation):
+        return all(_returns(member, result_type, optional=optional) for member in get_args(annotation))
+    if annotation is Any or annotation is NoneType:
+        return annotation is Any or optional
+    arguments = get_args(annotation)
+    if _is_awaitable(annotation):
+        return not arguments or _returns(arguments[-1], result_type, optional=optional)
+    if get_origin(annotation) is ToolResult:
+        return _holds(arguments[0], result_type)
+    return _is_subclass(annotation, ToolResult)
+
+
+def _holds(declared: object, result_type: object) -> bool:
+    """Whether the inside of `ToolResult[...]` fits the result type of the tool."""
+    if declared in (Any, Never, NoReturn, NoneType, result_type):
+        return True
+    if _is_union(declared):
+        return all(_holds(member, result_type) for member in get_args(declared))
+    return _is_subclass(declared, NoneType if result_type is None else result_type)
+
+
+def _is_union(annotation: object) -> bool:
+    return get_origin(annotation) in {Union, UnionType}
+
+
+def _is_awaitable(annotation: object) -> bool:
+    cls = get_origin(annotation) or annotation
+    return isinstance(cls, type) and issubclass(cls, Awaitable)
+
+
+def _is_subclass(kind: object, parent: object) -> bool:
+    """Whether one type is a subclass of another; true also where that cannot be asked."""
+    kind, parent = get_origin(kind) or kind, get_origin(parent) or parent
+    if not isinstance(kind, type) or not isinstance(parent, type):
+        return True
+    try:
+        return issubclass(kind, parent)
+    except TypeError:  # a protocol that does not answer
+        return True

@@ -1,0 +1,85 @@
+"""How `Tool[P, R]`, `MarkdownSection[P]` and `PromptTemplate[Out]` know their types when they are made.
+
+The alias that `typing` makes of a subscripted class tells the object its types only after `__init__`, which is too late
+to check them. A `Subscripted` alias tells them first; in annotations it is used as any other alias.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import GenericAlias, NoneType
+from typing import Any, TypeGuard, TypeVar, cast
+
+from handrail.errors import PromptValidationError
+from handrail.serde.naming import type_name
+
+_GIVEN = "type_arguments"
+
+
+class Subscripted(GenericAlias):
+    """A class with its types, to be called or to stand in an annotation."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the class takes, and an object of it
+        """Make an object that knows the types while it is being made."""
+        made = object.__new__(cast("type[Any]", self.__origin__))  # made by `subscript`, so it is a class
+        object.__setattr__(made, _GIVEN, self.__args__)
+        made.__init__(*args, **kwargs)
+        return made
+
+    def __getitem__(self, types: Any, /) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
+        """The alias with its type variables replaced, called later like any other."""
+        filled = super().__getitem__(types)
+        return Subscripted(cast("type[Any]", filled.__origin__), filled.__args__)
+
+
+def subscript(cls: type[Any], types: Any, *, wanted: str) -> Subscripted:  # noqa: ANN401 - types, in their many forms
+    """The alias of a class for the types in its brackets.
+
+    Args:
+        cls: the class.
+        types: what stands in the brackets.
+        wanted: what should stand there, as it would be written, e.g. `"Params, Result"`.
+
+    Raises:
+        PromptValidationError: there are too many types, or too few.
+    """
+    alias = Subscripted(cls, types)
+    given = alias.__args__
+    if len(given) != len(wanted.split(", ")):
+        shown = ", ".join(name_of(kind) for kind in given)
+        raise PromptValidationError(
+            f"{cls.__name__}[{shown}] has {len(given)} type(s); write {cls.__name__}[{wanted}]."
+        )
+    return alias
+
+
+def arguments_of(made: object) -> tuple[Any, ...] | None:
+    """The types that an object was made with: by its own brackets, or by those of a class that its class inherits from.
+
+    `None` if there are none, or only type variables.
+    """
+    given: tuple[Any, ...] | None = getattr(made, _GIVEN, None)
+    if given is None:
+        for cls in type(made).__mro__:
+            bases: tuple[object, ...] = vars(cls).get("__orig_bases__", ())
+            inherited = [base.__args__ for base in bases if isinstance(base, Subscripted)]
+            if inherited and not _open(inherited[0]):
+                given = inherited[0]
+                break
+    return None if given is None else tuple(None if kind is NoneType else kind for kind in given)
+
+
+def is_dataclass_type(kind: object) -> TypeGuard[type[Any]]:
+    """Whether it is a dataclass: the class itself, without arguments of its own, and not an instance."""
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def name_of(kind: object) -> str:
+    """A type as one would write it, without its module."""
+    if kind is None or kind is NoneType:
+        return "None"
+    return repr(kind) if isinstance(kind, str) else type_name(kind)
+
+
+def _open(types: tuple[object, ...]) -> bool:
+    return any(isinstance(kind, TypeVar) for kind in types)

@@ -1,0 +1,205 @@
+"""What a tool is: a name, two types, a handler, and what the runtime must know to carry its calls out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, final
+
+from handrail.errors import DumpError, ParseError, PromptValidationError
+from handrail.prompt.context import ToolContext
+from handrail.prompt.declaration import Declaration, NoParams
+from handrail.prompt.idempotency import IdempotencyConfig
+from handrail.prompt.signature import is_async
+from handrail.prompt.subscript import Subscripted, arguments_of, subscript
+from handrail.prompt.tool_result import ToolResult, check_value
+from handrail.serde import Codec, codec
+
+P = TypeVar("P")
+R = TypeVar("R")
+P_contra = TypeVar("P_contra", contravariant=True)
+P_co = TypeVar("P_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+Effect = Literal["read", "state", "external"]
+"""What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
+
+_NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
+_MOST_BYTES = 4
+"""Bytes that one character can take in UTF-8."""
+
+_log = logging.getLogger("handrail.prompt")
+
+
+class ToolHandler(Protocol[P_contra, R_co]):
+    """Does what a tool is for: a plain function, an `async` one, or any object that can be called so."""
+
+    def __call__(self, params: P_contra, /, *, context: ToolContext) -> ToolResult[R_co] | Awaitable[ToolResult[R_co]]:
+        """Carry a call out.
+
+        Args:
+            params: the parsed arguments; `None` for a tool without.
+            context: what the call may use.
+        """
+        ...
+
+
+Reconcile = Callable[[P, str], ToolResult[R] | Awaitable[ToolResult[R] | None] | None]
+"""Asks the world what became of an effect, by parameters and idempotency key; `None` says that it did not happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExample(Generic[P_co, R_co]):
+    """A call that is right, to show the model; the tool checks it against its types.
+
+    Attributes:
+        description: what the example shows, 1 to 200 characters.
+        input: the parameters; `None` for a tool without.
+        output: the value of the result; `None` for a tool without.
+    """
+
+    description: str
+    input: P_co
+    output: R_co
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tool(Generic[P, R]):
+    """Something that a model may call. `Tool[Params, Result](...)`: the brackets hold a dataclass each, or `None`.
+
+    The result may also be a mapping, a sequence or `str`. Everything is checked when the tool is made, and a tool never
+    changes.
+
+    Attributes:
+        name: what the model calls it by: `^[a-z0-9_-]{1,64}$`.
+        description: what the model is told of it, 1 to 200 characters, without the blanks around it.
+        handler: `handler(params, *, context) -> ToolResult[Result]`, plain or `async`; without one, each call fails.
+        examples: calls that are right.
+        accepts_overrides: whether the description may be replaced when a prompt is tuned.
+        idempotency: when two calls are one effect; not for `effect="read"`.
+        effect: what a call does to the world. A `"read"` may run beside other reads, and may not write.
+        timeout: how long the handler may take; `None` for as long as the run's deadline allows.
+        reconcile: asks the world what became of an effect of which nobody knows; for external tools, and those with
+            `idempotency`.
+        concurrent: for slow, independent work: the handler runs beside reads and touches no resource that can be rolled
+            back, and only the value that it returns is applied.
+        params_type: the dataclass of the parameters, or `None`.
+        result_type: the type of the result's value, or `None`.
+        is_async: whether the handler must be awaited.
+        writes: whether the handler may write, so that the call runs beside no other call of its session.
+        claims: whether its calls claim an effect in the ledger before the handler starts.
+        codec: parses and describes the arguments.
+        value_codec: writes and reads the value of a result; `None` for a tool without.
+
+    Raises:
+        PromptValidationError: something is declared wrongly; the message says what, and what would be right.
+    """
+
+    name: str
+    description: str
+    handler: ToolHandler[P, R] | None = None
+    examples: Sequence[ToolExample[P, R]] = ()
+    accepts_overrides: bool = True
+    idempotency: IdempotencyConfig | None = None
+    effect: Effect = "state"
+    timeout: timedelta | None = None
+    reconcile: Reconcile[P, R] | None = None
+    concurrent: bool = False
+    params_type: type[P] | None = field(init=False)
+    result_type: type[R] | None = field(init=False)
+    is_async: bool = field(init=False, repr=False)
+    writes: bool = field(init=False, repr=False)
+    claims: bool = field(init=False, repr=False)
+    codec: Codec[P] = field(init=False, repr=False)
+    value_codec: Codec[R] | None = field(init=False, repr=False)
+    type_arguments: tuple[Any, ...] = field(init=False, repr=False)
+
+    if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
+
+        def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
+            return subscript(cls, types, wanted="Params, Result")
+
+    def __post_init__(self) -> None:
+        arguments = arguments_of(self)
+        if arguments is None:
+            raise PromptValidationError(
+                "Tool needs its types in brackets: Tool[Params, Result](name=..., description=..., handler=...), with "
+                "a dataclass for each, or None: Tool[Params, None](...).",
+                tool=self.name,
+            )
+        declaration = Declaration(self.name, *arguments)
+        declaration.check_texts(self.description)
+        set_field = object.__setattr__
+        set_field(self, "params_type", arguments[0])
+        set_field(self, "result_type", arguments[1])
+        set_field(self, "codec", declaration.params_codec())
+        set_field(self, "value_codec", declaration.value_codec())
+        declaration.check_callables(self.handler, self.reconcile)
+        declaration.check_effect(self.effect, self.idempotency, self.reconcile)
+        declaration.check_timeout(self.timeout)
+        declaration.check_examples(self.examples, ToolExample)
+        set_field(self, "description", self.description.strip())
+        set_field(self, "examples", tuple(self.examples))
+        set_field(self, "is_async", self.handler is not None and is_async(self.handler))
+        set_field(self, "writes", self.effect != "read" and not self.concurrent)
+        set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
+
+    @property
+    def parameters_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments, as the model sees it; a new one each time."""
+        return self.codec.schema
+
+    def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> P:
+        """The parameters that the arguments of a call say; `None` for a tool without parameters.
+
+        Args:
+            arguments: JSON, or decoded already. A tool without parameters also takes an empty text and `null`.
+            max_bytes: the most that they may take, as JSON in UTF-8; nothing larger is looked into.
+
+        Raises:
+            ParseError: they do not fit; its `faults` has every one with its path.
+        """
+        kind = self.params_type
+        if kind is None:
+            if arguments not in _NOTHING:
+                codec(NoParams, max_bytes=max_bytes).parse(arguments)
+            return cast("P", None)  # P is None here
+        if type(arguments) is str and (max_bytes is None or len(arguments) * _MOST_BYTES <= max_bytes):
+            return self.codec.parse_json(arguments)
+        return codec(kind, max_bytes=max_bytes).parse(arguments)
+
+    def fault_of(self, result: ToolResult[Any]) -> str | None:
+        """What is wrong with a result of the handler, in words; `None` if nothing is. Its value is not looked into."""
+        value = result.value
+        if type(value) is not self.result_type and (value is not None or result.success):
+            fault = check_value(self.result_type, value)
+            if fault is not None:
+                return f"its handler {fault}"
+        if not isinstance(cast("object", result.message), str):
+            return f"its handler returned a message of type {type(result.message).__name__}, but a message is a string"
+        return None
+
+    def dump_value(self, value: R | None) -> bytes | None:
+        """The value of a result as JSON, to be kept; `None` if JSON cannot say it, which is logged."""
+        if value is None or self.value_codec is None:
+            return b"null" if value is None else None
+        try:
+            return self.value_codec.dump_json(value)
+        except DumpError as error:
+            _log.warning("the value of a result of %s cannot be kept: %s", self.name, error)
+            return None
+
+    def load_value(self, data: bytes) -> R | None:
+        """The value that `dump_value` has written.
+
+        Raises:
+            ParseError: the text is none that it could have written.
+        """
+        if data == b"null":
+            return None
+        if self.value_codec is None:
+            raise ParseError(f"{self.name} declares no value, but one was kept")
+        return self.value_codec.parse_json(data)

@@ -1,0 +1,134 @@
+"""What a handler returns, and the text of it that the model reads."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import NoneType, UnionType
+from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overload
+
+from handrail.prompt.subscript import name_of
+from handrail.serde import dump, result_codec
+
+T_co = TypeVar("T_co", covariant=True)
+V = TypeVar("V")
+
+_log = logging.getLogger("handrail.prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult(Generic[T_co]):
+    """What came of a call.
+
+    Attributes:
+        message: what the model is told in words.
+        value: a dataclass, mapping, sequence or string; `None` if there is none, as for most failures.
+        success: whether the call did what it was asked; if not, everything it changed is undone.
+        exclude_value_from_context: whether the value is kept from the model, who then reads only the message. It saves
+            context; it guards no secret, because sessions and stores keep the value.
+    """
+
+    message: str
+    value: T_co | None
+    success: bool = True
+    exclude_value_from_context: bool = False
+
+    @staticmethod
+    def ok(value: V, message: str = "", *, exclude_value_from_context: bool = False) -> ToolResult[V]:
+        """The result of a call that did what it was asked."""
+        return ToolResult(message, value, True, exclude_value_from_context)  # noqa: FBT003 - the fields, in order
+
+    @overload
+    @staticmethod
+    def error(message: str, value: None = None) -> ToolResult[Never]: ...
+    @overload
+    @staticmethod
+    def error(message: str, value: V) -> ToolResult[V]: ...
+    @staticmethod
+    def error(message: str, value: V | None = None) -> ToolResult[V]:
+        """The result of a call that failed; `message` tells the model what was wrong and what would be right."""
+        return ToolResult(message, value, False)  # noqa: FBT003 - the fields, in order
+
+    def render(self) -> str:
+        """The text that the model reads.
+
+        A value with a method `render() -> str` speaks for itself: a success is exactly that text. Any other value is
+        shown as JSON below the message, a string as it is. A failure starts with its message in either case. Without a
+        value to show, the text is the message, or `OK` or `Failed` if that is empty.
+
+        Never raises: a value that cannot be shown is reported to the log, and to the model by name.
+        """
+        value = self.value
+        if value is None or self.exclude_value_from_context:
+            return self.message or ("OK" if self.success else "Failed")
+        text = _rendered(value)
+        if text is None:
+            text = value if isinstance(value, str) else _as_json(value)
+        elif self.success:
+            return text
+        told = "\n".join(part for part in (self.message, text) if part)
+        return told or ("OK" if self.success else "Failed")
+
+
+def check_value(expected: object, value: object) -> str | None:
+    """What is wrong with the value of a success, in words that follow "its handler"; `None` if nothing is.
+
+    The check is shallow: it looks at the value's class, not into it.
+
+    Args:
+        expected: the result type of the tool: a class, a generic alias, a union of them, or `None`.
+        value: what the handler returned as the value.
+    """
+    if any(_is_instance(value, kind) for kind in _members(expected)):
+        return None
+    told = "no value" if value is None else f"a value of type {name_of(type(value))}"
+    return f"returned {told}, but the tool declares {'none' if expected is None else name_of(expected)}"
+
+
+def _members(expected: object) -> tuple[object, ...]:
+    return get_args(expected) if get_origin(expected) in {Union, UnionType} else (expected,)
+
+
+def _is_instance(value: object, kind: object) -> bool:
+    if kind is None or value is None:
+        return value is None and kind in (None, NoneType)
+    cls = get_origin(kind) or kind
+    text_as_sequence = isinstance(value, str | bytes) and cls in (Sequence, Collection)
+    return isinstance(cls, type) and isinstance(value, cls) and not text_as_sequence
+
+
+def _rendered(value: object) -> str | None:
+    """What the value's own `render` says; `None` if it has none, or one that fails."""
+    render = getattr(value, "render", None)
+    if not callable(render):
+        if hasattr(value, "__dataclass_fields__"):
+            _warn_that_json_is_shown(type(value).__module__, type(value).__qualname__)
+        return None
+    try:
+        text = render()
+    except Exception:  # noqa: BLE001 - the call has succeeded, so the model is shown what there is
+        _log.exception("%s.render failed; the model is shown its JSON", type(value).__name__)
+        return None
+    if isinstance(text, str):
+        return text
+    _log.error("%s.render returned a %s; the model is shown its JSON", type(value).__name__, type(text).__name__)
+    return None
+
+
+def _as_json(value: object) -> str:
+    try:
+        if hasattr(value, "__dataclass_fields__"):
+            return result_codec(type(value)).dump_json(value).decode()
+        return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":"))
+    except Exception:  # noqa: BLE001 - as above; the value may hold anything
+        _log.exception("a value of type %s has no JSON form; the model is shown its name", type(value).__name__)
+        return f"(a value of type {type(value).__name__}, which cannot be shown)"
+
+
+@lru_cache(maxsize=1024)
+def _warn_that_json_is_shown(module: str, name: str) -> None:
+    """Say once for each type that the model is shown JSON; the cache is what makes it once."""
+    _log.warning("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)

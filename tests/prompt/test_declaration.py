@@ -1,0 +1,267 @@
+"""What a tool must not be: one row for each fault that is found when the tool is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.errors import DumpError, PromptValidationError, SchemaError
+from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult
+from tests.prompt.samples import Found, Lookup, look_up, lookup_tool
+
+UNCHECKED: Any = Tool
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A dataclass without a schema."""
+
+    made: object
+    handle: type[int]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A result with a number in it."""
+
+    number: int
+
+
+def refused(**changes: object) -> PromptValidationError:
+    """The error that a tool with these changes is refused with."""
+    with pytest.raises(PromptValidationError) as caught:
+        lookup_tool(**changes)
+    return caught.value
+
+
+def without_context(params: Lookup) -> ToolResult[Found]:
+    """A handler that forgets the context."""
+    raise NotImplementedError
+
+
+def of_other(params: Page, *, context: ToolContext) -> ToolResult[Found]:
+    """A handler of another tool."""
+    raise NotImplementedError
+
+
+def returning_other(params: Lookup, *, context: ToolContext) -> ToolResult[Page]:
+    """A handler that returns something else."""
+    raise NotImplementedError
+
+
+def ask(params: Lookup, key: str) -> ToolResult[Found] | None:
+    """A reconciler."""
+    raise NotImplementedError
+
+
+def ask_without_key(params: Lookup) -> ToolResult[Found] | None:
+    """A reconciler that forgets the key."""
+    raise NotImplementedError
+
+
+def example(**changes: object) -> ToolExample[Any, Any]:
+    """An example that is right, but for the changes."""
+    declared: dict[str, Any] = {"description": "One", "input": Lookup("a"), "output": Found("b")}
+    declared.update(changes)
+    return ToolExample(**declared)
+
+
+def test_a_tool_without_types_is_shown_how_to_write_it() -> None:
+    """`Tool(...)` without brackets is refused, with the form that is right."""
+    with pytest.raises(PromptValidationError) as caught:
+        UNCHECKED(name="lookup", description="Looks up.", handler=look_up)
+    assert str(caught.value) == snapshot(
+        "tool lookup: Tool needs its types in brackets: Tool[Params, Result](name=..., "
+        "description=..., handler=...), with a dataclass for each, or None: Tool[Params, None](...)."
+    )
+    assert caught.value.tool == "lookup"
+
+
+@pytest.mark.parametrize("name", ["a", "0", "_", "-", "look_up-2", "a" * 64])
+def test_names_that_every_provider_takes_are_taken(name: str) -> None:
+    """Lower-case letters, digits, `_` and `-`, up to 64."""
+    assert lookup_tool(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["", "Lookup", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5])
+def test_other_names_are_refused(name: object) -> None:
+    """A name that breaks the rule is refused, with the rule."""
+    assert "is not 1 to 64 lower-case letters, digits, '_' and '-'" in str(refused(name=name))
+
+
+def test_a_refused_name_comes_with_one_that_is_right() -> None:
+    """The nearest name that fits the rule is offered."""
+    assert str(refused(name="Look Up!")) == snapshot(
+        "tool Look Up!: the name 'Look Up!' is not 1 to 64 lower-case letters, digits, '_' and '-'; write 'look_up'."
+    )
+
+
+@pytest.mark.parametrize("description", ["a", "x" * 200, f"  {'x' * 200}  ", "Sucht für die Übersicht ✓"])
+def test_descriptions_are_any_text_of_200_characters(description: str) -> None:
+    """1 to 200 characters of any script, blanks around them not counted."""
+    assert lookup_tool(description=description).description == description.strip()
+
+
+def test_other_descriptions_are_refused() -> None:
+    """Too short, too long, or no text."""
+    assert str(refused(description="   ")) == snapshot(
+        "tool lookup: description has 0 characters; it must have 1 to 200."
+    )
+    assert str(refused(description="x" * 201)) == snapshot(
+        "tool lookup: description has 201 characters; it must have 1 to 200."
+    )
+    assert str(refused(description=None)) == snapshot("tool lookup: description is None; it must be a string.")
+
+
+@pytest.mark.requirement("M-06k")
+def test_parameters_are_a_dataclass_or_none() -> None:
+    """Anything else is refused, and named."""
+    told: list[str] = []
+    for kind in (int, dict[str, int], "Lookup", Lookup("a"), Lookup | None):
+        with pytest.raises(PromptValidationError) as caught:
+            UNCHECKED[kind, None](name="lookup", description="Looks up.")
+        told.append(str(caught.value))
+    assert told == snapshot(
+        [
+            "tool lookup: the parameters are int; they must be a dataclass, or None for a tool without.",
+            "tool lookup: the parameters are dict[str, int]; they must be a dataclass, or None for a tool without.",
+            "tool lookup: the parameters are 'Lookup'; they must be a dataclass, or None for a tool without.",
+            (
+                "tool lookup: the parameters are Lookup(entity_id='a', limit=5); they must be a dataclass, "
+                "or None for a tool without."
+            ),
+            "tool lookup: the parameters are Lookup | None; they must be a dataclass, or None for a tool without.",
+        ]
+    )
+
+
+def test_parameters_without_a_schema_are_refused_with_the_cause() -> None:
+    """What serde says of the type is passed on and chained, and the type is named."""
+    with pytest.raises(PromptValidationError) as caught:
+        Tool[Opaque, None](name="lookup", description="Looks up.")
+    assert isinstance(caught.value.__cause__, SchemaError)
+    assert (caught.value.tool, caught.value.dataclass) == ("lookup", Opaque)
+
+
+def test_a_result_is_a_dataclass_or_what_json_has() -> None:
+    """A type that is neither is refused, and named."""
+    with pytest.raises(PromptValidationError) as caught:
+        UNCHECKED[Lookup, int](name="lookup", description="Looks up.")
+    assert str(caught.value) == snapshot(
+        "tool lookup: int cannot be the result; declare a dataclass, a mapping, a sequence, str, or "
+        "None: int is not a dataclass, mapping, sequence or string; make it a field of a dataclass"
+    )
+    assert caught.value.dataclass is int
+    assert isinstance(caught.value.__cause__, SchemaError)
+
+
+@pytest.mark.requirement("M-06l")
+def test_a_handler_that_does_not_fit_is_shown_what_would() -> None:
+    """Parameters, context and what is returned are held to the types; the message is a signature that fits."""
+    assert str(refused(handler=without_context)) == snapshot(
+        "tool lookup: the handler takes (params: 'Lookup') -> 'ToolResult[Found]', which does not fit: "
+        "got an unexpected keyword argument 'context'. Write: def without_context(params: Lookup, *, "
+        "context: ToolContext) -> ToolResult[Found]: ..."
+    )
+    assert str(refused(handler=of_other)) == snapshot(
+        "tool lookup: the handler takes params: Page, but is called with Lookup. Write: def "
+        "of_other(params: Lookup, *, context: ToolContext) -> ToolResult[Found]: ..."
+    )
+    assert str(refused(handler=returning_other)) == snapshot(
+        "tool lookup: the handler is annotated to return ToolResult[Page]. Write: def "
+        "returning_other(params: Lookup, *, context: ToolContext) -> ToolResult[Found]: ..."
+    )
+    assert str(refused(handler="look_up")) == snapshot("tool lookup: handler is 'look_up', which cannot be called.")
+    assert (refused(handler=of_other).tool, refused(handler=of_other).dataclass) == ("lookup", Lookup)
+
+
+def test_effects_are_three() -> None:
+    """An effect that is none of the three is refused."""
+    assert str(refused(effect="write")) == snapshot(
+        "tool lookup: effect is 'write'; it must be one of 'read', 'state', 'external'."
+    )
+
+
+def test_idempotency_is_for_effects() -> None:
+    """A tool that reads has none; a key needs fields that there are; a reconciling owner needs a reconciler."""
+    assert str(refused(effect="read", idempotency=IdempotencyConfig())) == snapshot(
+        "tool lookup: a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
+    )
+    assert str(refused(idempotency=True)) == snapshot(
+        "tool lookup: idempotency is True; write idempotency=IdempotencyConfig(...)."
+    )
+    keys = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+    assert str(refused(idempotency=keys)) == snapshot(
+        "tool lookup: IdempotencyConfig: param_keys names order_id, but Lookup has entity_id, limit."
+    )
+    assert str(refused(idempotency=IdempotencyConfig(on_orphan="reconcile"))) == snapshot(
+        "tool lookup: on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key."
+    )
+
+
+def test_reconcile_is_for_effects_in_the_ledger() -> None:
+    """It needs an effect to ask after, and takes parameters and key."""
+    assert str(refused(reconcile=ask)) == snapshot(
+        "tool lookup: reconcile asks what became of an effect in the ledger, and this tool has none "
+        "there; declare effect='external' or idempotency=IdempotencyConfig(...)."
+    )
+    assert str(refused(effect="external", reconcile=ask_without_key)) == snapshot(
+        "tool lookup: reconcile takes (params: 'Lookup') -> 'ToolResult[Found] | None', which does not "
+        "fit: too many positional arguments. Write: def ask_without_key(params: Lookup, key: str) -> "
+        "ToolResult[Found] | None: ..."
+    )
+    assert str(refused(effect="external", reconcile="ask")) == snapshot(
+        "tool lookup: reconcile is 'ask', which cannot be called."
+    )
+
+
+def test_a_timeout_is_a_span_of_time() -> None:
+    """A bare number has no unit, and zero leaves no time."""
+    assert str(refused(timeout=5)) == snapshot(
+        "tool lookup: timeout is 5; write a span with its unit: timeout=timedelta(seconds=30)."
+    )
+    assert str(refused(timeout=timedelta(0))) == snapshot(
+        "tool lookup: timeout is 0:00:00, which leaves no time; write more than zero, or None for no limit."
+    )
+
+
+def test_examples_fit_the_types() -> None:
+    """Input and output are instances, with a description of bounded length."""
+    assert str(refused(examples=(example(), example(input=Found("a"))))) == snapshot(
+        "tool lookup: the input of example 2 is Found(url='a'); it must be an instance of Lookup."
+    )
+    assert str(refused(examples=(example(output=None),))) == snapshot(
+        "tool lookup: the output of example 1 is None; it must be an instance of Found."
+    )
+    assert str(refused(examples=(example(description="x" * 201),))) == snapshot(
+        "tool lookup: the description of example 1 has 201 characters; it must have 1 to 200."
+    )
+    assert str(refused(examples=example())) == snapshot(
+        "tool lookup: examples is a ToolExample; write examples=(ToolExample(...),)."
+    )
+    assert str(refused(examples=("call it",))) == snapshot(
+        "tool lookup: example 1 is 'call it'; write ToolExample(description=..., input=..., output=...)."
+    )
+    assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
+
+
+def test_examples_fit_the_schema() -> None:
+    """A field of the wrong type would teach the model a wrong call, so it is found."""
+    error = refused(examples=(example(input=Lookup(5)),))  # type: ignore[arg-type]
+    assert str(error) == snapshot(
+        "tool lookup: the input of example 1 does not fit Lookup: $.entity_id: input should be a valid string, got int"
+    )
+    assert isinstance(error.__cause__, DumpError)
+
+
+def test_examples_of_a_tool_without_types_say_none() -> None:
+    """Where there are no parameters and no value, the example has none either."""
+    nothing = ToolExample(description="Just so", input=None, output=None)
+    tool = Tool[None, None](name="ping", description="Pings.", examples=(nothing,))
+    assert tool.examples == (nothing,)
+    with pytest.raises(PromptValidationError, match="the input of example 1 is 5; it must be None"):
+        UNCHECKED[None, None](name="ping", description="Pings.", examples=(example(input=5, output=None),))

@@ -1,0 +1,213 @@
+"""Keys: which calls are one effect."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import PromptValidationError, ToolValidationError
+from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
+from handrail.serde import canonical_json
+
+
+@dataclass(frozen=True)
+class Order:
+    order_id: str
+    amount: int = 1
+
+
+def _full_hash(value: object) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown strategy": ({"strategy": "hash"}, "strategy is 'hash'; it must be one of 'auto', 'params'"),
+    "unknown on_orphan": ({"on_orphan": "rerun"}, "on_orphan is 'rerun'; it must be one of"),
+    "unknown on_busy": ({"on_busy": "queue"}, "on_busy is 'queue'; it must be one of 'wait', 'reject'"),
+    "params without fields": ({"strategy": "params"}, "strategy='params' needs param_keys=(...)"),
+    "fields without params": ({"param_keys": ("order_id",)}, "param_keys are only for strategy='params'"),
+    "one field as a string": ({"strategy": "params", "param_keys": "order_id"}, "must be a tuple of field names"),
+    "a field that is no name": ({"strategy": "params", "param_keys": (7,)}, "param_keys is (7,)"),
+    "custom without function": ({"strategy": "custom"}, "strategy='custom' needs key_fn=..."),
+    "custom with no function": ({"strategy": "custom", "key_fn": "key"}, "strategy='custom' needs key_fn=..."),
+    "function without custom": ({"key_fn": str}, "key_fn is only for strategy='custom'"),
+    "ttl of zero": ({"ttl": timedelta(0)}, "ttl is 0:00:00; it must be more than zero"),
+    "ttl below zero": ({"ttl": -timedelta(hours=1)}, "Use ttl=None for results that never expire"),
+    "ttl for ever, as a number": ({"ttl": timedelta.max}, "at most 36500 days"),
+    "ttl that is no span": ({"ttl": 3600}, "ttl is 3600; it must be a timedelta"),
+    "lease of zero": ({"lease": timedelta(0)}, "lease is 0:00:00; it must be more than zero"),
+    "lease of none": ({"lease": None}, "lease is None; it must be a timedelta"),
+    "empty scope": ({"scope": ""}, "scope is ''; it must be a word"),
+    "scope with blanks": ({"scope": " global"}, "scope is ' global'; it must be a word"),
+    "scope that is no text": ({"scope": 7}, "scope is 7; it must be a word"),
+    "scope of the slots": ({"scope": "call"}, "scope 'call' is taken"),
+}
+
+
+@pytest.mark.parametrize("arguments, told", REFUSED.values(), ids=REFUSED)
+def test_wrong_configuration_is_refused_with_its_cure(arguments: dict[str, Any], told: str) -> None:
+    """A declaration that cannot mean anything is refused where it is made."""
+    with pytest.raises(PromptValidationError, match=re.escape(told)) as refused:
+        IdempotencyConfig(**arguments)
+    assert str(refused.value).startswith("IdempotencyConfig: ")
+
+
+def test_defaults_are_those_of_the_documents() -> None:
+    """All arguments make the key, a result lasts a day and belongs to its session."""
+    config = IdempotencyConfig()
+    assert (config.strategy, config.ttl, config.scope) == ("auto", timedelta(hours=24), "session")
+    assert IdempotencyConfig(ttl=None).ttl is None
+    assert (config.lease, config.on_orphan, config.on_busy) == (timedelta(seconds=60), "unknown", "wait")
+
+
+def test_auto_key_is_made_from_all_arguments() -> None:
+    """The key is the scope, the tool, and twelve digits of the hash of the canonical arguments."""
+    order = Order("7", 3)
+    key = IdempotencyConfig().key_for("create_order", order)
+    assert key == f"session:create_order:{_full_hash(order)[:12]}"
+    assert key != IdempotencyConfig().key_for("create_order", Order("7", 4))
+
+
+def test_params_key_is_made_from_the_named_fields_only() -> None:
+    """Other arguments do not contribute to the key, and the order of the names does not matter."""
+    config = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+    key = config.key_for("create_order", Order("7", 3))
+    assert key == f"session:create_order:{_full_hash({'order_id': '7'})[:12]}"
+    assert key == config.key_for("create_order", Order("7", 4))
+    assert key != config.key_for("create_order", Order("8", 3))
+    both = IdempotencyConfig(strategy="params", param_keys=("order_id", "amount"))
+    turned = IdempotencyConfig(strategy="params", param_keys=("amount", "order_id"))
+    assert both.key_for("create_order", Order("7")) == turned.key_for("create_order", Order("7"))
+
+
+def test_custom_key_is_what_the_function_says() -> None:
+    """The function has full control of the key, below the scope."""
+    config = IdempotencyConfig(strategy="custom", key_fn=lambda p: f"order:{p.order_id}:token-abc")
+    assert config.key_for("create_order", Order("123")) == "session:order:123:token-abc"
+
+
+def test_strategy_none_has_no_key() -> None:
+    """Without a key each call runs."""
+    assert IdempotencyConfig(strategy="none").key_for("create_order", Order("1")) is None
+    assert IdempotencyConfig(strategy="none").effect_key("create_order", Order("1"), session_id="s1") is None
+
+
+CONFIGS = {
+    "auto": IdempotencyConfig(),
+    "params": IdempotencyConfig(strategy="params", param_keys=("order_id",)),
+    "custom": IdempotencyConfig(strategy="custom", key_fn=lambda p: f"order:{p.order_id}"),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@given(order_id=st.text(st.characters(codec="utf-8"), max_size=20), amount=st.integers(-(2**53), 2**53))
+def test_hash_beside_the_key_is_of_all_arguments(config: IdempotencyConfig, order_id: str, amount: int) -> None:
+    """Whatever the key is made from, the whole arguments are compared before a result is replayed."""
+    order = Order(order_id, amount)
+    found = config.effect_key("create_order", order, session_id="s1")
+    assert found == EffectKey("s1", cast("str", config.key_for("create_order", order)), _full_hash(order))
+    assert found == config.effect_key("create_order", Order(order_id, amount), session_id="s1")
+
+
+def test_scope_session_belongs_to_one_session() -> None:
+    """The text of the key is the same in every session; the partition is not. Other scopes are shared by all."""
+    order = Order("7")
+    mine, theirs = (IdempotencyConfig().effect_key("t", order, session_id=name) for name in ("s1", "s2"))
+    assert mine is not None
+    assert theirs is not None
+    assert (mine.key, mine.partition, theirs.partition) == (theirs.key, "s1", "s2")
+    shared = IdempotencyConfig(scope="global").effect_key("t", order, session_id="s1")
+    assert shared is not None
+    assert shared.partition == ""
+    assert shared.key.startswith("global:t:")
+
+
+def test_slot_is_the_call_within_its_session() -> None:
+    """A call without a declared key is known by its id; the hash is of its arguments all the same."""
+    assert slot_key("call_7") == "call:call_7"
+    assert slot_effect_key("call_7", Order("1"), session_id="s1") == EffectKey(
+        "s1", "call:call_7", _full_hash(Order("1"))
+    )
+
+
+def test_tool_without_parameters_has_a_key() -> None:
+    """No arguments are arguments that are always the same."""
+    assert IdempotencyConfig().key_for("beep", None) == f"session:beep:{_full_hash(None)[:12]}"
+
+
+def _raise_key_error(params: object) -> str:
+    return dict[str, str]()["token"]
+
+
+def _raise_for_the_model(params: object) -> str:
+    raise ToolValidationError("order_id must start with 'ord-'")
+
+
+BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "raises": (_raise_key_error, "key_fn raised KeyError: 'token'. Nothing was run."),
+    "number": (lambda _: 7, "key_fn returned a int; it must return a string of 1 to 512 characters"),
+    "nothing": (lambda _: None, "key_fn returned a NoneType; it must return a string"),
+    "empty": (lambda _: "", "key_fn returned 0 characters"),
+    "too long": (lambda _: "x" * 513, "key_fn returned 513 characters"),
+    "half a character": (lambda _: "\ud800", "key_fn returned text that is no valid Unicode"),
+}
+
+
+@pytest.mark.parametrize("key_fn, told", BAD_KEYS.values(), ids=BAD_KEYS)
+def test_function_that_makes_no_key_fails_the_call(key_fn: Callable[[Any], Any], told: str) -> None:
+    """Without a key nothing may run; the message names the tool and the fault."""
+    config = IdempotencyConfig(strategy="custom", key_fn=key_fn)
+    for make in (
+        lambda: config.key_for("create_order", Order("1")),
+        lambda: config.effect_key("create_order", Order("1"), session_id="s1"),
+    ):
+        with pytest.raises(ToolValidationError, match=re.escape(told)) as failed:
+            make()
+        assert str(failed.value).startswith("create_order: ")
+
+
+def test_function_may_speak_to_the_model_itself() -> None:
+    """What a key function says with ToolValidationError is told as it is."""
+    config = IdempotencyConfig(strategy="custom", key_fn=_raise_for_the_model)
+    with pytest.raises(ToolValidationError, match=r"^order_id must start with 'ord-'$"):
+        config.key_for("create_order", Order("1"))
+
+
+def test_arguments_without_canonical_form_fail_the_call() -> None:
+    """What cannot be hashed has no key, so nothing may run; the message says what is wrong with it."""
+    endless = {"rate": float("inf")}
+    for make in (
+        lambda: IdempotencyConfig().key_for("pay", endless),
+        lambda: IdempotencyConfig().effect_key("pay", endless, session_id="s1"),
+        lambda: slot_effect_key("7", endless, session_id="s1"),
+    ):
+        with pytest.raises(ToolValidationError, match=r"no canonical JSON: \$.rate: inf is not finite"):
+            make()
+
+
+def test_missing_field_is_refused_at_the_call_and_at_registration() -> None:
+    """`param_keys` that name no field are found when the tool is declared; without that, when it is called."""
+    config = IdempotencyConfig(strategy="params", param_keys=("order_id", "token"))
+    with pytest.raises(ToolValidationError, match="Order has no field token"):
+        config.key_for("create_order", Order("1"))
+    with pytest.raises(PromptValidationError, match=r"param_keys names token, but Order has order_id, amount") as wrong:
+        config.check_params_type(Order, tool="create_order")
+    assert (wrong.value.tool, wrong.value.dataclass) == ("create_order", Order)
+    with pytest.raises(PromptValidationError, match="but no parameter type has no fields"):
+        config.check_params_type(None, tool="create_order")
+    IdempotencyConfig(strategy="params", param_keys=("amount",)).check_params_type(Order, tool="create_order")
+    IdempotencyConfig().check_params_type(None, tool="beep")
+
+
+def test_param_keys_may_be_a_list() -> None:
+    """A list of names is taken for the tuple that it is meant to be."""
+    config = IdempotencyConfig(strategy="params", param_keys=cast("tuple[str, ...]", ["order_id"]))
+    assert config.param_keys == ("order_id",)

@@ -1,0 +1,77 @@
+"""Sections with a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.errors import PromptValidationError
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, ToolsSection
+from tests.prompt.samples import Guidance, lookup_tool
+
+UNCHECKED: Any = MarkdownSection
+
+
+def test_the_template_is_dedented_and_filled() -> None:
+    """It can be written as it stands in the code."""
+    section = MarkdownSection[Guidance](
+        title="Guidance",
+        template="""
+            Prefer ${tool}.
+
+              * It is made for ${audience}.
+            """,
+    )
+    assert section.render_body(Guidance("lookup")) == "Prefer lookup.\n\n  * It is made for beginners."
+
+
+def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made() -> None:
+    """The error names the section, the placeholder, the fields and the dataclass."""
+    with pytest.raises(PromptValidationError) as caught:
+        MarkdownSection[Guidance](title="Guidance", template="Prefer ${tools}.")
+    assert str(caught.value) == snapshot(
+        "section guidance: the template has the placeholder ${tools}, but Guidance has no such field, "
+        "only tool, audience. Did you mean ${tool}?"
+    )
+    assert caught.value.dataclass is Guidance
+    with pytest.raises(PromptValidationError) as caught:
+        MarkdownSection(title="Guidance", template="Prefer ${tool}.")
+    assert str(caught.value) == snapshot(
+        "section guidance: the template has the placeholder ${tool}, but the section has no "
+        "parameters. Write MarkdownSection[Params](...) with a dataclass that has a field tool, or $${ "
+        "for a plain ${."
+    )
+
+
+def test_a_template_is_text() -> None:
+    """Anything else is refused."""
+    with pytest.raises(PromptValidationError, match="section a: the template is a NoneType; it must be a string"):
+        UNCHECKED(title="A", template=None)
+
+
+def test_a_tools_section_shows_no_tools() -> None:
+    """Heading and description only: adapters tell the model of tools, with their schemas."""
+    section = ToolsSection[Guidance](
+        title="Available Tools", tools=[lookup_tool()], description="Invoke ${tool} whenever you need fresh context."
+    )
+    rendered = Prompt(PromptTemplate(ns="t", key="t", sections=[section])).bind(Guidance("lookup")).render()
+    assert rendered.text == snapshot("""\
+## 1. Available Tools
+
+Invoke lookup whenever you need fresh context.\
+""")
+    assert [tool.name for tool in rendered.tools] == ["lookup"]
+
+
+def test_a_tools_section_needs_no_description() -> None:
+    """Without one there is the heading."""
+    section = ToolsSection(title="Available Tools", tools=[lookup_tool()])
+    assert Prompt(PromptTemplate(ns="t", key="t", sections=[section])).render().text == "## 1. Available Tools"
+
+
+def test_the_description_is_held_to_the_parameters() -> None:
+    """As a template is."""
+    with pytest.raises(PromptValidationError, match="no such field, only tool, audience"):
+        ToolsSection[Guidance](title="Tools", tools=[], description="${name}")

@@ -1,0 +1,180 @@
+"""What a section is, and what it must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.errors import PromptValidationError, ResourceError
+from handrail.prompt import MarkdownSection, ReadBeforeWritePolicy, Section, ToolContext
+from handrail.resources import ResourceRegistry
+from handrail.session import Session
+from tests.prompt.samples import Guidance, lookup_tool
+
+OF_GUIDANCE: Any = Section[Guidance]
+OPEN: Any = Section
+
+
+def refused(kind: Callable[..., object] = OPEN, **changes: object) -> PromptValidationError:
+    """The error that a section with these changes is refused with."""
+    declared: dict[str, object] = {"title": "Guidance"}
+    with pytest.raises(PromptValidationError) as caught:
+        kind(**(declared | changes))
+    return caught.value
+
+
+def test_a_section_keeps_what_it_was_declared_with() -> None:
+    """Sequences become tuples, and resources one registry."""
+    tool, child, policy = lookup_tool(), Section(title="Child"), ReadBeforeWritePolicy()
+    section = Section(title=" Guidance ", tools=[tool], children=[child], policies=[policy], resources={int: 5})
+    assert (section.title, section.key, section.enabled) == ("Guidance", "guidance", True)
+    assert (section.tools, section.children, section.policies) == ((tool,), (child,), (policy,))
+    assert section.registry.get(int) == 5
+    assert Section(title="A", resources=section.registry).registry is section.registry
+    assert Section(title="A").registry == ResourceRegistry()
+
+
+@pytest.mark.parametrize(
+    "title, key",
+    [("Available Tools", "available-tools"), ("1. First -- steps!", "1-first-steps"), ("x" * 100, "x" * 64)],
+)
+def test_a_key_is_made_from_the_title(title: str, key: str) -> None:
+    """Who gives no key gets one that can be read."""
+    assert Section(title=title).key == key
+
+
+@pytest.mark.parametrize("key", ["a", "0", "a_b-c", "a" * 64])
+def test_keys_of_the_rule_are_taken(key: str) -> None:
+    """1 to 64 lower-case letters, digits, `_` and `-`."""
+    assert Section(title="Guidance", key=key).key == key
+
+
+@pytest.mark.parametrize("key", ["A", "-a", "a.b", "a b", "a" * 65, "ä", 5])
+def test_other_keys_are_refused(key: object) -> None:
+    """A dot would be taken for a step in a path."""
+    assert "a key is 1 to 64 lower-case letters" in str(refused(key=key))
+
+
+def test_titles_without_letters_need_a_key() -> None:
+    """Where no key can be made of the title, the error asks for one."""
+    assert str(refused(title="概要")) == snapshot(
+        "the section '概要' has the key ''; a key is 1 to 64 lower-case letters, digits, '_' and '-', "
+        "and starts with a letter or digit, e.g. key='guidance'."
+    )
+    assert Section(title="概要", key="overview").key == "overview"
+
+
+@pytest.mark.parametrize("title", ["", " ", "a\nb", None, 5])
+def test_a_title_is_one_line(title: object) -> None:
+    """Anything else is no heading."""
+    assert "is no heading; a title is one line of text" in str(refused(title=title))
+
+
+def test_what_a_section_holds_is_looked_at() -> None:
+    """Tools, children and policies are what they should be; the error names the section."""
+    assert str(refused(tools=lookup_tool())) == snapshot("section guidance: tools is a Tool; write tools=[...].")
+    assert str(refused(tools=["lookup"])) == snapshot("section guidance: tools holds 'lookup', which is no Tool.")
+    assert str(refused(children=["child"])) == snapshot(
+        "section guidance: children holds 'child', which is no Section."
+    )
+    assert str(refused(policies=ReadBeforeWritePolicy())).startswith("section guidance: policies is a ReadBefore")
+    assert str(refused(policies=["read first"])) == snapshot(
+        "section guidance: 'read first' is no policy, because it has no name: a policy is an object "
+        "with a `name` (a string), `check(tool, params, *, context)` and `on_result(tool, params, "
+        "result, *, context)`."
+    )
+    assert refused(tools="lookup").section_path == ("guidance",)
+
+
+def test_parameters_are_a_dataclass() -> None:
+    """Anything else in the brackets is refused."""
+    assert str(refused(OPEN[int])) == snapshot(
+        "section guidance: int cannot be the parameters of a section; write Section[Params](...) with a dataclass."
+    )
+    assert str(refused(OPEN["Guidance"])) == snapshot(
+        "section guidance: 'Guidance' cannot be the parameters of a section; write "
+        "Section[Params](...) with a dataclass."
+    )
+
+
+def test_enabled_is_a_boolean_or_a_function_of_the_parameters() -> None:
+    """Both are taken; a section without parameters hands on `None`."""
+    conditions: list[object] = [True, False, always]
+    for kind in (OPEN, OF_GUIDANCE):
+        assert [kind(title="A", enabled=given).enabled for given in conditions] == conditions
+
+
+def always(params: object) -> bool:
+    """A condition that takes anything."""
+    return True
+
+
+async def later(params: Guidance) -> bool:
+    """A condition that must be awaited."""
+    return True
+
+
+def of_session(session: Session) -> bool:
+    """A condition on something else."""
+    return True
+
+
+def test_other_conditions_are_refused() -> None:
+    """What is neither, takes something else, or must be awaited is refused, with what would be right."""
+    told = [str(refused(OF_GUIDANCE, enabled=given)) for given in ("yes", lambda: True, of_session, later)]
+    assert told == snapshot(
+        [
+            (
+                "section guidance: enabled is neither a boolean nor a function. Write True, False, or a "
+                "function of the section's parameters: enabled=lambda params: ... (it is called with "
+                "Guidance)."
+            ),
+            (
+                "section guidance: enabled takes (), which does not fit: too many positional arguments. "
+                "Write True, False, or a function of the section's parameters: enabled=lambda params: ... "
+                "(it is called with Guidance)."
+            ),
+            (
+                "section guidance: enabled takes session: Session, but is called with Guidance. Write "
+                "True, False, or a function of the section's parameters: enabled=lambda params: ... (it is "
+                "called with Guidance)."
+            ),
+            (
+                "section guidance: enabled is asynchronous, but a prompt is rendered at once. Write True, "
+                "False, or a function of the section's parameters: enabled=lambda params: ... (it is "
+                "called with Guidance)."
+            ),
+        ]
+    )
+    assert refused(OF_GUIDANCE, enabled=1).dataclass is Guidance
+
+
+def test_resources_are_held_to_their_types() -> None:
+    """What the registry finds wrong is not hidden."""
+    with pytest.raises(ResourceError):
+        Section(title="A", resources={int: "five"})
+
+
+def test_a_section_without_a_body_renders_none() -> None:
+    """On its own a section is a heading."""
+    assert Section(title="A").render_body(None) == ""
+
+
+class Suite(MarkdownSection[None]):
+    """A suite brings its tools, and takes what it needs."""
+
+    def __init__(self, *, session: Session) -> None:
+        super().__init__(title="Suite", template="Use them.", tools=[lookup_tool()])
+        self.session = session
+
+
+def test_a_suite_is_a_subclass() -> None:
+    """It hands title, text and tools to its base, and may keep what is its own."""
+    session = Session()
+    suite = Suite(session=session)
+    assert (suite.session, suite.key, suite.render_body(None)) == (session, "suite", "Use them.")
+    assert suite.tools[0].name == "lookup"
+    assert ToolContext.of(session=suite.session).session is session

@@ -1,0 +1,181 @@
+"""A tool that must wait for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptValidationError
+from handrail.prompt import (
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    SequentialDependencyPolicy,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.prompt.sequential_dependency import ToolSucceeded
+from handrail.runtime import ToolCall
+from handrail.session import Session
+from tests.prompt.samples import named_tool
+
+DEPLOY_LAST = SequentialDependencyPolicy(dependencies={"deploy": frozenset({"test", "build"})})
+DONE: ToolResult[Any] = ToolResult.ok(None)
+
+
+def decide(policy: SequentialDependencyPolicy, name: str, context: ToolContext) -> PolicyDecision:
+    """What the policy says to a call of that tool."""
+    return policy.check(named_tool(name), None, context=context)
+
+
+def succeed(policy: SequentialDependencyPolicy, name: str, context: ToolContext) -> None:
+    """A success of that tool."""
+    policy.on_result(named_tool(name), None, DONE, context=context)
+
+
+def test_a_tool_waits_until_all_others_have_succeeded() -> None:
+    """Each success counts once and for all; the reason names what is missing."""
+    context = ToolContext.of()
+    assert decide(DEPLOY_LAST, "deploy", context).reason == snapshot(
+        "deploy must wait until build and test have succeeded. Call build and test first, then deploy again."
+    )
+    succeed(DEPLOY_LAST, "test", context)
+    succeed(DEPLOY_LAST, "test", context)
+    assert decide(DEPLOY_LAST, "deploy", context).reason == snapshot(
+        "deploy must wait until build has succeeded. Call build first, then deploy again."
+    )
+    succeed(DEPLOY_LAST, "build", context)
+    assert decide(DEPLOY_LAST, "deploy", context).allowed
+    assert len(context.session[ToolSucceeded].all()) == 2
+
+
+def test_other_tools_are_free_and_not_remembered() -> None:
+    """What nobody depends on is nobody's affair."""
+    context = ToolContext.of()
+    assert decide(DEPLOY_LAST, "test", context).allowed
+    assert decide(DEPLOY_LAST, "format", context).allowed
+    succeed(DEPLOY_LAST, "format", context)
+    assert not context.session[ToolSucceeded].all()
+
+
+def test_a_tool_that_depends_on_nothing_is_free() -> None:
+    """An empty set holds nothing back."""
+    policy = SequentialDependencyPolicy(dependencies={"deploy": frozenset()})
+    assert decide(policy, "deploy", ToolContext.of()).allowed
+
+
+def test_sessions_remember_for_themselves() -> None:
+    """The policy is a value; what it knows is in the session."""
+    one, other = ToolContext.of(), ToolContext.of()
+    for name in ("test", "build"):
+        succeed(DEPLOY_LAST, name, one)
+    assert decide(DEPLOY_LAST, "deploy", one).allowed
+    assert not decide(DEPLOY_LAST, "deploy", other).allowed
+
+
+def test_a_success_that_is_rolled_back_does_not_count() -> None:
+    """A call that fails after the policy has noted its success takes the note along."""
+
+    class Objects:
+        """A policy that fails the call of `test` when it is told of its success."""
+
+        name = "objects"
+
+        def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
+            return PolicyDecision.allow()
+
+        def on_result(
+            self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
+        ) -> None:
+            if tool.name == "test":
+                raise ValueError(tool.name)
+
+    def run(params: None, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult.ok(None)
+
+    tools = [Tool[None, None](name=name, description=name, handler=run) for name in ("test", "build", "deploy")]
+    section = MarkdownSection(title="A", template="a", tools=tools, policies=(DEPLOY_LAST, Objects()))
+    session = Session()
+    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
+    assert not executor.execute(ToolCall("1", "test")).success
+    assert executor.execute(ToolCall("2", "build")).success
+    assert executor.execute(ToolCall("3", "deploy")).content == snapshot(
+        "policy sequential_dependency denies deploy: deploy must wait until test has succeeded. Call "
+        "test first, then deploy again."
+    )
+    assert session[ToolSucceeded].all() == (ToolSucceeded("build"),)
+
+
+def test_dependencies_are_sets_of_names() -> None:
+    """A single string would be taken for its letters, so it is refused."""
+    wrong: Any = {"deploy": "test"}
+    with pytest.raises(PromptValidationError) as caught:
+        SequentialDependencyPolicy(dependencies=wrong)
+    assert str(caught.value) == snapshot(
+        "the dependencies of deploy are 'test'; write a set: {'deploy': frozenset({'test', 'build'})}."
+    )
+    with pytest.raises(PromptValidationError, match="the dependencies of deploy are 5"):
+        SequentialDependencyPolicy(dependencies={"deploy": 5})  # type: ignore[dict-item]
+
+
+def test_any_set_or_sequence_of_names_is_kept_as_a_frozen_set() -> None:
+    """What the policy was given can be changed without changing the policy."""
+    given_: Any = {"deploy": ["test"]}
+    policy = SequentialDependencyPolicy(dependencies=given_)
+    given_["deploy"].append("build")
+    assert policy.dependencies == {"deploy": frozenset({"test"})}
+    with pytest.raises(TypeError):
+        policy.dependencies["deploy"] = frozenset()  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "needs, circle",
+    [
+        ({"a": "a"}, "a -> a"),
+        ({"a": "b", "b": "c", "c": "a"}, "a -> b -> c -> a"),
+        ({"x": "a", "a": "b", "b": "a"}, "a -> b -> a"),
+    ],
+)
+def test_tools_that_wait_for_each_other_are_refused(needs: dict[str, str], circle: str) -> None:
+    """None of them could ever run; the way round is named."""
+    dependencies = {tool: frozenset({needed}) for tool, needed in needs.items()}
+    with pytest.raises(PromptValidationError, match=f"wait for each other, so none could ever run: {circle}"):
+        SequentialDependencyPolicy(dependencies=dependencies)
+
+
+@given(st.dictionaries(st.integers(0, 8), st.frozensets(st.integers(0, 8), max_size=4), max_size=8))
+def test_dependencies_without_a_circle_let_every_tool_run_in_some_order(graph: dict[int, frozenset[int]]) -> None:
+    """A policy either refuses its dependencies, or each of its tools becomes free once those before it have run."""
+    names = {f"t{tool}": frozenset(f"t{needed}" for needed in all_needed) for tool, all_needed in graph.items()}
+    try:
+        policy = SequentialDependencyPolicy(dependencies=names)
+    except PromptValidationError:
+        return
+    context = ToolContext.of()
+    waiting = set(names).union(*names.values())
+    while waiting:
+        free = {name for name in waiting if decide(policy, name, context).allowed}
+        assert free
+        for name in free:
+            succeed(policy, name, context)
+        waiting -= free
+
+
+def test_the_policy_asks_for_all_its_tools_in_reach() -> None:
+    """A tool out of reach would not be seen when it succeeds, or not be held back."""
+    assert DEPLOY_LAST.fault_of_reach(frozenset({"deploy", "test", "build", "more"})) is None
+    assert DEPLOY_LAST.fault_of_reach(frozenset({"deploy", "test"})) == snapshot(
+        "its dependencies name build, but the section that carries the policy, and those below it, "
+        "declare deploy, test. Put the policy on a section that holds them all."
+    )
+    assert DEPLOY_LAST.fault_of_reach(frozenset()) == snapshot(
+        "its dependencies name build, deploy and test, but the section that carries the policy, and "
+        "those below it, declare no tools. Put the policy on a section that holds them all."
+    )

@@ -1,0 +1,260 @@
+"""Which callables can be handlers."""
+
+# Lambdas without annotations are among the cases.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial, wraps
+from typing import Any, Never, Optional, Protocol, TypeVar, runtime_checkable
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.prompt import ToolContext, ToolResult
+from handrail.prompt.signature import Contract, calling_fault, handler_fault, is_async, reconcile_fault
+from handrail.session import Session
+from tests.prompt.samples import Found, Guidance, Lookup, look_up
+
+V = TypeVar("V")
+LOOKUP = Contract(Lookup, Found)
+Answer = ToolResult[Found]
+
+
+class Asks(Protocol):
+    """What only type checkers can ask for."""
+
+    entity_id: str
+
+
+@runtime_checkable
+class Renders(Protocol):
+    """What anybody can ask for."""
+
+    def render(self) -> str: ...
+
+
+def handler(*, params: object = Lookup, context: object = ToolContext, returns: object = Answer) -> Callable[..., Any]:
+    """A handler with those annotations, which may also be text."""
+
+    def made(params: object, *, context: object) -> object:
+        raise NotImplementedError
+
+    made.__annotations__ = {"params": params, "context": context, "return": returns}
+    return made
+
+
+def reconciler(*, key: object = str, returns: object = Optional[Answer]) -> Callable[..., Any]:  # noqa: UP045 - a value
+    """A reconciler with those annotations."""
+
+    def made(params: object, key: object) -> object:
+        raise NotImplementedError
+
+    made.__annotations__ = {"params": Lookup, "key": key, "return": returns}
+    return made
+
+
+async def awaited(params: Lookup, *, context: ToolContext) -> Answer:
+    """An `async` handler."""
+    return look_up(params, context=context)
+
+
+class Worker:
+    """An object that is called."""
+
+    def __call__(self, params: Lookup, *, context: ToolContext) -> Answer:
+        return look_up(params, context=context)
+
+    async def later(self, params: Lookup, *, context: ToolContext) -> Answer:
+        return look_up(params, context=context)
+
+    @classmethod
+    def of_class(cls, params: Lookup, *, context: ToolContext) -> Answer:
+        return look_up(params, context=context)
+
+    @staticmethod
+    def of_nobody(params: Lookup, *, context: ToolContext) -> Answer:
+        return look_up(params, context=context)
+
+
+class AsyncWorker:
+    """An object that is called and awaited."""
+
+    async def __call__(self, params: Lookup, *, context: ToolContext) -> Answer:
+        return look_up(params, context=context)
+
+
+@wraps(look_up)
+def wrapped(*args: object, **kwargs: object) -> object:
+    """A handler behind a decorator."""
+    raise NotImplementedError
+
+
+def with_more(params: Lookup, more: str, *, context: ToolContext) -> Answer:
+    """A handler that lacks an argument, to be filled in."""
+    raise NotImplementedError
+
+
+def yields(params: Lookup, *, context: ToolContext) -> Iterator[Answer]:
+    """A generator."""
+    yield look_up(params, context=context)
+
+
+async def yields_later(params: Lookup, *, context: ToolContext) -> AsyncIterator[Answer]:
+    """An asynchronous generator."""
+    yield look_up(params, context=context)
+
+
+def test_a_callable_that_fits_is_a_handler() -> None:
+    """Functions, partials, methods, lambdas, objects, and what is behind a decorator."""
+    handlers: list[Callable[..., object]] = [look_up, awaited, wrapped, dict]
+    handlers += [Worker(), Worker().later, Worker.of_class, Worker.of_nobody, AsyncWorker()]
+    handlers += [partial(with_more, more="a"), partial(partial(with_more), more="b")]
+    handlers += [lambda params, *, context: None, lambda params, context: None, lambda *args, **kwargs: None]
+    handlers += [lambda params, *, context, verbose=False: None]
+    assert [fault for each in handlers if (fault := handler_fault(each, LOOKUP))] == []
+
+
+@pytest.mark.parametrize("params", [Lookup, Any, object, V, Lookup | Guidance, Lookup | None, Asks, "Lookup"], ids=repr)
+def test_parameters_may_be_annotated_by_whatever_takes_them(params: object) -> None:
+    """The dataclass, a union with it, a base, a protocol or a variable."""
+    assert handler_fault(handler(params=params), LOOKUP) is None
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        *(Answer, ToolResult, ToolResult[Never], ToolResult[Found | None], ToolResult[Any], Any),
+        *(Answer | ToolResult[None], Awaitable[Answer], Coroutine[Any, Any, Answer], asyncio.Future[Answer]),
+        asyncio.Future,
+    ],
+    ids=str,
+)
+def test_the_result_may_be_annotated_by_whatever_it_can_be(returns: object) -> None:
+    """The result itself, a failure, either of both, or something to be awaited for it."""
+    assert handler_fault(handler(returns=returns), LOOKUP) is None
+
+
+@pytest.mark.parametrize("text", ["Unheard", "unheard.Of", "list[Unheard]", "1 +", "5()"])
+def test_annotations_that_do_not_resolve_are_not_held_against_a_handler(text: str) -> None:
+    """Names that are known to type checkers only are theirs to check."""
+    assert handler_fault(handler(params=text, context=text, returns=text), LOOKUP) is None
+
+
+@pytest.mark.requirement("M-06l")
+def test_a_callable_that_cannot_be_called_is_told_why() -> None:
+    """What it takes, and what is missing or too much."""
+    handlers: list[Callable[..., object]] = [lambda params: None, lambda: None, lambda params, more, *, context: None]
+    handlers += [lambda context, params: None, print, yields, yields_later]
+    told = [(handler_fault(each, LOOKUP) or "").partition(". Write: ")[0] for each in handlers]
+    assert told == snapshot(
+        [
+            "the handler takes (params), which does not fit: got an unexpected keyword argument 'context'",
+            "the handler takes (), which does not fit: too many positional arguments",
+            "the handler takes (params, more, *, context), which does not fit: missing a required argument: 'more'",
+            "the handler takes (context, params), which does not fit: multiple values for argument 'context'",
+            (
+                "the handler takes (*args, sep=' ', end='\\n', file=None, flush=False), which does not fit: got an "
+                "unexpected keyword argument 'context'"
+            ),
+            "the handler is a generator, which returns nothing to send to the model",
+            "the handler is a generator, which returns nothing to send to the model",
+        ]
+    )
+
+
+@pytest.mark.requirement("M-06l")
+def test_annotations_that_cannot_be_right_are_told() -> None:
+    """The parameter or result that is annotated wrongly, and the signature that would fit."""
+    handlers = [handler(params=Guidance), handler(params=Guidance | str), handler(params=Renders), handler(params=None)]
+    handlers += [handler(context=Session), handler(context="Session"), handler(returns=str), handler(returns=Found)]
+    handlers += [handler(returns=None), handler(returns=Answer | None), handler(returns=ToolResult[Lookup])]
+    handlers += [handler(returns=ToolResult[Found | Lookup]), handler(returns=Awaitable[ToolResult[Lookup]])]
+    told = [(handler_fault(each, LOOKUP) or "").partition(". Write: ")[0] for each in handlers]
+    assert told == snapshot(
+        [
+            "the handler takes params: Guidance, but is called with Lookup",
+            "the handler takes params: Guidance | str, but is called with Lookup",
+            "the handler takes params: Renders, but is called with Lookup",
+            "the handler takes params: None, but is called with Lookup",
+            "the handler takes context: Session, but is called with ToolContext",
+            "the handler takes context: Session, but is called with ToolContext",
+            "the handler is annotated to return str",
+            "the handler is annotated to return Found",
+            "the handler is annotated to return None",
+            "the handler is annotated to return Optional[ToolResult[Found]]",
+            "the handler is annotated to return ToolResult[Lookup]",
+            "the handler is annotated to return ToolResult[Found | Lookup]",
+            "the handler is annotated to return Awaitable[ToolResult[Lookup]]",
+        ]
+    )
+    assert handler_fault(handler(params=Guidance), LOOKUP) == snapshot(
+        "the handler takes params: Guidance, but is called with Lookup. Write: def made(params: Lookup, *, "
+        "context: ToolContext) -> ToolResult[Found]: ..."
+    )
+
+
+def test_a_tool_without_types_is_held_to_none() -> None:
+    """`None` in the brackets is `None` in the annotations."""
+    nothing = Contract(None, None)
+    assert handler_fault(handler(params=None, returns=ToolResult[None]), nothing) is None
+    assert handler_fault(look_up, nothing) == snapshot(
+        "the handler takes params: Lookup, but is called with None. Write: def look_up(params: None, *, "
+        "context: ToolContext) -> ToolResult[None]: ..."
+    )
+    assert handler_fault(handler(params=None, returns=Answer), nothing) == snapshot(
+        "the handler is annotated to return ToolResult[Found]. Write: def made(params: None, *, context: "
+        "ToolContext) -> ToolResult[None]: ..."
+    )
+
+
+def test_results_that_are_no_dataclass_are_compared_by_their_class() -> None:
+    """A list is a sequence; a dictionary is none."""
+    contract = Contract(Lookup, Sequence[str])
+    assert handler_fault(handler(returns=ToolResult[list[str]]), contract) is None
+    assert handler_fault(handler(returns=ToolResult[dict[str, str]]), contract) == snapshot(
+        "the handler is annotated to return ToolResult[dict[str, str]]. Write: def made(params: Lookup, *, "
+        "context: ToolContext) -> ToolResult[Sequence[str]]: ..."
+    )
+
+
+def test_reconcile_takes_parameters_and_key() -> None:
+    """It may answer `None`, which a handler may not, and may be awaited."""
+    later = Awaitable[Optional[Answer]]  # noqa: UP045 - a value
+    fitting = [reconciler(), reconciler(returns=later), lambda params, key: None]
+    assert [fault for each in fitting if (fault := reconcile_fault(each, LOOKUP))] == []
+    assert reconcile_fault(look_up, LOOKUP) == snapshot(
+        "reconcile takes (params: 'Lookup', *, context: 'ToolContext') -> 'ToolResult[Found]', which does "
+        "not fit: too many positional arguments. Write: def look_up(params: Lookup, key: str) -> "
+        "ToolResult[Found] | None: ..."
+    )
+    assert reconcile_fault(reconciler(key=int), LOOKUP) == snapshot(
+        "reconcile takes key: int, but is called with str. Write: def made(params: Lookup, key: str) -> "
+        "ToolResult[Found] | None: ..."
+    )
+    assert reconcile_fault(reconciler(returns=str), LOOKUP) == snapshot(
+        "reconcile is annotated to return str. Write: def made(params: Lookup, key: str) -> "
+        "ToolResult[Found] | None: ..."
+    )
+    assert reconcile_fault(lambda params: None, LOOKUP) == snapshot(
+        "reconcile takes (params), which does not fit: too many positional arguments. Write: def "
+        "reconcile(params: Lookup, key: str) -> ToolResult[Found] | None: ..."
+    )
+
+
+def test_what_must_be_awaited_is_seen_by_definition_or_annotation() -> None:
+    """An `async def`, an object with one as its `__call__`, or a function that says it returns an awaitable."""
+    must_be: list[Callable[..., object]] = [awaited, AsyncWorker(), Worker().later, partial(awaited)]
+    must_be += [handler(returns=Awaitable[Answer]), handler(returns=asyncio.Future), partial(AsyncWorker())]
+    must_not: list[Callable[..., object]] = [look_up, Worker(), handler(returns=Any), handler(returns="Unheard")]
+    must_not += [print, dict, lambda: None]
+    assert [is_async(function) for function in must_be] == [True] * len(must_be)
+    assert [is_async(function) for function in must_not] == [False] * len(must_not)
+
+
+def test_a_builtin_that_does_not_tell_passes() -> None:
+    """Where there is no signature to read, the call itself will show."""
+    nothing: dict[str, str] = {}
+    assert calling_fault(nothing.update, (Lookup,), {}) is None

@@ -1,0 +1,181 @@
+"""What a handler returns, and what the model reads of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.prompt import ToolResult
+from handrail.prompt.tool_result import check_value
+from tests.prompt.samples import Found, Lookup
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Plain:
+    name: str
+    sizes: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True)
+class Quiet:
+    name: str
+
+
+@dataclass(frozen=True)
+class Page(Generic[V]):
+    items: tuple[V, ...]
+
+
+@dataclass(frozen=True)
+class Broken:
+    reason: str
+
+    def render(self) -> str:
+        raise RuntimeError(self.reason)
+
+
+@dataclass(frozen=True)
+class Numeric:
+    number: int
+
+    def render(self) -> int:
+        return self.number
+
+
+@dataclass(frozen=True)
+class NoMethod:
+    render: str
+
+
+def test_the_full_form_and_the_short_ones_agree() -> None:
+    """`ok` and `error` are what the documents write in full."""
+    full = ToolResult(message="Fetched", value=Found("a"), success=True, exclude_value_from_context=False)
+    assert ToolResult.ok(Found("a"), message="Fetched") == full
+    assert ToolResult.ok(Found("a"), "Fetched", exclude_value_from_context=True).exclude_value_from_context
+    assert ToolResult.error("No such entity") == ToolResult(message="No such entity", value=None, success=False)
+    assert ToolResult.error("Half done", Plain("a")).value == Plain("a")
+
+
+def test_a_result_never_changes() -> None:
+    """What was recorded stays what it was."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ToolResult.ok(None).message = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "result, text",
+    [
+        (ToolResult.ok(Found("a"), "Fetched"), "found at a"),
+        (ToolResult.ok(Found("a"), "Fetched", exclude_value_from_context=True), "Fetched"),
+        (ToolResult.ok(Found("a"), exclude_value_from_context=True), "OK"),
+        (ToolResult.ok(None, "Done"), "Done"),
+        (ToolResult.ok(None), "OK"),
+        (ToolResult.ok("some text", "Read"), "Read\nsome text"),
+        (ToolResult.ok("some text"), "some text"),
+        (ToolResult.ok("", "Read"), "Read"),
+        (ToolResult.ok(""), "OK"),
+        (ToolResult.ok({"ä": [Plain("b")]}, "Read"), 'Read\n{"ä":[{"name":"b","sizes":[1,2]}]}'),
+        (ToolResult.ok([], "None there"), "None there\n[]"),
+        (ToolResult.error("Too big"), "Too big"),
+        (ToolResult.error(""), "Failed"),
+        (ToolResult.error("Gone", Found("a")), "Gone\nfound at a"),
+        (ToolResult.error("", Found("a")), "found at a"),
+        (ToolResult(message="Gone", value=Found("a"), success=False, exclude_value_from_context=True), "Gone"),
+    ],
+)
+def test_the_model_reads_the_value_or_the_message(result: ToolResult[Any], text: str) -> None:
+    """A value that renders itself is the text of a success; otherwise message and value follow each other."""
+    assert result.render() == text
+
+
+def test_a_dataclass_that_does_not_render_is_shown_as_json(caplog: pytest.LogCaptureFixture) -> None:
+    """The message, then the JSON; the log is warned once for each type."""
+    with caplog.at_level(logging.WARNING):
+        assert ToolResult.ok(Quiet("a"), "Fetched").render() == 'Fetched\n{"name":"a"}'
+        assert ToolResult.ok(Quiet("b")).render() == '{"name":"b"}'
+        assert ToolResult.error("Gone", Quiet("c")).render() == 'Gone\n{"name":"c"}'
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 1
+    assert warnings[0].endswith("Quiet has no method render() -> str, so the model is shown its JSON")
+
+
+def test_a_generic_value_is_shown_by_what_it_holds() -> None:
+    """A generic dataclass has a JSON form without its arguments being known."""
+    assert ToolResult.ok(Page((Plain("a"),))).render() == '{"items":[{"name":"a","sizes":[1,2]}]}'
+
+
+@pytest.mark.parametrize("value, told", [(Broken("no"), "Broken.render failed"), (Numeric(5), "returned a int")])
+def test_a_render_that_fails_is_logged_and_json_is_shown(
+    value: object, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call has succeeded, so the model is told all the same, and people are told of the fault."""
+    text = ToolResult.ok(value, "Done").render()
+    assert text.startswith("Done\n{")
+    assert told in caplog.text
+
+
+def test_an_attribute_named_render_is_no_method() -> None:
+    """A field of that name is data."""
+    assert ToolResult.ok(NoMethod("a")).render() == '{"render":"a"}'
+
+
+@pytest.mark.parametrize("value", [object(), [object()], {"a": float("nan")}, Plain(5)])  # type: ignore[arg-type]
+def test_a_value_without_json_is_named(value: object, caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot be shown is named to the model and reported to the log; nothing is raised."""
+    text = ToolResult.ok(value, "Done").render()
+    assert text == f"Done\n(a value of type {type(value).__name__}, which cannot be shown)"
+    assert "has no JSON form" in caplog.text
+
+
+@given(st.text(), st.text(), st.booleans(), st.booleans())
+def test_the_text_is_never_empty_unless_the_value_says_so(message: str, url: str, success: bool, hidden: bool) -> None:
+    """There is always something to read: the message, the value, or one word."""
+    result = ToolResult(message, Found(url), success, hidden)
+    assert result.render()
+    assert ToolResult(message, None, success, hidden).render() == (message or ("OK" if success else "Failed"))
+
+
+@pytest.mark.parametrize(
+    "expected, value",
+    [
+        *((Found, Found("a")), (None, None), (str, ""), (list[int], [1]), (Sequence[str], ["a"]), (bytes, b"a")),
+        *((Sequence[str], ("a",)), (Mapping[str, int], {}), (dict, {"a": 1}), (Page[int], Page((1,)))),
+        *((Found | None, None), (Found | str, "a"), (Collection[str], {"a"})),
+    ],
+)
+def test_a_value_of_the_declared_class_fits(expected: object, value: object) -> None:
+    """The class counts, not what is inside."""
+    assert check_value(expected, value) is None
+
+
+def test_any_other_value_is_told() -> None:
+    """What was returned, and what was declared."""
+    cases: list[tuple[object, object]] = [(Found, Lookup("a")), (Found, None), (None, "text"), (str, 5)]
+    cases += [(Sequence[str], "text"), (Collection[int], b"ab"), (list[int], (1,)), (dict[str, int], [])]
+    cases += [(Page[int], Found("a")), (Found | None, 5), (int | None, None), ("Found", Found("a"))]
+    assert [check_value(expected, value) for expected, value in cases] == snapshot(
+        [
+            "returned a value of type Lookup, but the tool declares Found",
+            "returned no value, but the tool declares Found",
+            "returned a value of type str, but the tool declares none",
+            "returned a value of type int, but the tool declares str",
+            "returned a value of type str, but the tool declares Sequence[str]",
+            "returned a value of type bytes, but the tool declares Collection[int]",
+            "returned a value of type tuple, but the tool declares list[int]",
+            "returned a value of type list, but the tool declares dict[str, int]",
+            "returned a value of type Found, but the tool declares Page[int]",
+            "returned a value of type int, but the tool declares Found | None",
+            None,
+            "returned a value of type Found, but the tool declares 'Found'",
+        ]
+    )
