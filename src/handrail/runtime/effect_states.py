@@ -1,0 +1,276 @@
+"""What becomes of an effect's row: the ledger's state machine, as pure functions.
+
+Theory of operation
+    An effect has a row from the moment somebody starts it. The row says how much is known: *running* (an owner holds a
+    lease), *done* (with its result), *failed* (it has surely not happened), or *unknown* (it was started, and nobody
+    can tell). Each time a row passes to another owner, or is taken from one, its fence goes up by one; a write counts
+    only if the row still has the effect id, fence and status that the writer last saw (the store's condition). So an
+    owner that was thought dead and comes back can change nothing.
+
+    What this yields: (P1) a key has at most one *done*, and its result never changes; (P2) at most one owner may write;
+    (P3) an old fence never writes; (P4) with `on_orphan="unknown"` a handler starts at most once, until it has failed,
+    has expired, or somebody has found out what happened.
+
+The table, which `tests/runtime/test_effect_states.py` reads and holds to the code. "Expired" is a done or failed row
+whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has passed.
+A write by anybody but the owner of the row as it stands is answered `refused`, and changes nothing.
+
+    ==========  ========================  ==================  ==========
+    row         event                     becomes             answer
+    ==========  ========================  ==================  ==========
+    absent      claim                     running, fence 1    claimed
+    expired     claim                     running, fence 1    claimed
+    running     claim                     as it was           busy
+    lapsed      claim, retry              running, fence + 1  claimed
+    lapsed      claim, unknown            unknown, fence + 1  unknown
+    lapsed      claim, reconcile          unknown, fence + 1  unknown
+    done        claim                     as it was           hit
+    failed      claim                     running, fence + 1  claimed
+    unknown     claim                     as it was           unknown
+    corrupt     claim                     unknown, fence + 1  unknown
+    running     claim, other arguments    as it was           conflict
+    lapsed      claim, other arguments    as it was           conflict
+    done        claim, other arguments    as it was           conflict
+    failed      claim, other arguments    running, fence + 1  claimed
+    failed      claim, other tool         as it was           conflict
+    unknown     claim, other arguments    as it was           conflict
+    done        claim, other tool         as it was           conflict
+    expired     claim, other arguments    running, fence 1    claimed
+    running     heartbeat                 running, same       kept
+    lapsed      heartbeat                 running, same       kept
+    running     complete                  done, same          kept
+    lapsed      complete                  done, same          kept
+    running     fail                      failed, same        kept
+    running     lose sight of             unknown, fence + 1  kept
+    running     give up                   as it was           kept
+    unknown     resolve: it happened      done, same          kept
+    unknown     resolve: it did not       failed, same        kept
+    unknown     reclaim                   running, fence + 1  claimed
+    lapsed      resolve: it happened      done, fence + 1     kept
+    lapsed      resolve: it did not       failed, fence + 1   kept
+    corrupt     resolve: it happened      done, fence + 1     kept
+    running     resolve: it happened      as it was           error
+    done        resolve: it did not       as it was           error
+    failed      resolve: it happened      as it was           error
+    done        distrust                  unknown, fence + 1  kept
+    absent      record                    done, fence 1       kept
+    expired     record                    done, fence 1       kept
+    failed      record                    done, fence + 1     kept
+    done        record                    as it was           kept
+    done        record, other arguments   as it was           error
+    running     record                    as it was           error
+    lapsed      record                    as it was           error
+    unknown     record                    as it was           error
+    done        invalidate                absent              kept
+    failed      invalidate                absent              kept
+    running     invalidate                as it was           error
+    unknown     invalidate                as it was           error
+    running     invalidate by force       absent              kept
+    unknown     invalidate by force       absent              kept
+    expired     prune                     absent              kept
+    running     prune                     as it was           kept
+    lapsed      prune                     as it was           kept
+    done        prune                     as it was           kept
+    unknown     prune                     as it was           kept
+    expired     look up                   absent              nothing
+    done        look up                   as it was           effect
+    running     look up                   as it was           nothing
+    unknown     look up                   as it was           nothing
+    corrupt     look up                   unknown, fence + 1  nothing
+    ==========  ========================  ==================  ==========
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Literal
+
+from handrail.errors import LedgerError
+from handrail.prompt.idempotency import OnOrphan
+from handrail.runtime.effects import EffectResult, NotApplied
+from handrail.store.protocol import EFFECT_STATUSES, EffectRow
+
+ClaimWord = Literal["claimed", "hit", "busy", "conflict", "unknown"]
+"""How a claim is answered."""
+
+_EFFECT_ID = re.compile("[0-9a-f]{32}")
+
+
+def expired(row: EffectRow, now: datetime) -> bool:
+    """Whether a row counts as absent: it is done or failed, and its time is up."""
+    return row.expires_at is not None and row.expires_at <= now and row.status in {"done", "failed"}
+
+
+def lapsed(row: EffectRow, now: datetime) -> bool:
+    """Whether a row is running, and its owner's lease has passed."""
+    return row.status == "running" and row.lease_until is not None and row.lease_until <= now
+
+
+def fault(row: EffectRow) -> str:
+    """Why no ledger can have written this row; empty if one can."""
+    if row.status not in EFFECT_STATUSES:
+        return f"its status is {row.status!r}"
+    if row.status == "running" and row.lease_until is None:
+        return "it is running without a lease"
+    if row.status == "done" and row.completed_at is None:
+        return "it is done, but not since when"
+    return ""
+
+
+def claimed(
+    row: EffectRow | None, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
+) -> tuple[ClaimWord, EffectRow]:
+    """Answer a claim: the word, and the row that is to stand for the word to be true; `row` itself if it is to stay.
+
+    Args:
+        row: the row as it stands, if there is one.
+        fresh: the running row that the claim would write if there were none.
+        on_orphan: what becomes of a lapsed row.
+        now: the store's time.
+    """
+    if row is None or expired(row, now):
+        return "claimed", fresh
+    wrong = fault(row)
+    if wrong:
+        return "unknown", lost(row, f"the stored row is corrupt: {wrong}")
+    mended = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has mended its arguments
+    if row.tool != fresh.tool or (row.params_hash != fresh.params_hash and not mended):
+        return "conflict", row
+    if row.status == "running":
+        return _claimed_from_owner(row, fresh, on_orphan=on_orphan, now=now)
+    if row.status == "failed":
+        return "claimed", passed_on(row, fresh)
+    return ("hit" if row.status == "done" else "unknown"), row
+
+
+def _claimed_from_owner(
+    row: EffectRow, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
+) -> tuple[ClaimWord, EffectRow]:
+    if not lapsed(row, now):
+        return "busy", row
+    if on_orphan == "retry":
+        return "claimed", passed_on(row, fresh)
+    return "unknown", lost(row, f"its owner ({row.owner or 'unnamed'}) gave no sign in time")
+
+
+def passed_on(row: EffectRow, fresh: EffectRow) -> EffectRow:
+    """The row in the hands of the next owner: the same effect, under the next fence."""
+    return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
+
+
+def kept_alive(row: EffectRow, lease_until: datetime) -> EffectRow:
+    """A running row with a later end of its lease."""
+    return row._replace(lease_until=lease_until)
+
+
+def done(row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None) -> EffectRow:
+    """The row of an effect that has happened; its result may be forgotten `ttl` from now, or never."""
+    return EffectRow(
+        row.partition,
+        row.key,
+        row.effect_id,
+        row.tool,
+        row.params_hash,
+        row.owner,
+        "done",
+        row.fence,
+        row.created_at,
+        None,
+        now,
+        None if ttl is None else now + ttl,
+        result.message,
+        result.value,
+        result.exclude_value_from_context,
+    )
+
+
+def failed(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> EffectRow:
+    """The row of an effect that has surely not happened; it may be forgotten `ttl` from now."""
+    return EffectRow(*row[:6], "failed", row.fence, row.created_at, None, now, now + ttl, note=why)
+
+
+def lost(row: EffectRow, why: str) -> EffectRow:
+    """The row of an effect of which nobody knows whether it happened, out of the reach of its last owner."""
+    unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why)
+    if _EFFECT_ID.fullmatch(row.effect_id):
+        return unknown
+    # A corrupt id gets another, always the same, or whatever is found out of the effect could not be read either.
+    return unknown._replace(effect_id=sha256(row.effect_id.encode(errors="replace")).hexdigest()[:32])
+
+
+def resolved(
+    row: EffectRow, finding: EffectResult | NotApplied, *, now: datetime, ttl: timedelta | None, forget: timedelta
+) -> EffectRow:
+    """The row once it has been found out what happened; one that nobody had declared unknown yet is fenced as well.
+
+    Raises:
+        LedgerError: the row is no riddle: it is running within its lease, or it is done or failed already.
+    """
+    if row.status != "unknown":
+        if not fault(row) and not lapsed(row, now):
+            raise LedgerError(_no_riddle(row), key=row.key, status=row.status)
+        row = lost(row, "")
+    if isinstance(finding, NotApplied):
+        return failed(row, finding.why, now=now, ttl=forget)
+    return done(row, finding, now=now, ttl=ttl)
+
+
+def recorded(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
+    """The row after a result was recorded by hand; `row` itself if it holds a result of the same call already.
+
+    Raises:
+        LedgerError: the key stands for another call, or its effect is running or unknown.
+    """
+    if row is None or expired(row, now):
+        return fresh
+    if row.params_hash != fresh.params_hash or row.tool != fresh.tool:
+        raise LedgerError(
+            f"the key {row.key} already stands for a call of {row.tool} with other arguments, so nothing was recorded. "
+            "Use another key, or invalidate this one first.",
+            key=row.key,
+            status=row.status,
+        )
+    if row.status == "done":
+        return row
+    if row.status == "failed":
+        return passed_on(row, fresh)
+    raise LedgerError(
+        f"the effect {row.key} is {row.status}, so no result can be recorded beside its owner. "
+        "Complete it with its claim; if it is unknown or its owner is dead, resolve it.",
+        key=row.key,
+        status=row.status,
+    )
+
+
+def check_removable(row: EffectRow) -> None:
+    """Allow what is done or failed to be forgotten.
+
+    Raises:
+        LedgerError: the effect is running or unknown (or its row is corrupt): forgotten, it could happen twice.
+    """
+    if not removable(row):
+        raise LedgerError(
+            f"the effect {row.key} of {row.tool} is {row.status}: forgotten, it could happen twice, so its entry stays."
+            " Wait for its end, or resolve it; force=True removes it all the same.",
+            key=row.key,
+            status=row.status,
+        )
+
+
+def removable(row: EffectRow) -> bool:
+    """Whether a row may be forgotten without the danger that its effect happens twice."""
+    return row.status in {"done", "failed"}
+
+
+def _no_riddle(row: EffectRow) -> str:
+    if row.status == "running":
+        return (
+            f"the effect {row.key} is running (owner {row.owner or 'unnamed'}, lease until {row.lease_until}), so "
+            "there is nothing to resolve. Wait for its end, or until its lease has passed."
+        )
+    return (
+        f"the effect {row.key} is {row.status} already, so there is nothing to resolve. "
+        "To run it again, invalidate it first."
+    )

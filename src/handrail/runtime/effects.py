@@ -1,0 +1,242 @@
+"""The values that pass between the ledger and those who ask it: what is claimed, what is answered, what is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from handrail.prompt.idempotency import MINUTE, OnOrphan
+from handrail.store.protocol import EffectRow
+
+JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
+"""What JSON can say, parsed."""
+
+
+class ClaimRequest(NamedTuple):
+    """Asks to be the one that carries an effect out. A named tuple, because one is made for each external call.
+
+    Attributes:
+        partition: the session id, or `""` for a key that all sessions share.
+        key: the idempotency key, or the slot of the call.
+        tool: name of the tool.
+        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
+        owner: who asks, in words for people, e.g. the session and the call.
+        lease: how long this owner is believed to be at work without giving a sign.
+        on_orphan: what becomes of an effect that another owner has started and fallen silent over.
+        beat_until: when the ledger stops giving signs for this owner, an aware datetime; `None` for never. Give the
+            call's deadline, so that a handler that hangs does not hold its key for ever.
+    """
+
+    partition: str
+    key: str
+    tool: str
+    params_hash: str
+    owner: str = ""
+    lease: timedelta = MINUTE
+    on_orphan: OnOrphan = "unknown"
+    beat_until: datetime | None = None
+
+
+class EffectResult(NamedTuple):
+    """What came of an effect that has happened.
+
+    Attributes:
+        message: what the handler tells the model.
+        value: the JSON of what the handler returned (`b"null"` for `None`); `None` if it cannot be serialised: the
+            effect has happened all the same, and a replay says that the value is unavailable.
+        exclude_value_from_context: whether the model sees only the message.
+    """
+
+    message: str
+    value: bytes | None = b"null"
+    exclude_value_from_context: bool = False
+
+
+class NotApplied(NamedTuple):
+    """The finding that an effect has surely not happened; `why` is for people."""
+
+    why: str = ""
+
+
+class Claimed:
+    """The right to carry an effect out, until it is completed, failed, given up or lost. Equal only to itself.
+
+    Attributes:
+        row: the row as it was claimed.
+        lease: how long each sign of life counts.
+        beat_until: when the ledger stops giving signs by itself; `None` for never.
+    """
+
+    __slots__ = ("beat_until", "lease", "row")
+
+    def __init__(self, row: EffectRow, lease: timedelta, beat_until: datetime | None) -> None:
+        self.row = row
+        self.lease = lease
+        self.beat_until = beat_until
+
+    @property
+    def key(self) -> str:
+        """The idempotency key, to be forwarded to the outside API."""
+        return self.row.key
+
+    @property
+    def fence(self) -> int:
+        """One more for each owner the effect has had; an outside API may use it to refuse all but the newest."""
+        return self.row.fence
+
+    @property
+    def effect_id(self) -> UUID:
+        """The effect's identity: the same for all its owners."""
+        return UUID(hex=self.row.effect_id)
+
+
+@dataclass(slots=True, frozen=True)
+class Hit:
+    """The effect has happened, and this is what came of it: skip the handler."""
+
+    row: EffectRow
+
+    @property
+    def result(self) -> EffectResult:
+        """What came of it, with the value as JSON."""
+        return EffectResult(self.row.message, self.row.value, self.row.exclude_value_from_context)
+
+    @property
+    def caveat(self) -> str:
+        """What to tell beside the message when the value has been lost; empty when it has not."""
+        if self.row.value is not None:
+            return ""
+        return "It has been done, but its value could not be stored when it was, so only this message is left of it."
+
+    @property
+    def effect_id(self) -> UUID:
+        """The effect's identity, by which a session knows whether it has applied it already."""
+        return UUID(hex=self.row.effect_id)
+
+
+@dataclass(slots=True, frozen=True)
+class Busy:
+    """Another owner is carrying the effect out. Wait for a change and claim again, or turn the call away."""
+
+    row: EffectRow
+    watch: Callable[[EffectRow], Future[None]] = field(repr=False, compare=False)
+
+    @property
+    def message(self) -> str:
+        """What to tell a model that does not wait, or has waited long enough."""
+        return (
+            f"{self.row.tool} is being carried out by another call with the same idempotency key ({self.row.key}), so "
+            "it was not run again. Try later with the same arguments to get its result."
+        )
+
+    def changed(self) -> Future[None]:
+        """A new future that is done when the effect is no longer running as it was, or its owner's lease has passed.
+
+        A task awaits it wrapped (`asyncio.wrap_future`); cancelling it ends the watch. It says that a claim may now be
+        answered otherwise, not what happened: claim again.
+        """
+        return self.watch(self.row)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Block this thread until there has been a change; returns whether there was one within `timeout`."""
+        future = self.changed()
+        done, _ = wait((future,), timeout=None if timeout is None else timeout.total_seconds())
+        future.cancel()
+        return bool(done)
+
+
+@dataclass(slots=True, frozen=True)
+class Conflict:
+    """The key stands for another effect: another tool, or other arguments. Nothing was changed."""
+
+    row: EffectRow
+
+    @property
+    def message(self) -> str:
+        """What to tell the model."""
+        return (
+            f"the idempotency key {self.row.key} already stands for a call of {self.row.tool} with other arguments, "
+            f"which is {self.row.status}. Nothing was run. Repeat that call with its own arguments, or ask for "
+            "something that has another key."
+        )
+
+
+@dataclass(slots=True, frozen=True)
+class Unknown:
+    """The effect was started, and nobody knows whether it happened. It is not run before that is found out."""
+
+    row: EffectRow
+
+    @property
+    def message(self) -> str:
+        """What to tell the model."""
+        reason = f" ({self.row.note})" if self.row.note else ""
+        return (
+            f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started, and it is not "
+            f"known whether it took effect{reason}. It was not run again. Find out what happened, or ask a person to "
+            "resolve it."
+        )
+
+
+ClaimAnswer = Claimed | Hit | Busy | Conflict | Unknown
+"""What comes of asking for an effect."""
+
+
+@dataclass(slots=True, frozen=True)
+class ToolEffect:
+    """A recorded effect, as `EffectLedger.lookup` returns it.
+
+    Attributes:
+        idempotency_key: the key it was recorded under.
+        tool_name: the tool that was executed.
+        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
+        result_message: the message of the result.
+        result_value: the value of the result, serialised; `None` also when it is unavailable.
+        result_success: always true: only successes are recorded.
+        created_at: when the result was recorded.
+        expires_at: when the entry expires; `None` for never.
+        effect_id: names the effect for as long as its entry stands.
+        partition: the session id, or `""` for a key that all sessions share.
+        value_unavailable: whether the value could not be serialised, so that nobody has it any more.
+        exclude_value_from_context: whether the model sees only the message.
+    """
+
+    idempotency_key: str
+    tool_name: str
+    params_hash: str
+    result_message: str
+    result_value: JsonValue
+    result_success: bool
+    created_at: datetime
+    expires_at: datetime | None
+    effect_id: UUID
+    partition: str = ""
+    value_unavailable: bool = False
+    exclude_value_from_context: bool = False
+
+    @classmethod
+    def of(cls, row: EffectRow) -> ToolEffect:
+        """The effect that a done row records.
+
+        Raises:
+            ValueError: what the row holds as JSON is none, or its id is no id.
+        """
+        return cls(
+            idempotency_key=row.key,
+            tool_name=row.tool,
+            params_hash=row.params_hash,
+            result_message=row.message,
+            result_value=None if row.value is None else json.loads(row.value),
+            result_success=True,
+            created_at=row.completed_at or row.created_at,
+            expires_at=row.expires_at,
+            effect_id=UUID(hex=row.effect_id),
+            partition=row.partition,
+            value_unavailable=row.value is None,
+            exclude_value_from_context=row.exclude_value_from_context,
+        )

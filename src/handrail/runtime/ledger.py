@@ -1,0 +1,300 @@
+"""The record of external effects: who may carry one out, and what came of it.
+
+How a row changes is written in `handrail.runtime.effect_states`, where nothing but values is touched. Here each change
+is brought about: read, decide, write if the row is still the one read, and begin again if it is not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import weakref
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import DumpError, LeaseLostError, SchemaError
+from handrail.prompt.idempotency import DAY
+from handrail.prompt.tool_result import ToolResult
+from handrail.runtime import effect_states as states
+from handrail.runtime.effect_keeper import EffectKeeper
+from handrail.runtime.effects import (
+    Busy,
+    ClaimAnswer,
+    Claimed,
+    ClaimRequest,
+    Conflict,
+    EffectResult,
+    Hit,
+    NotApplied,
+    ToolEffect,
+    Unknown,
+)
+from handrail.serde import digest, dump
+from handrail.store.memory import MemoryLedgerStore
+from handrail.store.protocol import EffectRow, LedgerStore
+
+
+def new_effect_id() -> str:
+    """32 random hexadecimal digits."""
+    return os.urandom(16).hex()
+
+
+class EffectLedger:
+    """Knows of each effect who carries it out and what came of it, so that none happens twice by accident.
+
+    Any number of threads may use one ledger, and any number of ledgers one store. The two ways to use it:
+
+    - `claim` before the effect, then `complete`, `fail` or `mark_unknown`: what the pipeline does. Claims are kept
+      alive by a thread of the ledger's own, which starts with the first claim and sleeps while there is none.
+    - `lookup` and `record`: a plain cache of results. Two callers at once may both find nothing.
+
+    Args:
+        store: where the rows are kept; in memory by default.
+        clock: the time of the store in memory, and what measures when a claim needs its next sign of life.
+        new_id: makes the id of an effect: 32 hexadecimal digits, never the same twice.
+        jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll a store for a change.
+    """
+
+    __slots__ = ("__weakref__", "_keeper", "_new_id", "_store")
+
+    def __init__(
+        self,
+        store: LedgerStore | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        new_id: Callable[[], str] = new_effect_id,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._store: LedgerStore = MemoryLedgerStore(clock=clock) if store is None else store
+        self._new_id = new_id
+        self._keeper = EffectKeeper(self._store, clock=clock, jitter=jitter)
+        weakref.finalize(self, self._keeper.stop).atexit = False
+
+    @property
+    def store(self) -> LedgerStore:
+        """Where the rows are kept."""
+        return self._store
+
+    # ------------------------------------------------------------------------------------------------ claim and finish
+
+    def claim(self, request: ClaimRequest) -> ClaimAnswer:
+        """Ask to carry an effect out. Only with `Claimed` may the handler be started.
+
+        The claim is kept alive from then on, a third of a lease apart, until it is completed, failed, marked unknown,
+        given up or lost, or until `request.beat_until`.
+        """
+        store = self._store
+        while True:
+            now = store.now()
+            fresh = self._fresh(request, now)
+            standing = store.insert(fresh)
+            if standing is None:
+                return self._held(fresh, request)
+            word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
+            if row is standing or store.replace(standing, row):
+                return self._held(row, request) if word == "claimed" else self._answer(word, row)
+
+    def heartbeat(self, claim: Claimed) -> None:
+        """Give a sign of life: the lease runs anew from now.
+
+        Raises:
+            LeaseLostError: the effect has passed to another owner, or is no longer running.
+        """
+        if not self._keeper.beat(claim):
+            self._keeper.drop(claim)
+            raise LeaseLostError(claim.key, claim.fence)
+
+    def complete(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> bool:
+        """Record that the effect has happened and what came of it; replayed until `ttl` from now, or for ever.
+
+        Returns whether the claim was still its owner's; if not, nothing was written. If the store raises, the claim is
+        still held, so that it can be tried again.
+        """
+        kept = self._store.replace(claim.row, states.done(claim.row, result, now=self._store.now(), ttl=ttl))
+        self._keeper.drop(claim)
+        return kept
+
+    def fail(self, claim: Claimed, why: str = "") -> bool:
+        """Record that the effect has surely not happened: the same call may run again. Returns as `complete` does."""
+        return self._end(claim, states.failed(claim.row, why, now=self._store.now(), ttl=DAY))
+
+    def mark_unknown(self, claim: Claimed, why: str) -> bool:
+        """Record that nobody knows whether the effect has happened. Returns as `complete` does."""
+        return self._end(claim, states.lost(claim.row, why))
+
+    def give_up(self, claim: Claimed) -> None:
+        """Give no more signs of life for a claim, and write nothing: it lapses with its lease unless it is finished."""
+        self._keeper.drop(claim)
+
+    def tick(self) -> int:
+        """Do what is due by the ledger's clock: extend claims, end waits whose lease has passed; returns how many.
+
+        The ledger's thread does this by itself. With a clock that stands still, a test does it after advancing it.
+        """
+        return self._keeper.tick()
+
+    # ------------------------------------------------------------------------------------------ find out what happened
+
+    def reclaim(self, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
+        """Claim an unknown effect, because it has been found out that it did not happen, in order to run it.
+
+        If the row is no longer the one given, this is a claim like any other.
+        """
+        fresh = self._fresh(request, self._store.now())
+        if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
+            passed_on = states.passed_on(row, fresh)
+            if self._store.replace(row, passed_on):
+                return self._held(passed_on, request)
+        return self.claim(request)
+
+    def resolve(self, row: EffectRow, finding: EffectResult | NotApplied, *, ttl: timedelta | None = DAY) -> bool:
+        """Record what has been found out of an unknown effect, or of one whose owner's lease has passed.
+
+        Args:
+            row: the row that was looked into, from `Unknown.row`, `row` or `rows`.
+            finding: what came of it, or that it has not happened (then the same call may run again).
+            ttl: how long the result is replayed from now on; `None` for ever.
+
+        Returns:
+            Whether the row was still the one given; if not, nothing was written.
+
+        Raises:
+            LedgerError: the row is no riddle: it is running within its lease, or done or failed already.
+        """
+        now = self._store.now()
+        return self._store.replace(row, states.resolved(row, finding, now=now, ttl=ttl, forget=DAY))
+
+    def distrust(self, row: EffectRow, why: str) -> bool:
+        """Turn a done effect whose result cannot be read into an unknown one; returns whether the row was still so."""
+        return row.status == "done" and self._store.replace(row, states.lost(row, why))
+
+    def row(self, key: str, *, partition: str = "") -> EffectRow | None:
+        """The entry of a key as it stands, in whatever state; `None` if there is none."""
+        return self._store.get(partition, key)
+
+    def rows(self) -> Iterator[EffectRow]:
+        """All entries, in whatever state."""
+        return self._store.rows()
+
+    # ---------------------------------------------------------------------------------------------- a cache of results
+
+    def lookup(self, key: str, *, partition: str = "") -> ToolEffect | None:
+        """The recorded effect of a key; an expired one is removed.
+
+        `None` says that there is nothing to replay, and not that the effect has not happened: it may be running or
+        unknown. `claim` tells these apart.
+        """
+        row = self._store.get(partition, key)
+        if row is None:
+            return None
+        if states.expired(row, self._store.now()):
+            self._store.delete(row)
+            return None
+        wrong = states.fault(row)
+        if not wrong and row.status != "done":
+            return None
+        try:
+            effect = None if wrong else ToolEffect.of(row)
+        except ValueError as error:
+            effect, wrong = None, f"its result cannot be read: {error}"
+        if effect is None:
+            self._store.replace(row, states.lost(row, f"the stored row is corrupt: {wrong}"))
+        return effect
+
+    def record(  # noqa: PLR0913 - the documents' five arguments, and the partition
+        self,
+        *,
+        idempotency_key: str,
+        tool_name: str,
+        params: object,
+        result: ToolResult[Any],
+        ttl: timedelta | None = DAY,
+        partition: str = "",
+    ) -> ToolEffect | None:
+        """Record the result of a call that was made without a claim; returns the effect as it is kept.
+
+        Only successes are recorded: for a failed result, nothing is, and `None` is returned. A key that is done already
+        keeps its first result.
+
+        Raises:
+            LedgerError: the key stands for another tool or other arguments, or its effect is running or unknown.
+            ValueError: `ttl` is not positive.
+        """
+        if ttl is not None and ttl <= timedelta(0):
+            raise ValueError(f"ttl is {ttl}; it must be more than zero, or None for a result that never expires")
+        if not result.success:
+            return None
+        outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
+        request = ClaimRequest(partition, idempotency_key, tool_name, digest(params))
+        while True:
+            now = self._store.now()
+            fresh = states.done(self._fresh(request, now), outcome, now=now, ttl=ttl)
+            standing = self._store.insert(fresh)
+            row = fresh if standing is None else states.recorded(standing, fresh, now=now)
+            if standing is None or row is standing or self._store.replace(standing, row):
+                return ToolEffect.of(row)
+
+    def invalidate(self, key: str, *, partition: str = "", force: bool = False) -> bool:
+        """Forget the entry of a key, so that the same call runs again; returns whether there was one.
+
+        Raises:
+            LedgerError: the effect is running or unknown, and `force` is not given: forgotten, it could happen twice.
+        """
+        while (row := self._store.get(partition, key)) is not None:
+            if not force:
+                states.check_removable(row)
+            if self._store.delete(row):
+                return True
+        return False
+
+    def invalidate_by_tool(self, name: str, *, force: bool = False) -> int:
+        """Forget the entries of a tool; returns how many. What is running or unknown stays, unless by `force`."""
+        return self._remove(lambda row: row.tool == name and (force or states.removable(row)))
+
+    def clear(self, *, force: bool = False) -> int:
+        """Forget all entries; returns how many. What is running or unknown stays, unless by `force`."""
+        return self._remove(lambda row: force or states.removable(row))
+
+    def prune_expired(self) -> int:
+        """Remove the entries that have expired; returns how many."""
+        now = self._store.now()
+        return self._remove(lambda row: states.expired(row, now))
+
+    # --------------------------------------------------------------------------------------------------------- private
+
+    def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
+        partition, key, tool, params_hash, owner, lease, _, _ = request
+        return EffectRow(partition, key, self._new_id(), tool, params_hash, owner, "running", 1, now, now + lease)
+
+    def _held(self, row: EffectRow, request: ClaimRequest) -> Claimed:
+        claim = Claimed(row, request.lease, request.beat_until)
+        self._keeper.hold(claim)
+        return claim
+
+    def _answer(self, word: states.ClaimWord, row: EffectRow) -> ClaimAnswer:
+        if word == "hit":
+            return Hit(row)
+        if word == "busy":
+            return Busy(row, self._keeper.watch)
+        if word == "conflict":
+            return Conflict(row)
+        return Unknown(row)
+
+    def _end(self, claim: Claimed, row: EffectRow) -> bool:
+        kept = self._store.replace(claim.row, row)
+        self._keeper.drop(claim)
+        return kept
+
+    def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
+        return sum(self._store.delete(row) for row in self._store.rows() if wanted(row))
+
+
+def _json_of(value: object) -> bytes | None:
+    """The JSON of a value; `None` if it has none."""
+    try:
+        return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":")).encode()
+    except (DumpError, SchemaError):
+        return None

@@ -1,0 +1,122 @@
+"""What a ledger needs of a store: one kind of row, and a handful of atomic operations on it.
+
+The store decides nothing. It keeps rows, tells the time, and changes a row only if the row is still the one that the
+caller has seen. What the rows mean, and how one follows from another, is the ledger's (`handrail.runtime.ledger`).
+
+The rules that every store keeps:
+
+1. A row is identified by `(partition, key)`; there is at most one.
+2. Every operation is atomic and sees the effect of all that returned before it, whichever thread or process asked.
+3. A row is *still the one seen* if `effect_id`, `fence` and `status` are equal. `effect_id` counts because a fence
+   starts anew when a row has been removed and its key is claimed again.
+4. Leases and expiries are measured on the store's own clock, `now()`: the machines that share it may disagree.
+5. Nothing expires by itself: an expired row stays until `delete`.
+6. A row that cannot be decoded is returned with status `"unknown"`, what can be read of it, and the fault in `note`;
+   it is never left out. `replace` and `delete` accept it as the row seen.
+7. A store that cannot answer raises. It never answers as if a row were absent.
+8. A store may take a write into a larger unit of work that its user has opened. The write then counts, and watchers
+   are told of it, when the unit commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, Protocol, get_args
+
+EffectStatus = Literal["running", "done", "failed", "unknown"]
+"""What is known of an effect; an effect that has no row has not been started."""
+
+EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
+"""All values of `EffectStatus`."""
+
+
+class EffectRow(NamedTuple):
+    """What a store keeps of one effect. All times are aware and in UTC.
+
+    It is a named tuple and no dataclass, because a row is a tuple of columns (`EffectRow(*columns)`), and because two
+    are made for each call of an external tool: a frozen dataclass of this size costs four times as much.
+
+    Attributes:
+        partition: the session id for keys of one session, `""` for keys that all share.
+        key: the idempotency key, or the slot of a call.
+        effect_id: 32 hexadecimal digits that name the effect; a key claimed anew after its row was removed or had
+            expired gets another.
+        tool: name of the tool.
+        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
+        owner: who claimed it last, in words for people.
+        status: what is known of the effect.
+        fence: 1 for the first owner; one more each time the row passes on. Only the holder of the newest may write.
+        created_at: when the effect was first claimed.
+        lease_until: until when the owner may be believed to be at work; `None` unless running.
+        completed_at: when it became done or failed; `None` before.
+        expires_at: when the row may be forgotten; `None` for never. Only what is done or failed has one.
+        message: what the handler told the model.
+        value: the JSON of what the handler returned; `None` if it could not be serialised (the value `None` is
+            `b"null"`).
+        exclude_value_from_context: whether the model sees only the message.
+        note: why it failed, or why nobody knows; for people.
+    """
+
+    partition: str
+    key: str
+    effect_id: str
+    tool: str
+    params_hash: str
+    owner: str
+    status: EffectStatus
+    fence: int
+    created_at: datetime
+    lease_until: datetime | None = None
+    completed_at: datetime | None = None
+    expires_at: datetime | None = None
+    message: str = ""
+    value: bytes | None = None
+    exclude_value_from_context: bool = False
+    note: str = ""
+
+
+Wake = Callable[[EffectRow | None], object]
+"""Told of a change: the row as the change left it, `None` if it was removed."""
+
+
+class LedgerStore(Protocol):
+    """Keeps the rows of a ledger, for many threads and, where it is durable, many processes."""
+
+    @property
+    def poll_every(self) -> timedelta | None:
+        """How often to look for what other processes have changed; `None` if `watch` sees every change."""
+        ...
+
+    def now(self) -> datetime:
+        """The store's time, aware and in UTC."""
+        ...
+
+    def get(self, partition: str, key: str) -> EffectRow | None:
+        """The row as it stands; `None` if there is none."""
+        ...
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
+        ...
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
+        ...
+
+    def delete(self, seen: EffectRow) -> bool:
+        """Remove the row if it is still the one seen; returns whether it was."""
+        ...
+
+    def rows(self) -> Iterator[EffectRow]:
+        """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
+        ...
+
+    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+        """Call `wake` after each change of the key's row that this store learns of; returns how to stop that.
+
+        `wake` is given the row as the change left it, `None` if it was removed. It is called without any lock held, in
+        the thread that made the change, perhaps once more after stopping, and must be quick. Stopping twice is stopping
+        once.
+        """
+        ...

@@ -1,0 +1,51 @@
+"""One effect, and short ways to ask a ledger for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from handrail.prompt.tool_result import ToolResult
+from handrail.runtime.effects import Busy, Claimed, ClaimRequest, EffectResult, Hit, ToolEffect
+from handrail.runtime.ledger import EffectLedger
+from handrail.serde import digest
+
+
+@dataclass(frozen=True)
+class Payment:
+    order_id: str
+
+
+MINUTE = timedelta(minutes=1)
+KEY = "session:pay:abc123def456"
+PAYMENT = Payment("7")
+REQUEST = ClaimRequest("", KEY, "pay", digest(PAYMENT), "call 1", MINUTE)
+RESULT = EffectResult("paid", b'{"charge":1}')
+
+
+def claimed(ledger: EffectLedger, request: ClaimRequest = REQUEST) -> Claimed:
+    """The claim, which must be granted."""
+    answer = ledger.claim(request)
+    assert isinstance(answer, Claimed)
+    return answer
+
+
+def busy(ledger: EffectLedger, request: ClaimRequest = REQUEST) -> Busy:
+    """What whoever claims is told while another owner is at work, which must be so."""
+    answer = ledger.claim(request)
+    assert isinstance(answer, Busy)
+    return answer
+
+
+def hit(ledger: EffectLedger, request: ClaimRequest = REQUEST) -> EffectResult:
+    """The result of the effect, which must have happened."""
+    answer = ledger.claim(request)
+    assert isinstance(answer, Hit)
+    return answer.result
+
+
+def record(ledger: EffectLedger, key: str = KEY, **changed: Any) -> ToolEffect | None:
+    """What the ledger keeps of a result that is recorded by hand."""
+    arguments: dict[str, Any] = {"tool_name": "pay", "params": PAYMENT, "result": ToolResult("paid", PAYMENT)}
+    return ledger.record(idempotency_key=key, **{**arguments, **changed})

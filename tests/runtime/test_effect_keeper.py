@@ -1,0 +1,99 @@
+"""Claims that stay alive by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from handrail.errors import LeaseLostError
+from handrail.runtime.effects import Claimed, Unknown
+from handrail.runtime.ledger import EffectLedger
+from handrail.store import LedgerStore
+from handrail.testing import FakeClock
+from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
+
+THIRD = MINUTE / 3
+
+
+def _lease_until(ledger: EffectLedger) -> object:
+    row = ledger.row(REQUEST.key)
+    return row and row.lease_until
+
+
+def test_claim_stays_alive_by_itself(ledger: EffectLedger, clock: FakeClock) -> None:
+    """A third of a lease after the last sign comes the next, for as long as the owner works."""
+    claim = claimed(ledger)
+    clock.advance(THIRD - timedelta(seconds=1))
+    assert ledger.tick() == 0
+    for _ in range(10):
+        clock.advance(THIRD)
+        assert ledger.tick() == 1
+        assert _lease_until(ledger) == clock.now() + MINUTE
+    assert ledger.complete(claim, RESULT)
+
+
+ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
+    "completed": lambda ledger, claim: ledger.complete(claim, RESULT),
+    "failed": lambda ledger, claim: ledger.fail(claim),
+    "unknown": lambda ledger, claim: ledger.mark_unknown(claim, "timed out"),
+    "given up": lambda ledger, claim: ledger.give_up(claim),
+}
+
+
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS)
+def test_claim_that_has_ended_gives_no_more_signs(
+    ledger: EffectLedger, clock: FakeClock, end: Callable[[EffectLedger, Claimed], object]
+) -> None:
+    """What is completed, failed, unknown or given up is looked after no longer."""
+    claim = claimed(ledger)
+    end(ledger, claim)
+    before = ledger.row(REQUEST.key)
+    clock.advance(THIRD)
+    assert ledger.tick() == 0
+    assert ledger.row(REQUEST.key) == before
+
+
+def test_handler_that_hangs_holds_its_key_only_until_the_deadline(ledger: EffectLedger, clock: FakeClock) -> None:
+    """Past `beat_until` no sign is given, so the effect becomes an orphan when the last lease has passed."""
+    hung = claimed(ledger, REQUEST._replace(beat_until=clock.now() + timedelta(seconds=50)))
+    for _ in range(3):
+        clock.advance(THIRD)
+        ledger.tick()
+    clock.advance(MINUTE - THIRD)
+    assert ledger.tick() == 0
+    assert isinstance(ledger.claim(REQUEST), Unknown)
+    assert not ledger.complete(hung, RESULT)
+
+
+def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
+    """An owner that slept past its lease finds out when it gives a sign, and gives no more by itself."""
+    claim = claimed(ledger)
+    clock.advance(MINUTE)
+    EffectLedger(store, clock=clock).claim(REQUEST)
+    assert ledger.tick() == 1
+    assert ledger.tick() == 0
+    with pytest.raises(LeaseLostError) as lost:
+        ledger.heartbeat(claim)
+    assert (lost.value.key, lost.value.fence) == (REQUEST.key, 1)
+
+
+def test_owner_that_has_found_out_is_looked_after_no_longer(ledger: EffectLedger, clock: FakeClock) -> None:
+    """An owner that was told that its lease is lost needs no more signs of life."""
+    claim = claimed(ledger)
+    ledger.invalidate(REQUEST.key, force=True)
+    with pytest.raises(LeaseLostError):
+        ledger.heartbeat(claim)
+    clock.advance(THIRD)
+    assert ledger.tick() == 0
+
+
+def test_owner_may_give_signs_itself(ledger: EffectLedger, clock: FakeClock) -> None:
+    """`heartbeat` runs the lease anew, also when it has passed and nobody has noticed."""
+    claim = claimed(ledger)
+    ledger.give_up(claim)
+    clock.advance(MINUTE * 2)
+    ledger.heartbeat(claim)
+    assert _lease_until(ledger) == clock.now() + MINUTE
+    assert busy(ledger).row.owner == "call 1"

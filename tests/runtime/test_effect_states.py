@@ -1,0 +1,305 @@
+"""The table at the head of `handrail.runtime.effect_states`, read and held to the ledger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from handrail.errors import LeaseLostError, LedgerError
+from handrail.prompt.tool_result import ToolResult
+from handrail.runtime import effect_states
+from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied
+from handrail.runtime.ledger import EffectLedger
+from handrail.serde import digest
+from handrail.store.protocol import EffectRow
+from handrail.testing import FakeClock
+from tests.store.ledger_stores import STORES, StoreFactory
+
+PARAMS = {"order_id": "7"}
+REQUEST = ClaimRequest("", "session:pay:1", "pay", digest(PARAMS), "call 1", timedelta(minutes=1))
+RESULT = EffectResult("paid", b'{"charge":1}')
+MINUTE, LONG = timedelta(minutes=1), timedelta(days=2)
+
+
+@dataclass
+class World:
+    """A ledger with one key, and the claim of whoever holds it."""
+
+    make_store: StoreFactory
+    clock: FakeClock = field(default_factory=FakeClock)
+    ledger: EffectLedger = field(init=False)
+    owner: Claimed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = EffectLedger(self.make_store(self.clock), clock=self.clock)
+
+    @property
+    def row(self) -> EffectRow | None:
+        return self.ledger.row(REQUEST.key)
+
+    def claim(self) -> None:
+        self.owner = cast("Claimed", self.ledger.claim(REQUEST))
+        self.ledger.give_up(self.owner)
+
+    def seen(self) -> EffectRow:
+        assert self.row is not None
+        return self.row
+
+    def put(self, **columns: Any) -> None:
+        self.claim()
+        assert self.ledger.store.replace(self.owner.row, self.owner.row._replace(**columns))
+
+
+@pytest.fixture(params=STORES.values(), ids=list(STORES))
+def world(request: pytest.FixtureRequest) -> World:
+    """A ledger over each kind of store."""
+    return World(request.param)
+
+
+def _lapse(world: World) -> None:
+    world.claim()
+    world.clock.advance(MINUTE)
+
+
+def _complete(world: World) -> None:
+    world.claim()
+    assert world.ledger.complete(world.owner, RESULT)
+
+
+def _expire(world: World) -> None:
+    _complete(world)
+    world.clock.advance(LONG)
+
+
+def _fail(world: World) -> None:
+    world.claim()
+    assert world.ledger.fail(world.owner, "refused")
+
+
+def _lose(world: World) -> None:
+    world.claim()
+    assert world.ledger.mark_unknown(world.owner, "timed out")
+
+
+STATES: dict[str, Callable[[World], None]] = {
+    "absent": lambda world: None,
+    "running": World.claim,
+    "lapsed": _lapse,
+    "done": _complete,
+    "expired": _expire,
+    "failed": _fail,
+    "unknown": _lose,
+    "corrupt": lambda world: world.put(status="gibberish"),
+}
+
+
+def _claim_with(**changed: Any) -> Callable[[World], object]:
+    return lambda world: world.ledger.claim(REQUEST._replace(**changed))
+
+
+def _record_with(params: object) -> Callable[[World], object]:
+    def record(world: World) -> object:
+        result = ToolResult("recorded", {"charge": 2})
+        return bool(
+            world.ledger.record(idempotency_key=REQUEST.key, tool_name="pay", params=params, result=result, ttl=MINUTE)
+        )
+
+    return record
+
+
+def _heartbeat(world: World) -> object:
+    world.ledger.heartbeat(world.owner)
+    return world.seen().lease_until == world.clock.now() + REQUEST.lease
+
+
+def _give_up(world: World) -> object:
+    world.ledger.give_up(world.owner)
+    return True
+
+
+EVENTS: dict[str, Callable[[World], object]] = {
+    "claim": _claim_with(),
+    "claim, retry": _claim_with(on_orphan="retry"),
+    "claim, unknown": _claim_with(on_orphan="unknown"),
+    "claim, reconcile": _claim_with(on_orphan="reconcile"),
+    "claim, other arguments": _claim_with(params_hash="0" * 64),
+    "claim, other tool": _claim_with(tool="refund"),
+    "heartbeat": _heartbeat,
+    "complete": lambda world: world.ledger.complete(world.owner, RESULT),
+    "fail": lambda world: world.ledger.fail(world.owner),
+    "lose sight of": lambda world: world.ledger.mark_unknown(world.owner, "timed out"),
+    "give up": _give_up,
+    "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
+    "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
+    "reclaim": lambda world: world.ledger.reclaim(world.seen(), REQUEST),
+    "distrust": lambda world: world.ledger.distrust(world.seen(), "unreadable"),
+    "record": _record_with(PARAMS),
+    "record, other arguments": _record_with({"order_id": "8"}),
+    "invalidate": lambda world: world.ledger.invalidate(REQUEST.key),
+    "invalidate by force": lambda world: world.ledger.invalidate(REQUEST.key, force=True),
+    "prune": lambda world: world.ledger.prune_expired() >= 0,
+    "look up": lambda world: world.ledger.lookup(REQUEST.key),
+}
+
+
+def answer_of(world: World, event: str) -> str:
+    """What the ledger says to an event, in the words of the table."""
+    try:
+        answer = EVENTS[event](world)
+    except LedgerError:
+        return "error"
+    except LeaseLostError:
+        return "refused"
+    if event == "look up":
+        return "nothing" if answer is None else "effect"
+    if isinstance(answer, bool):
+        return "kept" if answer else "refused"
+    return type(answer).__name__.lower()
+
+
+def becomes(before: EffectRow | None, after: EffectRow | None, words: str) -> bool:
+    """Whether a row has become what the table says."""
+    if words == "as it was":
+        return after == before
+    if words == "absent" or after is None:
+        return words == "absent" and after is None
+    status, fence = words.split(", ")
+    if after.status != status:
+        return False
+    if fence == "fence 1":
+        return after.fence == 1 and (before is None or after.effect_id != before.effect_id)
+    assert before is not None
+    same_effect = after.effect_id == before.effect_id and after.created_at == before.created_at
+    return same_effect and after.fence == before.fence + {"same": 0, "fence + 1": 1}[fence]
+
+
+def table() -> list[tuple[str, ...]]:
+    """The rows of the table in the docstring."""
+    between_rules = re.split(r"^    =[ =]+$", str(effect_states.__doc__), flags=re.MULTILINE)
+    return [tuple(re.split(r" {2,}", line.strip())) for line in between_rules[2].strip().splitlines()]
+
+
+@pytest.mark.parametrize("state, event, words, answer", table(), ids=[": ".join(row[:2]) for row in table()])
+def test_row_of_the_table(world: World, state: str, event: str, words: str, answer: str) -> None:
+    """What the docstring says of a state and an event is what the ledger does, and says."""
+    STATES[state](world)
+    before = world.row
+    assert answer_of(world, event) == answer
+    assert becomes(before, world.row, words), world.row
+
+
+def test_table_leaves_nothing_out() -> None:
+    """Every state and every event stand in it, each pair once, and every state says what becomes of a claim."""
+    pairs = [(state, event) for state, event, _, _ in table()]
+    assert len(pairs) == len(set(pairs))
+    assert {state for state, _ in pairs} == set(STATES)
+    assert {event for _, event in pairs} == set(EVENTS)
+    assert {state for state, event in pairs if event.split(",")[0] == "claim"} == set(STATES)
+
+
+WRITES = ["heartbeat", "complete", "fail", "lose sight of"]
+
+
+def _taken_over(world: World) -> None:
+    _lapse(world)
+    assert isinstance(world.ledger.claim(REQUEST._replace(on_orphan="retry")), Claimed)
+
+
+def _claimed_anew(world: World) -> None:
+    world.claim()
+    world.ledger.invalidate(REQUEST.key, force=True)
+    assert isinstance(world.ledger.claim(REQUEST), Claimed)
+
+
+def _remove(world: World) -> None:
+    world.claim()
+    world.ledger.invalidate(REQUEST.key, force=True)
+
+
+AFTER_THE_OWNER: dict[str, Callable[[World], None]] = {
+    "taken over": _taken_over,
+    "claimed anew under the same fence": _claimed_anew,
+    "done": _complete,
+    "failed": _fail,
+    "unknown": _lose,
+    "removed": _remove,
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("state", AFTER_THE_OWNER.values(), ids=AFTER_THE_OWNER)
+def test_former_owner_changes_nothing(world: World, state: Callable[[World], None], write: str) -> None:
+    """P3: whoever has lost an effect, or has ended it, is refused, and the row stays as it is."""
+    state(world)
+    before = world.row
+    assert answer_of(world, write) == "refused"
+    assert world.row == before
+
+
+CORRUPT: dict[str, dict[str, Any]] = {
+    "its status is 'gibberish'": {"status": "gibberish"},
+    "it is running without a lease": {"lease_until": None},
+    "it is done, but not since when": {"status": "done", "value": b"null"},
+}
+
+
+@pytest.mark.parametrize("fault, columns", CORRUPT.items(), ids=CORRUPT)
+def test_corrupt_row_is_unknown_and_says_why(world: World, fault: str, columns: dict[str, Any]) -> None:
+    """A row that no ledger can have written is never taken for absent, nor for anything else that it may look like."""
+    world.put(**columns)
+    assert answer_of(world, "claim") == "unknown"
+    assert world.seen().note == f"the stored row is corrupt: {fault}"
+
+
+def test_failed_row_expires_too(world: World) -> None:
+    """What is known not to have happened may be forgotten after a day."""
+    _fail(world)
+    world.clock.advance(timedelta(days=1))
+    assert world.ledger.prune_expired() == 1
+    assert world.row is None
+
+
+def test_reclaim_of_what_is_no_riddle_is_a_claim(world: World) -> None:
+    """Whoever looked into an effect that was resolved meanwhile is answered as anybody who claims it."""
+    _lose(world)
+    looked_into = world.seen()
+    assert world.ledger.resolve(looked_into, RESULT)
+    assert type(world.ledger.reclaim(looked_into, REQUEST)).__name__ == "Hit"
+    assert type(world.ledger.reclaim(world.seen(), REQUEST)).__name__ == "Hit"
+    other = REQUEST._replace(params_hash="0" * 64)
+    assert type(world.ledger.reclaim(looked_into, other)).__name__ == "Conflict"
+
+
+def test_finding_about_an_earlier_start_does_not_count(world: World) -> None:
+    """What was found out of one start says nothing of the next: it is refused, and the row stays."""
+    _lose(world)
+    looked_into = world.seen()
+    again = world.ledger.reclaim(looked_into, REQUEST)
+    assert isinstance(again, Claimed)
+    world.ledger.mark_unknown(again, "timed out again")
+    before = world.seen()
+    assert not world.ledger.resolve(looked_into, NotApplied())
+    assert not world.ledger.distrust(before, "no result at all")
+    assert world.seen() == before
+
+
+def test_errors_say_what_to_do(world: World) -> None:
+    """A refusal names the key, its state and the cure."""
+    world.claim()
+    with pytest.raises(LedgerError, match=r"session:pay:1 of pay is running.* force=True removes it") as refused:
+        world.ledger.invalidate(REQUEST.key)
+    assert (refused.value.key, refused.value.status) == (REQUEST.key, "running")
+    with pytest.raises(LedgerError, match=r"is running \(owner call 1, lease until 2026-.*Wait for its end"):
+        world.ledger.resolve(world.seen(), RESULT)
+    with pytest.raises(LedgerError, match="resolve it"):
+        EVENTS["record"](world)
+    world.ledger.complete(world.owner, RESULT)
+    with pytest.raises(LedgerError, match=r"is done already.*invalidate it first"):
+        world.ledger.resolve(world.seen(), RESULT)
+    with pytest.raises(LedgerError, match="stands for a call of pay with other arguments"):
+        EVENTS["record, other arguments"](world)

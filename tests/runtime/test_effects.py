@@ -1,0 +1,88 @@
+"""The values of the ledger: what they say, and to whom."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from handrail.runtime.effects import Busy, Claimed, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
+from handrail.store.protocol import EffectRow
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, "call 1", "done", 3, NOW, completed_at=NOW)
+
+
+@pytest.mark.parametrize(
+    "value, replayed",
+    [(b"0", 0), (b'""', ""), (b"[]", []), (b"false", False), (b"{}", {}), (b"null", None), (b'{"a":[1]}', {"a": [1]})],
+)
+def test_effect_shows_the_value_as_it_was(value: bytes, replayed: JsonValue) -> None:
+    """A falsy value is a value, and so is None."""
+    effect = ToolEffect.of(ROW._replace(value=value))
+    assert effect.result_value == replayed
+    assert type(effect.result_value) is type(replayed)
+    assert not effect.value_unavailable
+
+
+def test_effect_has_the_fields_of_the_documents() -> None:
+    """A done row becomes the record that the documents describe, and nobody can change it."""
+    later = NOW + timedelta(hours=1)
+    row = ROW._replace(message="paid", value=b"{}", completed_at=later, expires_at=later, created_at=NOW)
+    effect = ToolEffect.of(row)
+    assert effect == ToolEffect(
+        idempotency_key="session:pay:1",
+        tool_name="pay",
+        params_hash="a" * 64,
+        result_message="paid",
+        result_value={},
+        result_success=True,
+        created_at=later,
+        expires_at=later,
+        effect_id=UUID(int=7),
+        partition="s1",
+    )
+    with pytest.raises(FrozenInstanceError):
+        effect.result_message = "changed"  # type: ignore[misc]
+
+
+def test_value_that_was_lost_is_told() -> None:
+    """A value that could not be serialised is marked, and a replay says so."""
+    lost = ROW._replace(message="paid", value=None, exclude_value_from_context=True)
+    effect = ToolEffect.of(lost)
+    assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
+    assert Hit(lost).result == EffectResult("paid", None, exclude_value_from_context=True)
+    assert "its value could not be stored" in Hit(lost).caveat
+    assert Hit(ROW._replace(value=b"null")).caveat == ""
+
+
+def test_unreadable_value_is_no_value() -> None:
+    """What a row holds as JSON and is none is an error, never None."""
+    with pytest.raises(ValueError, match="Expecting value"):
+        ToolEffect.of(ROW._replace(value=b'{"a":'))
+
+
+def test_claim_names_what_the_outside_world_may_ask_for() -> None:
+    """The key is forwarded to the other side, which may refuse all but the newest fence; a claim equals only itself."""
+    claim = Claimed(ROW, timedelta(minutes=1), None)
+    assert (claim.key, claim.fence, claim.effect_id) == ("session:pay:1", 3, UUID(int=7))
+    assert Hit(ROW).effect_id == UUID(int=7)
+    assert claim != Claimed(ROW, timedelta(minutes=1), None)
+
+
+def _never(_: EffectRow) -> Future[None]:
+    return Future()
+
+
+def test_refusals_tell_the_model_what_to_do() -> None:
+    """Each names the tool and the key, says that nothing was run, and what would be right."""
+    busy, conflict = Busy(ROW, _never).message, Conflict(ROW).message
+    unknown = Unknown(ROW._replace(status="unknown", note="its owner (call 1) gave no sign in time")).message
+    assert all("pay" in message and "session:pay:1" in message for message in (busy, conflict, unknown))
+    assert "not run again. Try later with the same arguments" in busy
+    assert "with other arguments, which is done. Nothing was run." in conflict
+    assert "not known whether it took effect (its owner (call 1) gave no sign in time). It was not run again" in unknown
+    assert "took effect. It was not run again" in Unknown(ROW).message

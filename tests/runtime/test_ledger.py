@@ -1,0 +1,146 @@
+"""The ledger as a cache of results, and the traps that such caches fall into."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from handrail.prompt.tool_result import ToolResult
+from handrail.runtime.effects import Claimed, EffectResult, Hit
+from handrail.runtime.ledger import EffectLedger, new_effect_id
+from handrail.serde import digest
+from handrail.store import MemoryLedgerStore
+from handrail.testing import FakeClock
+from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, claimed, hit, record
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def test_recorded_result_is_found_until_it_expires(ledger: EffectLedger, clock: FakeClock) -> None:
+    """`lookup` returns what was recorded, and an expired entry is removed by it."""
+    assert ledger.lookup(KEY) is None
+    kept = record(ledger, ttl=HOUR)
+    effect = ledger.lookup(KEY)
+    assert effect == kept
+    assert effect is not None
+    assert (effect.idempotency_key, effect.tool_name, effect.params_hash) == (KEY, "pay", digest(PAYMENT))
+    assert (effect.result_message, effect.result_value, effect.result_success) == ("paid", {"order_id": "7"}, True)
+    assert (effect.created_at, effect.expires_at) == (clock.now(), clock.now() + HOUR)
+    clock.advance(HOUR)
+    assert ledger.lookup(KEY) is None
+    assert ledger.row(KEY) is None
+
+
+def test_result_lasts_a_day_unless_it_lasts_for_ever(ledger: EffectLedger, clock: FakeClock) -> None:
+    """The default is 24 hours; None never expires."""
+    record(ledger, "day")
+    record(ledger, "ever", ttl=None)
+    clock.advance(DAY - timedelta(microseconds=1))
+    assert ledger.lookup("day") is not None
+    clock.advance(timedelta(days=10_000))
+    assert ledger.lookup("day") is None
+    assert ledger.lookup("ever") is not None
+
+
+def test_failed_result_is_not_recorded(ledger: EffectLedger) -> None:
+    """Only successful executions are cached."""
+    assert record(ledger, result=ToolResult("no stock", None, success=False)) is None
+    assert list(ledger.rows()) == []
+
+
+def test_result_that_is_recorded_twice_stays_the_first(ledger: EffectLedger, clock: FakeClock) -> None:
+    """P1: the result of a key never changes."""
+    first = record(ledger)
+    clock.advance(HOUR)
+    assert record(ledger, result=ToolResult("paid again", None)) == first
+    assert ledger.lookup(KEY) == first
+
+
+def test_span_that_is_none_is_refused(ledger: EffectLedger) -> None:
+    """A result that would have expired already is not recorded."""
+    with pytest.raises(ValueError, match="ttl is 0:00:00; it must be more than zero, or None"):
+        record(ledger, ttl=timedelta(0))
+    assert ledger.row(KEY) is None
+
+
+def test_entries_are_forgotten_on_request(ledger: EffectLedger) -> None:
+    """One by its key, those of a tool by its name, or all; each says how many."""
+    for number in range(3):
+        record(ledger, f"a{number}", tool_name="a")
+        record(ledger, f"b{number}", tool_name="b")
+    assert ledger.invalidate("a0")
+    assert not ledger.invalidate("a0")
+    assert ledger.invalidate_by_tool("a") == 2
+    assert sorted(row.key for row in ledger.rows()) == ["b0", "b1", "b2"]
+    assert ledger.clear() == 3
+    assert list(ledger.rows()) == []
+
+
+def test_partition_is_part_of_the_identity(ledger: EffectLedger) -> None:
+    """A key of one session says nothing of the same key in another, nor of the one that all share."""
+    record(ledger, partition="s1")
+    assert ledger.lookup(KEY) is None
+    assert ledger.lookup(KEY, partition="s2") is None
+    assert not ledger.invalidate(KEY)
+    found = ledger.lookup(KEY, partition="s1")
+    assert found is not None
+    assert found.partition == "s1"
+    assert isinstance(ledger.claim(REQUEST._replace(partition="s2")), Claimed)
+    assert isinstance(ledger.claim(REQUEST._replace(partition="s1")), Hit)
+    assert ledger.invalidate(KEY, partition="s1")
+
+
+def test_running_and_unknown_effects_are_never_dropped_silently(ledger: EffectLedger, clock: FakeClock) -> None:
+    """No time that passes, no pruning and no clearing forgets an effect that may happen or have happened."""
+    running = claimed(ledger)
+    ledger.give_up(running)
+    unknown = claimed(ledger, REQUEST._replace(key="unknown"))
+    ledger.mark_unknown(unknown, "timed out")
+    record(ledger, "done", ttl=HOUR)
+    clock.advance(timedelta(days=10_000))
+    assert ledger.prune_expired() == 1
+    assert (ledger.clear(), ledger.invalidate_by_tool("pay")) == (0, 0)
+    assert sorted(row.status for row in ledger.rows()) == ["running", "unknown"]
+    assert ledger.invalidate_by_tool("pay", force=True) == 2
+    claimed(ledger)
+    assert ledger.clear(force=True) == 1
+
+
+def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock: FakeClock) -> None:
+    """A handler that takes longer than the ttl still leaves a result that lasts as long as promised."""
+    claim = claimed(ledger)
+    clock.advance(HOUR * 3)
+    assert ledger.complete(claim, EffectResult("paid"), ttl=HOUR)
+    clock.advance(HOUR - timedelta(microseconds=1))
+    assert hit(ledger) == EffectResult("paid")
+
+
+def test_ids_are_never_the_same(clock: FakeClock) -> None:
+    """An effect is named by 32 random digits, or by what the ledger was given to name it."""
+    assert len({new_effect_id() for _ in range(100)}) == 100
+    assert len(new_effect_id()) == 32
+    ids: Iterator[str] = (f"{number:032x}" for number in range(9))
+    ledger = EffectLedger(clock=clock, new_id=ids.__next__)
+    assert [claimed(ledger, REQUEST._replace(key=key)).effect_id.int for key in "abc"] == [0, 1, 2]
+
+
+def test_default_store_is_memory_by_the_ledgers_clock(clock: FakeClock) -> None:
+    """A ledger without a store keeps its rows itself."""
+    ledger = EffectLedger(clock=clock)
+    assert isinstance(ledger.store, MemoryLedgerStore)
+    assert ledger.store.now() == clock.now()
+
+
+def test_ledger_goes_when_nobody_holds_it(clock: FakeClock) -> None:
+    """Neither its thread nor a claim that was left behind keeps it."""
+    ledger = EffectLedger(clock=clock)
+    claim = claimed(ledger)
+    gone = weakref.ref(ledger)
+    del ledger
+    gc.collect()
+    assert gone() is None
+    assert claim.fence == 1

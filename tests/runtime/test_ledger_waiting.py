@@ -1,0 +1,288 @@
+"""Those who wait for an effect that another is carrying out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from handrail.runtime.effects import Busy, Claimed, EffectResult, Hit, Unknown
+from handrail.runtime.ledger import EffectLedger
+from handrail.store import EffectRow, LedgerStore, MemoryLedgerStore
+from handrail.store.protocol import Wake
+from handrail.testing import FakeClock
+from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
+
+THREADS = 64
+PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
+
+ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
+    "completed": lambda ledger, claim: ledger.complete(claim, RESULT),
+    "failed": lambda ledger, claim: ledger.fail(claim),
+    "unknown": lambda ledger, claim: ledger.mark_unknown(claim, "timed out"),
+}
+
+
+@pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS)
+def test_waiter_is_told_of_the_end(ledger: EffectLedger, end: Callable[[EffectLedger, Claimed], object]) -> None:
+    """The future is done as soon as the row is no longer running, however it ended."""
+    claim = claimed(ledger)
+    first, second = busy(ledger).changed(), busy(ledger).changed()
+    assert not first.done()
+    end(ledger, claim)
+    assert first.done()
+    assert second.done()
+    assert first.result() is None
+
+
+def test_waiter_who_comes_too_late_is_told_at_once(ledger: EffectLedger) -> None:
+    """A change between being told "busy" and waiting is not missed."""
+    claim = claimed(ledger)
+    told = busy(ledger)
+    ledger.complete(claim, RESULT)
+    assert told.changed().done()
+    assert told.wait()
+
+
+def test_waiter_is_told_of_removal(ledger: EffectLedger) -> None:
+    """A row that is removed by force is no longer running."""
+    claimed(ledger)
+    future = busy(ledger).changed()
+    ledger.clear(force=True)
+    assert future.done()
+    assert isinstance(ledger.claim(REQUEST), Claimed)
+
+
+def _remove_and_claim(ledger: EffectLedger) -> None:
+    ledger.clear(force=True)
+    claimed(ledger)
+
+
+SUCCESSIONS: dict[str, Callable[[EffectLedger], object]] = {
+    "taken over": lambda ledger: claimed(ledger, REQUEST._replace(on_orphan="retry")),
+    "removed and claimed anew": _remove_and_claim,
+}
+
+
+@pytest.mark.parametrize("poll_every", [None, timedelta(seconds=1)], ids=["watched", "polled"])
+@pytest.mark.parametrize("succeed", SUCCESSIONS.values(), ids=SUCCESSIONS)
+def test_waiter_is_told_of_another_owner(
+    clock: FakeClock, succeed: Callable[[EffectLedger], object], poll_every: timedelta | None
+) -> None:
+    """A row that is running still, or again, but for another owner has changed."""
+    store = _Counting(clock, poll_every=poll_every)
+    died, ledger = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock, jitter=lambda: 0.5)
+    claimed(died)
+    told = busy(ledger)
+    future = told.changed()
+    clock.advance(MINUTE)
+    succeed(EffectLedger(store, clock=clock))
+    assert told.changed().done()
+    ledger.tick()
+    assert future.done()
+
+
+def test_waiter_is_not_told_of_a_sign_of_life(ledger: EffectLedger, clock: FakeClock) -> None:
+    """While the owner works, there is nothing to come back for, however long that takes."""
+    claim = claimed(ledger)
+    future = busy(ledger).changed()
+    for _ in range(9):
+        clock.advance(MINUTE / 3)
+        ledger.tick()
+    assert not future.done()
+    ledger.complete(claim, RESULT)
+    assert future.done()
+
+
+def test_waiter_is_told_when_the_lease_has_passed(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
+    """A dead owner keeps nobody waiting beyond its lease."""
+    died = EffectLedger(store, clock=clock)
+    died.give_up(claimed(died))
+    future = busy(ledger).changed()
+    clock.advance(MINUTE - timedelta(seconds=1))
+    ledger.tick()
+    assert not future.done()
+    clock.advance(timedelta(seconds=1))
+    ledger.tick()
+    assert future.done()
+    assert ledger.tick() == 0
+    assert isinstance(ledger.claim(REQUEST), Unknown)
+
+
+def test_waiter_that_looks_after_the_lease_is_told_at_once(ledger: EffectLedger, clock: FakeClock) -> None:
+    """A lease that passes between being told "busy" and waiting is not waited for."""
+    ledger.give_up(claimed(ledger))
+    told = busy(ledger)
+    clock.advance(MINUTE)
+    assert told.changed().done()
+
+
+def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
+    """One waiter is one future; cancelled, it is watched for no longer, and the others are still told."""
+    store = _Counting(clock)
+    ledger = EffectLedger(store, clock=clock)
+    claim = claimed(ledger)
+    gone, stays = busy(ledger).changed(), busy(ledger).changed()
+    assert store.watched == 2
+    assert gone.cancel()
+    assert store.watched == 1
+    assert not busy(ledger).wait(timedelta(0))
+    assert store.watched == 1
+    ledger.complete(claim, RESULT)
+    assert store.watched == 0
+    assert stays.done()
+    assert gone.cancelled()
+    clock.advance(MINUTE * 2)
+    assert ledger.tick() == 0
+
+
+def test_store_that_cannot_be_watched_is_polled(clock: FakeClock) -> None:
+    """Where others may write unseen, the ledger looks again and again, each waiter a little out of step."""
+    store = _Counting(clock, poll_every=timedelta(seconds=2))
+    jitter = iter([0.5, 1.0, 0.0, 0.5])
+    ledger, elsewhere = EffectLedger(store, clock=clock, jitter=jitter.__next__), EffectLedger(store, clock=clock)
+    claim = claimed(elsewhere)
+    future = busy(ledger).changed()
+    for seconds in (2, 3):
+        clock.advance(timedelta(seconds=seconds - 0.5))
+        assert ledger.tick() == 0
+        clock.advance(timedelta(seconds=0.5))
+        assert ledger.tick() == 1
+    elsewhere.complete(claim, RESULT)
+    assert not future.done()
+    clock.advance(timedelta(seconds=1))
+    ledger.tick()
+    assert future.done()
+
+
+def test_polling_goes_on_while_the_store_is_down(clock: FakeClock, caplog: pytest.LogCaptureFixture) -> None:
+    """A store that fails once is asked again; the waiter is told of the change all the same."""
+    store = _Counting(clock, poll_every=timedelta(seconds=2))
+    ledger, elsewhere = EffectLedger(store, clock=clock, jitter=lambda: 0.5), EffectLedger(store, clock=clock)
+    claim = claimed(elsewhere)
+    future = busy(ledger).changed()
+    elsewhere.complete(claim, RESULT)
+    store.fails = 1
+    clock.advance(timedelta(seconds=2))
+    with caplog.at_level(logging.WARNING):
+        ledger.tick()
+    assert "is tried again" in caplog.text
+    assert not future.done()
+    clock.advance(timedelta(seconds=1))
+    ledger.tick()
+    assert future.done()
+
+
+def test_wait_that_cannot_begin_leaves_nothing_behind(clock: FakeClock) -> None:
+    """Where the store is down, whoever would wait is told so, and is watched for no longer."""
+    store = _Counting(clock)
+    ledger = EffectLedger(store, clock=clock)
+    claimed(ledger)
+    told = busy(ledger)
+    store.fails = 1
+    with pytest.raises(ConnectionError):
+        told.changed()
+    assert store.watched == 0
+
+
+def test_change_while_the_wait_begins_is_not_missed(clock: FakeClock) -> None:
+    """A row that changes after it was looked at, and before the wait has begun, ends the wait at once."""
+    store = _Counting(clock)
+    ledger = EffectLedger(store, clock=clock)
+    claim = claimed(ledger)
+    told = busy(ledger)
+    store.after_get = lambda: ledger.complete(claim, RESULT)
+    assert told.changed().done()
+    clock.advance(MINUTE * 2)
+    assert ledger.tick() == 0
+
+
+def test_waiter_may_be_told_of_a_change_twice(clock: FakeClock) -> None:
+    """A store may tell of a change once more after it was asked to stop; that disturbs nobody."""
+    store = _Counting(clock)
+    ledger = EffectLedger(store, clock=clock)
+    claim = claimed(ledger)
+    future = busy(ledger).changed()
+    cancelled = busy(ledger).changed()
+    cancelled.cancel()
+    ledger.complete(claim, RESULT)
+    for wake in store.wakes:
+        wake(None)
+    assert future.done()
+    assert cancelled.cancelled()
+
+
+class _Counting(MemoryLedgerStore):
+    """A store that counts its watchers, tells them nothing if it is to be polled, and may fail to answer."""
+
+    def __init__(self, clock: FakeClock, *, poll_every: timedelta | None = None) -> None:
+        super().__init__(clock=clock)
+        self.poll_every = poll_every
+        self.watched = 0
+        self.wakes: list[Wake] = []
+        self.fails = 0
+        self.after_get: Callable[[], object] = bool
+
+    def get(self, partition: str, key: str) -> EffectRow | None:
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError("the store is down")
+        row = super().get(partition, key)
+        self.after_get()
+        return row
+
+    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+        self.watched += 1
+        self.wakes.append(wake)
+        stop = super().watch(partition, key, wake) if self.poll_every is None else bool
+
+        def stop_once() -> None:
+            self.watched -= 1
+            stop()
+
+        return stop_once
+
+
+def test_threads_with_one_key_start_one_handler(ledger: EffectLedger) -> None:
+    """P4: of 64 threads that claim one key at once, one runs the handler; all get the same answer."""
+    start = threading.Barrier(THREADS)
+    runs: list[int] = []
+
+    def call(number: int) -> EffectResult:
+        start.wait()
+        answer = ledger.claim(REQUEST)
+        while isinstance(answer, Busy):
+            answer.wait()
+            answer = ledger.claim(REQUEST)
+        if isinstance(answer, Claimed):
+            runs.append(number)
+            ledger.complete(answer, EffectResult("paid", str(number).encode()))
+            answer = ledger.claim(REQUEST)
+        assert isinstance(answer, Hit)
+        return answer.result
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = set(pool.map(call, range(THREADS)))
+    assert len(runs) == 1
+    assert results == {EffectResult("paid", str(runs[0]).encode())}
+
+
+@pytest.mark.anyio
+async def test_task_waits_without_blocking_its_loop(ledger: EffectLedger) -> None:
+    """A task awaits the future wrapped, and one that is cancelled cancels it; a thread's completion wakes the other."""
+    claim = claimed(ledger)
+    futures: list[Future[None]] = [busy(ledger).changed(), busy(ledger).changed()]
+    waits = [asyncio.ensure_future(asyncio.wrap_future(future)) for future in futures]
+    told = threading.Event()
+    futures[0].add_done_callback(lambda _: told.set())
+    waits[0].cancel()
+    assert await asyncio.to_thread(told.wait, PATIENCE)
+    await asyncio.to_thread(ledger.complete, claim, RESULT)
+    await waits[1]
+    assert futures[0].cancelled()
+    assert isinstance(ledger.claim(REQUEST), Hit)

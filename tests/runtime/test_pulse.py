@@ -1,0 +1,224 @@
+"""The timer and its thread. Where a test waits, it waits for an event, never for a time."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from handrail.clock import SYSTEM_CLOCK
+from handrail.runtime.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.pulse import Pulse
+from handrail.store import EffectRow, MemoryLedgerStore
+from handrail.testing import FakeClock
+
+PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
+MOMENT = 0.001
+_names = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other thread has."""
+    return f"pulse {next(_names)}"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The clock that says what is due."""
+    return FakeClock()
+
+
+def _threads(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+@pytest.fixture
+def stopping() -> Iterator[Callable[[Pulse[str]], Pulse[str]]]:
+    """Stops the pulses that are handed to it when the test is over."""
+    pulses: list[Pulse[str]] = []
+
+    def stop_later(pulse: Pulse[str]) -> Pulse[str]:
+        pulses.append(pulse)
+        return pulse
+
+    yield stop_later
+    for pulse in pulses:
+        pulse.stop()
+
+
+Stopping = Callable[[Pulse[str]], Pulse[str]]
+
+
+def test_task_is_performed_when_it_is_due(clock: FakeClock, name: str, stopping: Stopping) -> None:
+    """`tick` performs what is due by the clock, again after as long as the task says, until it is through."""
+    performed: list[tuple[str, float]] = []
+    again = {"once": iter([None]), "thrice": iter([2.0, 3.0, None])}
+
+    def perform(task: str) -> float | None:
+        performed.append((task, clock.monotonic()))
+        return next(again[task])
+
+    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse.schedule("thrice", 1.0)
+    pulse.schedule("once", 4.0)
+    ticks: list[int] = []
+    for _ in range(10):
+        clock.advance(timedelta(seconds=1))
+        ticks.append(pulse.tick())
+    assert performed == [("thrice", 1), ("thrice", 3), ("once", 4), ("thrice", 6)]
+    assert ticks == [1, 0, 1, 1, 0, 1, 0, 0, 0, 0]
+
+
+def test_task_that_is_unscheduled_is_not_performed(clock: FakeClock, name: str, stopping: Stopping) -> None:
+    """Also when it is unscheduled while it is being performed; and what was not scheduled may be unscheduled."""
+    performed: list[str] = []
+
+    def perform(task: str) -> float:
+        performed.append(task)
+        pulse.unschedule(task)
+        return 1.0
+
+    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    for task in "ab":
+        pulse.schedule(task, 1.0)
+    pulse.unschedule("b")
+    pulse.unschedule("c")
+    for _ in range(3):
+        clock.advance(timedelta(seconds=1))
+        pulse.tick()
+    assert performed == ["a"]
+
+
+def test_task_that_is_scheduled_anew_while_performed_stays(clock: FakeClock, name: str, stopping: Stopping) -> None:
+    """Whoever schedules a task while it is being performed for the last time is not overruled."""
+    performed: list[str] = []
+
+    def perform(task: str) -> None:
+        performed.append(task)
+        if len(performed) == 1:
+            pulse.schedule(task, 5.0)
+
+    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse.schedule("a", 1.0)
+    clock.advance(timedelta(seconds=1))
+    pulse.tick()
+    clock.advance(timedelta(seconds=5))
+    pulse.tick()
+    assert performed == ["a", "a"]
+
+
+def test_task_that_fails_is_tried_again_and_stops_no_other(
+    clock: FakeClock, name: str, stopping: Stopping, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A failure is logged with its traceback, the task is due again in a second, and the next one is performed."""
+    performed: list[str] = []
+
+    def perform(task: str) -> None:
+        performed.append(task)
+        if performed == ["fails"]:
+            raise ConnectionError("the store is down")
+
+    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse.schedule("fails", 1.0)
+    pulse.schedule("works", 1.0)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            clock.advance(timedelta(seconds=1))
+            pulse.tick()
+    assert performed == ["fails", "works", "fails"]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_thread_performs_by_itself_what_is_due(name: str, stopping: Stopping) -> None:
+    """On the system's clock the thread wakes for the earliest task, also one that comes after it has gone to sleep."""
+    done = {task: threading.Event() for task in ("late", "early", "again")}
+    runs = iter([MOMENT, None])
+
+    def perform(task: str) -> float | None:
+        if task == "again" and (again := next(runs)) is not None:
+            return again
+        done[task].set()
+        return None
+
+    pulse = stopping(Pulse(perform, clock=SYSTEM_CLOCK, name=name))
+    pulse.schedule("late", 3600.0)
+    pulse.schedule("early", MOMENT)
+    assert done["early"].wait(PATIENCE)
+    pulse.schedule("again", MOMENT)
+    assert done["again"].wait(PATIENCE)
+    assert not done["late"].is_set()
+    assert len(_threads(name)) == 1
+
+
+def test_thread_begins_with_the_first_task_and_ends_when_it_is_stopped(name: str) -> None:
+    """A pulse that nobody uses has no thread; one that has nothing left to do is woken by the next task."""
+    done = [threading.Event() for _ in range(2)]
+    pulse: Pulse[int] = Pulse(lambda task: done[task].set(), clock=SYSTEM_CLOCK, name=name)
+    assert _threads(name) == []
+    for task, event in enumerate(done):
+        pulse.schedule(task, MOMENT)
+        assert event.wait(PATIENCE)
+    (thread,) = _threads(name)
+    pulse.stop()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_only_one_of_many_first_tasks_starts_the_thread(name: str, stopping: Stopping) -> None:
+    """Threads that schedule at once share one timer thread, and none of their tasks is forgotten."""
+    tasks = [str(number) for number in range(32)]
+    left = threading.Semaphore(0)
+    start = threading.Barrier(len(tasks))
+    pulse = stopping(Pulse(lambda _: left.release(), clock=SYSTEM_CLOCK, name=name))
+
+    def schedule(task: str) -> None:
+        start.wait()
+        pulse.schedule(task, MOMENT)
+
+    callers = [threading.Thread(target=schedule, args=(task,)) for task in tasks]
+    for caller in callers:
+        caller.start()
+    assert all(left.acquire(timeout=PATIENCE) for _ in tasks)
+    assert len(_threads(name)) == 1
+    for caller in callers:
+        caller.join()
+
+
+class _Beaten(MemoryLedgerStore):
+    """A store that says when a lease has been extended twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extended = threading.Semaphore(0)
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        kept = super().replace(seen, row)
+        self.extended.release()
+        return kept
+
+
+def test_ledgers_thread_keeps_a_claim_alive_and_ends_with_the_ledger() -> None:
+    """A claim is extended in real time by nobody's doing; when the ledger is gone, so is its thread."""
+    before = set(_threads("handrail-ledger"))
+    store = _Beaten()
+    ledger = EffectLedger(store)
+    claim = ledger.claim(ClaimRequest("s1", "key", "pay", "a" * 64, lease=timedelta(milliseconds=3)))
+    assert isinstance(claim, Claimed)
+    assert all(store.extended.acquire(timeout=PATIENCE) for _ in range(3))
+    row = ledger.row("key", partition="s1")
+    assert row is not None
+    assert row.lease_until is not None
+    assert claim.row.lease_until is not None
+    assert row.lease_until > claim.row.lease_until
+    (thread,) = set(_threads("handrail-ledger")) - before
+    del ledger
+    gc.collect()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()

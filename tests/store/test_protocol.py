@@ -1,0 +1,184 @@
+"""What every store promises, over every store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore
+from handrail.testing import FakeClock
+from tests.store.ledger_stores import STORES, StoreFactory, running_row
+
+THREADS = 32
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The clock that the store measures by."""
+    return FakeClock()
+
+
+@pytest.fixture(params=STORES.values(), ids=list(STORES))
+def store(request: pytest.FixtureRequest, clock: FakeClock) -> LedgerStore:
+    """An empty store, one kind after the other."""
+    make: StoreFactory = request.param
+    return make(clock)
+
+
+OTHERS: dict[str, Callable[[EffectRow], EffectRow]] = {
+    "a newer fence": lambda row: row._replace(fence=row.fence + 1),
+    "another status": lambda row: row._replace(status="unknown"),
+    "another effect under the same fence": lambda row: row._replace(effect_id="2" * 32),
+}
+
+
+def test_first_insert_wins(store: LedgerStore, clock: FakeClock) -> None:
+    """`insert` adds a row only where there is none, and says what stands there otherwise."""
+    first, second = running_row(clock), running_row(clock, effect_id="2" * 32)
+    assert store.get("s1", first.key) is None
+    assert store.insert(first) is None
+    assert store.insert(second) == first
+    assert store.get("s1", first.key) == first
+
+
+def test_one_key_in_two_partitions_is_two_rows(store: LedgerStore, clock: FakeClock) -> None:
+    """A row is identified by partition and key together."""
+    mine, theirs = running_row(clock), running_row(clock, partition="s2")
+    assert store.insert(mine) is None
+    assert store.insert(theirs) is None
+    assert store.get("s2", mine.key) == theirs
+    assert sorted(store.rows()) == [mine, theirs]
+
+
+def test_row_that_is_still_the_one_seen_is_replaced(store: LedgerStore, clock: FakeClock) -> None:
+    """What counts is effect, fence and status: a lease that was extended meanwhile is no other row."""
+    seen = running_row(clock)
+    extended = seen._replace(lease_until=clock.now() + timedelta(hours=1))
+    ended = seen._replace(status="unknown", fence=2, lease_until=None)
+    store.insert(seen)
+    assert store.replace(seen, extended)
+    assert store.replace(seen, ended)
+    assert store.get("s1", seen.key) == ended
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_row_that_has_changed_is_neither_replaced_nor_deleted(
+    store: LedgerStore, clock: FakeClock, change: Callable[[EffectRow], EffectRow]
+) -> None:
+    """A writer that has seen another row than the one that stands changes nothing."""
+    seen = running_row(clock)
+    standing = change(seen)
+    store.insert(standing)
+    assert not store.replace(seen, seen._replace(note="zombie"))
+    assert not store.delete(seen)
+    assert store.get("s1", seen.key) == standing
+
+
+def test_row_that_is_gone_is_neither_replaced_nor_deleted(store: LedgerStore, clock: FakeClock) -> None:
+    """A removed row does not come back by a late write."""
+    seen = running_row(clock)
+    store.insert(seen)
+    assert store.delete(seen)
+    assert not store.replace(seen, seen)
+    assert not store.delete(seen)
+    assert store.get("s1", seen.key) is None
+
+
+def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
+    """A store keeps every column as it was: times with their zone, bytes, falsy values."""
+    now = clock.now()
+    row = EffectRow(
+        *("", "session:pay:ü\n'; --", "f" * 32, "pay", "b" * 64, "", "done", 7, now),
+        *(None, now, now + timedelta(microseconds=1), "", b'{"a":null}', True, "nöte"),
+    )
+    store.insert(row)
+    assert store.get("", row.key) == row
+    assert list(store.rows()) == [row]
+
+
+def test_nothing_expires_by_itself(store: LedgerStore, clock: FakeClock) -> None:
+    """An expired row stays until somebody deletes it."""
+    row = running_row(clock)._replace(status="done", expires_at=clock.now())
+    store.insert(row)
+    clock.advance(timedelta(days=1000))
+    assert store.get("s1", row.key) == row
+    assert list(store.rows()) == [row]
+
+
+def test_time_is_the_stores_own(store: LedgerStore, clock: FakeClock) -> None:
+    """The store's time is aware, and passes with its clock."""
+    before = store.now()
+    clock.advance(timedelta(seconds=5))
+    assert before.utcoffset() == timedelta(0)
+    assert store.now() - before == timedelta(seconds=5)
+
+
+def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: FakeClock) -> None:
+    """Insertion, replacement and removal are told with the row as they left it; other keys and refusals are not."""
+    told: list[EffectRow | None] = []
+    row, other = running_row(clock), running_row(clock, "session:pay:2")
+    ended = row._replace(status="unknown", fence=2)
+    stop = store.watch(row.partition, row.key, told.append)
+    store.insert(row)
+    store.insert(other)
+    store.insert(row)
+    store.replace(row, ended)
+    store.replace(row, row)
+    store.delete(row)
+    store.delete(ended)
+    assert told == [row, ended, None]
+    stop()
+    store.insert(row)
+    assert told == [row, ended, None]
+
+
+def test_watchers_of_one_key_do_not_know_each_other(store: LedgerStore, clock: FakeClock) -> None:
+    """One watcher that stops, even twice, does not stop another that was given the same function."""
+    told: list[EffectRow | None] = []
+    row = running_row(clock)
+    stop = store.watch(row.partition, row.key, told.append)
+    store.watch(row.partition, row.key, told.append)
+    stop()
+    stop()
+    store.insert(row)
+    assert told == [row]
+
+
+def test_one_of_many_threads_inserts(store: LedgerStore, clock: FakeClock) -> None:
+    """Of all that insert one key at once, one does; the others are told of its row."""
+    start = threading.Barrier(THREADS)
+
+    def insert(number: int) -> EffectRow | None:
+        row = running_row(clock, effect_id=f"{number:032x}")
+        start.wait()
+        return store.insert(row)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        standing = list(pool.map(insert, range(THREADS)))
+    assert standing.count(None) == 1
+    assert {row for row in standing if row} == {store.get("s1", "session:pay:1")}
+
+
+def test_one_of_many_threads_replaces(store: LedgerStore, clock: FakeClock) -> None:
+    """Of all that replace the same row at once by the next fence, one does."""
+    start = threading.Barrier(THREADS)
+    seen = running_row(clock)
+    store.insert(seen)
+
+    def replace(number: int) -> bool:
+        start.wait()
+        return store.replace(seen, seen._replace(fence=2, owner=str(number)))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        replaced = list(pool.map(replace, range(THREADS)))
+    assert replaced.count(True) == 1
+    assert store.rows().__next__().owner == str(replaced.index(True))
+
+
+def test_statuses_are_the_four_of_the_ledger() -> None:
+    """What a store may be asked to keep as a status."""
+    assert {"running", "done", "failed", "unknown"} == EFFECT_STATUSES
