@@ -1,0 +1,1 @@
+"""What calls cost; `make bench` runs it."""

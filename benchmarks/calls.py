@@ -1,0 +1,147 @@
+"""What one call costs, beside the floor: pydantic reads the arguments, the handler runs, pydantic writes the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypeAliasType
+
+from benchmarks.timing import Bound
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.runtime import IdempotencyConfig, Session, ToolCall
+
+ARGUMENTS = '{"entity_id":"abc-123","limit":5,"tags":["a","b"]}'
+EARLIER = 10_000
+
+BOUNDS = (
+    Bound("success", "floor", 4.0),
+    Bound("success after 10,000 results", "success", 1.1),
+    Bound("rollback", "success", 1.2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The arguments of the calls."""
+
+    entity_id: str
+    limit: int
+    tags: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The result of the calls."""
+
+    entity_id: str
+    url: str
+
+    def render(self) -> str:
+        """The JSON of the result, as the floor writes it."""
+        return WRITE(self).decode()
+
+
+_CLOSED = ConfigDict(extra="forbid")
+LookupAlias = TypeAliasType("LookupAlias", Lookup)  # an alias takes the configuration that a plain dataclass cannot
+FoundAlias = TypeAliasType("FoundAlias", Found)
+READ = TypeAdapter[Lookup](cast("Any", LookupAlias), config=_CLOSED).validate_json
+WRITE = TypeAdapter[Found](cast("Any", FoundAlias), config=_CLOSED).dump_json
+
+
+_NO_CONTEXT = ToolContext.of()
+
+
+def _find(params: Lookup) -> Found:
+    return Found(params.entity_id, f"https://example.org/{params.entity_id}")
+
+
+def _succeed(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+    return ToolResult.ok(_find(params))
+
+
+def _fail(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+    context.session[Found].append(_find(params))
+    return ToolResult(message="there is no such entity", value=None, success=False)
+
+
+def _raise(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+    context.session[Found].append(_find(params))
+    raise KeyError(params.entity_id)
+
+
+def _write(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
+    context.resources.get(Filesystem).write_text("found.txt", params.entity_id)
+    return ToolResult.ok(_find(params))
+
+
+def _tools() -> list[Tool[Lookup, Found]]:
+    once = IdempotencyConfig()
+    return [
+        Tool[Lookup, Found](name="succeed", description="Succeeds.", handler=_succeed),
+        Tool[Lookup, Found](name="read", description="Succeeds, and only reads.", handler=_succeed, effect="read"),
+        Tool[Lookup, Found](name="fail", description="Writes, then fails.", handler=_fail),
+        Tool[Lookup, Found](name="raise", description="Writes, then raises.", handler=_raise),
+        Tool[Lookup, Found](name="write", description="Writes a file.", handler=_write),
+        Tool[Lookup, Found](name="charge", description="External.", handler=_succeed, effect="external"),
+        Tool[Lookup, Found](
+            name="once", description="External, once.", handler=_succeed, effect="external", idempotency=once
+        ),
+    ]
+
+
+def _executor(*, earlier: int = 0, files: bool = False) -> ToolExecutor:
+    session = Session()
+    for number in range(earlier):
+        session.dispatch(Found(str(number), ""))
+    section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=_tools())
+    resources = {Filesystem: InMemoryFilesystem()} if files else {}
+    prompt = Prompt(PromptTemplate(ns="benchmarks", key="calls", sections=[section])).bind(resources=resources)
+    return ToolExecutor(prompt=prompt, session=session)
+
+
+def _calling(
+    executor: ToolExecutor, name: str, *, success: bool = True, fresh_ids: bool = False
+) -> Callable[[], object]:
+    number = 0
+    request = ToolCall("call-0", name, ARGUMENTS)
+
+    def call() -> object:
+        nonlocal number, request
+        if fresh_ids:
+            number += 1
+            request = ToolCall(f"call-{number}", name, ARGUMENTS)
+        message = executor.execute(request)
+        assert message.success is success, message.content
+        return message
+
+    return call
+
+
+def _floor() -> bytes:
+    """The arguments read, the same handler run, its value written; nothing else."""
+    value = _succeed(READ(ARGUMENTS, strict=True), context=_NO_CONTEXT).value
+    assert value is not None
+    return WRITE(value)
+
+
+def cases() -> dict[str, Callable[[], object]]:
+    """What is measured, by name."""
+    assert json.loads(WRITE(_find(READ(ARGUMENTS)))) == {"entity_id": "abc-123", "url": "https://example.org/abc-123"}
+    empty = _executor()
+    return {
+        "floor": _floor,
+        "success": _calling(empty, "succeed"),
+        f"success after {EARLIER:,} results": _calling(_executor(earlier=EARLIER), "succeed"),
+        "rollback": _calling(empty, "fail", success=False),
+        "success, read": _calling(empty, "read"),
+        "success, writing a file": _calling(_executor(files=True), "write"),
+        "success, external": _calling(_executor(), "charge", fresh_ids=True),
+        "replay": _calling(_executor(), "once"),
+        "rollback after 10,000 results": _calling(_executor(earlier=EARLIER), "fail", success=False),
+    }

@@ -1,0 +1,131 @@
+"""The door for people with their own loop: calls in, messages out.
+
+    executor = ToolExecutor(prompt=prompt, session=session)
+    messages = executor.execute_all(calls)
+
+Every call goes through `handrail.runtime.invoke`; this module only says what the calls of a run share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+from handrail.prompt import Approver, Prompt, RenderedPrompt
+from handrail.runtime import EffectLedger, ToolCall, ToolMessage
+from handrail.runtime.environment import Environment
+from handrail.runtime.invoke import invoke
+from handrail.runtime.ways import INLINE, ON_LOOP, drive
+from handrail.session import Session
+
+
+class ToolExecutor:
+    """Runs the tool calls of one run. Threads and tasks may share it.
+
+    Attributes:
+        environment: what all calls of the run share.
+    """
+
+    __slots__ = ("environment",)
+
+    def __init__(  # noqa: PLR0913 - the one place where all that a run shares comes together
+        self,
+        *,
+        prompt: Prompt[Any],
+        session: Session,
+        rendered_prompt: RenderedPrompt[Any] | None = None,
+        adapter: object = None,
+        effect_ledger: EffectLedger | None = None,
+        deadline: Deadline | None = None,
+        heartbeat: Heartbeat | None = None,
+        run_context: RunContext | None = None,
+        approver: Approver | None = None,
+        budget_tracker: BudgetTracker | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Bring together what the calls of a run share.
+
+        Args:
+            prompt: the bound prompt; its resources are what handlers find in `context.resources`.
+            session: where results go, and what is rolled back.
+            rendered_prompt: the prompt as the model saw it; rendered anew when it is not given.
+            adapter: handed to handlers as `context.adapter`.
+            effect_ledger: remembers effects. Share one among all executors whose calls may repeat each other; without
+                one, the executor has its own, in memory.
+            deadline: no handler starts or runs past it.
+            heartbeat: beaten by `context.beat()`.
+            run_context: correlation ids, for `ToolInvoked`.
+            approver: asked when a policy says ask: takes an `ApprovalRequest`, returns a bool or an `Approval`, or is
+                `async`. Without one, what would have to be asked is refused.
+            budget_tracker: handed to handlers as `context.budget_tracker`.
+            clock: tells the time for `ToolInvoked`.
+
+        Raises:
+            PromptRenderError: the prompt lacks parameters that its sections need.
+        """
+        self.environment = Environment(
+            prompt=prompt,
+            rendered_prompt=prompt.render() if rendered_prompt is None else rendered_prompt,
+            session=session,
+            adapter=adapter,
+            effect_ledger=EffectLedger(clock=clock) if effect_ledger is None else effect_ledger,
+            deadline=deadline,
+            heartbeat=heartbeat,
+            run_context=run_context,
+            approver=approver,
+            budget_tracker=budget_tracker,
+            clock=clock,
+        )
+
+    def execute(self, call: ToolCall) -> ToolMessage:
+        """Carry a call out on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
+
+        Raises:
+            EndsRun: the run is over. The call has been rolled back and recorded.
+            BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
+        """
+        return drive(invoke(call, self.environment, INLINE))
+
+    async def execute_async(self, call: ToolCall) -> ToolMessage:
+        """Carry a call out without blocking the event loop; `def` handlers run on threads of their own.
+
+        Raises:
+            EndsRun: as for `execute`.
+            BaseException: as for `execute`; a cancellation rolls the call back.
+        """
+        return await invoke(call, self.environment, ON_LOOP)
+
+    def execute_all(self, calls: Iterable[ToolCall]) -> tuple[ToolMessage, ...]:
+        """Carry the calls of one reply out, one after the other; a message for each, in the order asked.
+
+        Raises:
+            EndsRun: as for `execute`; the calls after the one that ended the run have not been run.
+        """
+        return tuple([self.execute(call) for call in calls])
+
+    async def execute_all_async(self, calls: Iterable[ToolCall]) -> tuple[ToolMessage, ...]:
+        """Carry the calls of one reply out, reads beside each other, writers in the order asked; a message for each.
+
+        The outcome is that of running them one by one.
+
+        Raises:
+            EndsRun: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
+        """
+        tasks = [asyncio.ensure_future(self.execute_async(call)) for call in calls]
+        if not tasks:
+            return ()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            unfinished = [task for task in tasks if not task.done()]
+            for task in unfinished:
+                task.cancel()
+            if unfinished:
+                await asyncio.wait(unfinished)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        return tuple([task.result() for task in tasks])

@@ -1,0 +1,54 @@
+"""What happens to a call: the pipeline, what it takes and returns, and the ledger of effects."""
+
+from handrail.errors import (
+    DeadlineExceededError,
+    EffectUncertain,
+    LeaseLostError,
+    PromptEvaluationError,
+    ReadOnlyViolation,
+    RollbackError,
+    ToolValidationError,
+    TransactionClosedError,
+)
+from handrail.events import Dispatcher
+from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
+from handrail.prompt import IdempotencyConfig
+from handrail.runtime.applying import EffectApplied
+from handrail.runtime.effects import ToolEffect
+from handrail.runtime.events import Step, ToolInvoked
+from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.messages import ToolCall, ToolMessage
+from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
+from handrail.transaction import Transaction
+
+__all__ = [
+    "Budget",
+    "BudgetTracker",
+    "Deadline",
+    "DeadlineExceededError",
+    "Dispatcher",
+    "EffectApplied",
+    "EffectLedger",
+    "EffectUncertain",
+    "Heartbeat",
+    "IdempotencyConfig",
+    "LeaseLostError",
+    "PromptEvaluationError",
+    "ReadOnlyViolation",
+    "RollbackError",
+    "RunContext",
+    "Session",
+    "Step",
+    "TokenUsage",
+    "ToolCall",
+    "ToolEffect",
+    "ToolInvoked",
+    "ToolMessage",
+    "ToolValidationError",
+    "Transaction",
+    "TransactionClosedError",
+    "append_all",
+    "reducer",
+    "replace_latest",
+    "upsert_by",
+]

@@ -1,0 +1,50 @@
+"""Steps 1 and 2: from a name and a text to a tool and its parameters."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from handrail.errors import ParseError
+from handrail.prompt import Tool
+from handrail.runtime.events import Step
+from handrail.runtime.failures import Refusal
+from handrail.runtime.invocation import Invocation
+from handrail.serde import canonical_json
+
+
+def look_up(run: Invocation) -> Tool[Any, Any]:
+    """The tool that the call names.
+
+    Raises:
+        Refusal: the prompt has no such tool; the message lists the names there are, and the nearest one.
+    """
+    run.step = Step.LOOK_UP
+    if run.tool is not None:
+        return run.tool
+    known = [tool.name for tool in run.environment.rendered_prompt.tools]
+    if not known:
+        raise Refusal(f"there is no tool {run.call.name!r}: this prompt has no tools. Answer without calling one.")
+    near = get_close_matches(run.call.name, known, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise Refusal(f"there is no tool {run.call.name!r}.{hint} The tools are: {', '.join(known)}.")
+
+
+def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
+    """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
+
+    Raises:
+        ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
+            example.
+    """
+    run.step = Step.PARSE
+    try:
+        run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
+    except ParseError as error:
+        raise ParseError(f"{tool.name} was not run: {error}{_example_of(tool)}", faults=error.faults) from error
+
+
+def _example_of(tool: Tool[Any, Any]) -> str:
+    if tool.params_type is None:
+        return "\nIt takes no arguments: send {}."
+    return f"\nA call that is right: {canonical_json(tool.examples[0].input).decode()}" if tool.examples else ""

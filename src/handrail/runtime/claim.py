@@ -1,0 +1,173 @@
+"""A claim: the right to run a handler, and what the ledger is told when the call is over.
+
+When the ledger is told:
+
+| tool | the handler succeeded | the call was undone |
+|---|---|---|
+| `effect="external"` | at once: the world has changed | failed, if the handler failed |
+| others with `idempotency` | with the commit of the outermost transaction, or not at all | failed |
+
+An external effect whose handler was left behind or interrupted, and any effect of which a handler says so with
+`EffectUncertain`, becomes unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeGuard
+from uuid import UUID
+
+from handrail.errors import LeaseLostError
+from handrail.prompt import IdempotencyConfig, Tool, ToolResult
+from handrail.runtime.effects import Claimed, EffectResult, Hit
+from handrail.runtime.ledger import EffectLedger
+from handrail.transaction import Enlisted
+
+
+class Effect(NamedTuple):
+    """An effect's key, and its identity, which is new each time the key expires and runs again."""
+
+    key: str
+    effect_id: UUID
+
+
+class Claim:
+    """The right to run a handler that the ledger has no part in; the base of the rights that it has.
+
+    Attributes:
+        stored: the result to go on with instead of running the handler.
+        effect: the effect, if there is one.
+        fence: the fence of the claim, if there is one.
+        enlisted: what is settled together with the call's transaction.
+    """
+
+    stored: ToolResult[Any] | None = None
+    effect: Effect | None = None
+    fence: int | None = None
+    enlisted: tuple[Enlisted, ...] = ()
+
+    def beat(self) -> None:
+        """Give a sign of life for the claim.
+
+        Raises:
+            LeaseLostError: it has passed to another owner.
+        """
+
+    def outcome_unknown(self, why: str, *, even_if_undone: bool = False) -> None:
+        """Note that nobody knows whether the effect happened; for an effect that is undone, only if said so."""
+
+    def happened(self, returned: object) -> None:
+        """Note what the handler returned, before anything else can fail."""
+
+    def keep(self, result: ToolResult[Any]) -> None:
+        """Note the result that is to be recorded with the commit of the transaction."""
+
+
+NO_CLAIM = Claim()
+
+
+class StoredResult(Claim):
+    """The effect has happened before: its result is there, and the handler is not run."""
+
+    def __init__(self, effect: Effect, stored: ToolResult[Any]) -> None:
+        """Go on with what came of the effect."""
+        self.effect = effect
+        self.stored = stored
+
+
+class EffectClaim(Claim):
+    """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end.
+
+    Attributes:
+        row: the row of the ledger as it was claimed.
+        result: the result of a call that has succeeded inside another one that has not ended yet.
+    """
+
+    def __init__(self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], config: IdempotencyConfig) -> None:
+        """Hold what the ledger has granted."""
+        self._ledger = ledger
+        self._claimed = claimed
+        self._tool = tool
+        self._ttl = config.ttl
+        self._settled = False
+        self._unknown: str | None = None
+        self.result: ToolResult[Any] | None = None
+        self.row = claimed.row
+        self.effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
+        self.fence = claimed.fence
+        self.enlisted = (self,)
+
+    def beat(self) -> None:
+        """Give a sign of life; see `Claim.beat`."""
+        self._ledger.heartbeat(self._claimed)
+
+    def outcome_unknown(self, why: str, *, even_if_undone: bool = False) -> None:
+        """Note that nobody knows; see `Claim.outcome_unknown`."""
+        if even_if_undone or self._tool.effect == "external":
+            self._unknown = why
+
+    def happened(self, returned: object) -> None:
+        """Record an external effect at once; see `Claim.happened`.
+
+        Raises:
+            LeaseLostError: the claim has passed to another owner meanwhile.
+        """
+        if self._tool.effect != "external":
+            return
+        if not is_result(returned):
+            self._record(EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None))
+        elif returned.success:
+            self._record(to_store(self._tool, returned))
+
+    def keep(self, result: ToolResult[Any]) -> None:
+        """Leave it to the transaction to record the result; see `Claim.keep`."""
+        self.result = result
+
+    def committing(self) -> None:
+        """Record the result; called by the outermost transaction as it commits.
+
+        Raises:
+            LeaseLostError: the claim has passed to another owner; nothing is committed then.
+        """
+        if self.result is not None and not self._settled:
+            self._record(to_store(self._tool, self.result))
+
+    def undone(self) -> None:
+        """Give the claim up; called when the transaction has been rolled back."""
+        if self._settled:
+            return
+        self._settled = True
+        if self._unknown is None:
+            self._ledger.fail(self._claimed)
+        else:
+            self._ledger.mark_unknown(self._claimed, self._unknown)
+
+    def _record(self, result: EffectResult) -> None:
+        self._settled = True
+        if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
+            raise LeaseLostError(self._claimed.key, self._claimed.fence)
+
+
+def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
+    """Whether a handler or a reconciler returned a result; of what, is the tool's affair."""
+    return isinstance(returned, ToolResult)
+
+
+def to_store(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
+    """A result as the ledger keeps it; a value that JSON cannot say is left out, for the effect has happened."""
+    return EffectResult(result.message, tool.dump_value(result.value), result.exclude_value_from_context)
+
+
+def from_store(tool: Tool[Any, Any], hit: Hit) -> StoredResult:
+    """The stored result of an effect, ready to go on with.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    found = hit.result
+    message, value = found.message, None
+    if found.value is None:
+        message = f"{message} (This was done before, and is not done again. Its value could not be kept.)".strip()
+    elif tool.value_codec is not None and found.value != b"null":
+        value = tool.value_codec.parse_json(found.value)
+    result = ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)
+    return StoredResult(Effect(hit.row.key, hit.effect_id), result)

@@ -1,0 +1,157 @@
+"""Step 7: asking the ledger for the effect of a call, until it is granted, found done, or refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from handrail.errors import EndsRun
+from handrail.prompt import IdempotencyConfig, Tool
+from handrail.prompt.idempotency import EffectKey, slot_effect_key
+from handrail.prompt.signature import is_async
+from handrail.runtime.claim import NO_CLAIM, Claim, EffectClaim, StoredResult, from_store, is_result, to_store
+from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
+from handrail.runtime.events import Step
+from handrail.runtime.failures import Refusal
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.ways import OverranError
+from handrail.transaction import current
+
+_log = logging.getLogger("handrail.runtime")
+
+_SLOT = IdempotencyConfig()
+"""How an external tool that declares nothing is treated: by the slot of the call."""
+
+
+async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
+    """Claim the effect of a call, or find its result.
+
+    Waits while another call carries the same effect out, unless the tool's configuration says `reject`.
+
+    Raises:
+        Refusal: the effect is being carried out by another, its key stands for something else, or its outcome is
+            unknown and `Tool.reconcile` could not find it out.
+    """
+    run.step = Step.CLAIM
+    key = _key_of(run, tool)
+    if key is None:
+        return NO_CLAIM
+    run.effect_key = key.key
+    ledger = run.environment.effect_ledger
+    config = tool.idempotency or _SLOT
+    request = _request_of(run, tool, key, config)
+    answer = ledger.claim(request)
+    while True:
+        if isinstance(answer, Claimed):
+            return EffectClaim(ledger, answer, tool, config)
+        if isinstance(answer, Conflict):
+            raise Refusal(answer.message)
+        if isinstance(answer, Unknown) and await _has_not_happened(run, tool, answer, config):
+            answer = ledger.reclaim(answer.row, request)
+            continue
+        stored = await _stored(run, tool, answer, config)
+        if stored is not None:
+            run.replayed = True
+            return stored
+        answer = ledger.claim(request)
+
+
+def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey | None:
+    session_id = run.environment.session.session_id
+    if tool.idempotency is not None:
+        return tool.idempotency.effect_key(tool.name, run.params, session_id=session_id)
+    if tool.effect == "external":
+        return slot_effect_key(run.call.id, run.params, session_id=session_id)
+    return None
+
+
+def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: IdempotencyConfig) -> ClaimRequest:
+    deadline = run.environment.deadline
+    return ClaimRequest(
+        partition=key.partition,
+        key=key.key,
+        tool=tool.name,
+        params_hash=key.params_hash,
+        owner=f"{run.environment.session.session_id}/{run.call.id}",
+        lease=config.lease,
+        on_orphan=config.on_orphan,
+        beat_until=None if deadline is None else deadline.expires_at,
+    )
+
+
+async def _stored(
+    run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, config: IdempotencyConfig
+) -> StoredResult | None:
+    """The result of the effect, if it has happened; `None` when it is time to ask the ledger again."""
+    if isinstance(answer, Hit):
+        try:
+            return from_store(tool, answer)
+        except ValueError as error:
+            run.environment.effect_ledger.distrust(answer.row, f"its result cannot be read: {error}")
+    if isinstance(answer, Busy):
+        held = _held_by_caller(answer)
+        if held is not None:
+            return held
+        await _wait_for(run, answer, config)
+    return None
+
+
+def _held_by_caller(busy: Busy) -> StoredResult | None:
+    """The result of the effect, if it came of a call made inside the same call as this one, which has not ended.
+
+    Raises:
+        Refusal: this call was made inside the one that carries the effect out, so it would wait for its own caller.
+    """
+    caller = current()
+    for transaction in () if caller is None else caller.chain():
+        for part in transaction.enlisted:
+            if isinstance(part, EffectClaim) and part.row == busy.row and part.effect is not None:
+                if part.result is None:
+                    raise Refusal(busy.message)
+                return StoredResult(part.effect, part.result)
+    return None
+
+
+async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig) -> None:
+    """Wait until the other owner is through, or say that it is not."""
+    if config.on_busy == "reject":
+        raise Refusal(busy.message)
+    deadline = run.environment.deadline
+    changed = busy.changed()
+    try:
+        await run.way.wait(changed, seconds=None if deadline is None else deadline.remaining().total_seconds())
+    except OverranError:
+        raise Refusal(busy.message) from None
+    finally:
+        changed.cancel()
+
+
+async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unknown, config: IdempotencyConfig) -> bool:
+    """Ask the world what became of an unknown effect; returns whether it has surely not happened.
+
+    Raises:
+        Refusal: nobody can tell.
+    """
+    reconcile: Any = tool.reconcile
+    if reconcile is None:
+        raise Refusal(unknown.message)
+    deadline = run.environment.deadline
+    seconds = None if deadline is None else deadline.remaining().total_seconds()
+    row = unknown.row
+    try:
+        found: object = await run.way.run(
+            lambda: reconcile(run.params, row.key), is_async=is_async(reconcile), seconds=seconds
+        )
+    except OverranError:
+        raise Refusal(f"{unknown.message} Asking the other side took too long.") from None
+    except EndsRun:
+        raise
+    except Exception as error:
+        _log.exception("reconcile of %s failed", tool.name)
+        raise Refusal(f"{unknown.message} Asking the other side failed: {type(error).__name__}: {error}") from error
+    if found is None:
+        return True
+    if not is_result(found) or not found.success:
+        raise Refusal(f"{unknown.message} The other side could not tell either.")
+    run.environment.effect_ledger.resolve(row, to_store(tool, found), ttl=config.ttl)
+    return False

@@ -1,0 +1,54 @@
+"""What all calls of one run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+from handrail.prompt import Approver, Prompt, RenderedPrompt
+from handrail.resources import ResourceContext
+from handrail.runtime.ledger import EffectLedger
+from handrail.session import Session
+
+MAX_ARGUMENT_BYTES = 1_048_576
+"""The most that the arguments of one call may take, unless the environment says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Environment:
+    """What all calls of one run share; made once by the door and passed whole.
+
+    Attributes:
+        prompt: the bound prompt; its resources are what handlers find in `context.resources`.
+        rendered_prompt: the prompt as the model got it; tools are looked up in it.
+        session: the session that the run works on: where results go, and what is rolled back.
+        adapter: what drives the run, handed to handlers as `context.adapter`.
+        effect_ledger: remembers effects. Share one among all runs whose calls may repeat each other.
+        deadline: no handler starts or runs past it.
+        heartbeat: what `context.beat()` beats, if somebody watches it.
+        run_context: the correlation ids of the run, for `ToolInvoked`.
+        budget_tracker: handed to handlers as `context.budget_tracker`.
+        approver: who is asked where a policy says so; without one, such calls are refused.
+        clock: what the time is taken from.
+        max_argument_bytes: the most that the arguments of one call may take, as JSON in UTF-8.
+    """
+
+    prompt: Prompt[Any]
+    rendered_prompt: RenderedPrompt[Any]
+    session: Session
+    adapter: object = None
+    effect_ledger: EffectLedger = field(default_factory=EffectLedger)
+    deadline: Deadline | None = None
+    heartbeat: Heartbeat | None = None
+    run_context: RunContext | None = None
+    budget_tracker: BudgetTracker | None = None
+    approver: Approver | None = None
+    clock: Clock = SYSTEM_CLOCK
+    max_argument_bytes: int = MAX_ARGUMENT_BYTES
+    resources: ResourceContext = field(init=False, repr=False)
+    """The resources of the prompt."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", self.prompt.resources)

@@ -1,0 +1,79 @@
+"""What is recorded of every call, and the thirteen steps by which it is told how far the call got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from handrail.limits import RunContext
+from handrail.prompt import ToolResult
+from handrail.runtime.messages import ToolCall
+from handrail.session import SlicePolicy
+
+
+class Step(IntEnum):
+    """The steps of the pipeline, in order; `handrail.runtime.invoke` tells what each does."""
+
+    LOOK_UP = 1
+    PARSE = 2
+    TURN = 3
+    POLICY = 4
+    APPROVAL = 5
+    DEADLINE = 6
+    CLAIM = 7
+    BEGIN = 8
+    HANDLER = 9
+    APPLY = 10
+    COMMIT = 11
+    RECORD = 12
+    RENDER = 13
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInvoked:
+    """A call has ended: one event for each call, whatever came of it. Its slice is a LOG, so no rollback takes it away.
+
+    Attributes:
+        call: what the model asked for.
+        params: the parsed arguments; `None` if they did not parse, or the tool takes none.
+        result: what the handler returned, or the failed result that stands for what went wrong.
+        refused_at: the step that refused the call or failed; `None` for a call that succeeded.
+        handler_seconds: how long the handler ran; `None` if it did not run.
+        total_seconds: how long the whole call took, from its arrival, waiting included.
+        effect_key: the key under which the ledger keeps the effect; `None` if it has no part in the call.
+        replayed: whether the result comes from the ledger.
+        session_id: the session of the call.
+        run_context: the correlation ids of the run.
+        at: when the call ended.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    call: ToolCall
+    params: Any
+    result: ToolResult[Any]
+    refused_at: Step | None
+    handler_seconds: float | None
+    total_seconds: float
+    effect_key: str | None
+    replayed: bool
+    session_id: str
+    run_context: RunContext | None
+    at: datetime
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The name of the tool, as the model wrote it."""
+        return self.call.name
+
+    @property
+    def success(self) -> bool:
+        """Whether the call succeeded."""
+        return self.result.success

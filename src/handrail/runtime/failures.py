@@ -1,0 +1,85 @@
+"""The one place that decides what an exception becomes.
+
+| raised by a step, a handler, a policy, a reducer or a subscriber | becomes |
+|---|---|
+| `Refusal` (a step of the pipeline says no), `ParseError` | failed result with its message |
+| `ToldToModel`: `ToolValidationError`, `ReadOnlyViolation`, `EffectUncertain`, ... | failed result with its message |
+| `TypeError` that comes from calling the handler wrongly | failed result that says what the handler must accept |
+| a handler's timeout | failed result; for an external tool it says that the outcome is unknown |
+| `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
+| `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
+| `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
+| any other `Exception` | logged with its traceback; failed result with type and message |
+
+Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from handrail.errors import DeadlineExceededError, EndsRun, ParseError, PromptEvaluationError, ToldToModel
+from handrail.prompt import Tool, ToolResult
+
+_log = logging.getLogger("handrail.runtime")
+
+_LONGEST_MESSAGE = 2_000
+"""Characters of a foreign exception's message that are told to the model."""
+
+
+class Refusal(Exception):
+    """A step of the pipeline says no; the message is for the model. Never leaves the runtime."""
+
+
+class Failure(NamedTuple):
+    """What an exception becomes.
+
+    Attributes:
+        result: the failed result that is recorded, and told to the model if nothing is raised.
+        raises: what leaves the pipeline; `None` when the model is told instead.
+    """
+
+    result: ToolResult[Any]
+    raises: BaseException | None
+
+
+def failure_of(error: BaseException, tool_name: str) -> Failure:
+    """Decide what an exception becomes; the table above, row by row. `tool_name` is for the log and the message."""
+    if isinstance(error, Refusal | ParseError | ToldToModel):
+        return Failure(ToolResult.error(str(error)), None)
+    if isinstance(error, DeadlineExceededError):
+        ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
+        ends.__cause__ = error
+        return Failure(ToolResult.error(str(ends)), ends)
+    if isinstance(error, EndsRun) or not isinstance(error, Exception):
+        return Failure(ToolResult.error(f"{tool_name} was ended by {_told(error)}"), error)
+    _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
+    return Failure(ToolResult.error(f"{tool_name} failed: {_told(error)}"), None)
+
+
+def wrong_handler(tool: Tool[Any, Any], error: TypeError) -> Refusal:
+    """What to say when calling the handler, not the handler, raised `TypeError`."""
+    params = "None" if tool.params_type is None else tool.params_type.__name__
+    return Refusal(
+        f"{tool.name} could not be called: {error}. "
+        f"Its handler must accept (params: {params}, *, context: ToolContext)."
+    )
+
+
+def overran(tool: Tool[Any, Any], timeout: timedelta) -> Refusal:
+    """What to say when the handler took longer than its timeout."""
+    took = f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes were undone."
+    if tool.effect == "external":
+        took += (
+            " Whether it took effect outside is unknown: find out before asking for it again, or let a person decide."
+        )
+    return Refusal(took)
+
+
+def _told(error: BaseException) -> str:
+    message = str(error)
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}... ({len(message)} characters)"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

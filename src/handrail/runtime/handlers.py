@@ -1,0 +1,101 @@
+"""Step 9: the handler runs, for so long and no longer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from handrail.errors import DeadlineExceededError, EffectUncertain
+from handrail.limits import Deadline
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime.claim import Claim, is_result
+from handrail.runtime.events import Step
+from handrail.runtime.failures import Refusal, overran, wrong_handler
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.ways import OverranError
+
+
+async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
+    """Run the handler and check what it returns; tells the claim what is known of the effect.
+
+    Where the claim holds the result already, the handler is not run.
+
+    Raises:
+        Refusal: there is no handler, it overran its timeout, or it returned something else than it declares.
+        DeadlineExceededError: it overran the deadline.
+        BaseException: what the handler raises.
+    """
+    run.step = Step.HANDLER
+    if claim.stored is not None:
+        return claim.stored
+    if tool.handler is None:
+        raise Refusal(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
+    now = run.environment.clock.monotonic
+    started = now()
+    try:
+        returned: object = await _run(run, tool, run.context(claim))
+    except BaseException as error:
+        _tell(claim, error)
+        raise
+    finally:
+        run.handler_seconds = now() - started
+    if claim.effect is not None:
+        claim.happened(returned)
+    return _checked(tool, returned)
+
+
+async def _run(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> object:
+    seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
+    if seconds is None and run.way.inline and not tool.is_async:
+        return _call(tool, run.params, context)
+    body = partial(_call, tool, run.params, context)
+    try:
+        return await run.way.run(body, is_async=tool.is_async, seconds=seconds)
+    except OverranError as overrun:
+        if by_deadline:
+            late = "the deadline passed while the handler ran; its changes were undone"
+            raise DeadlineExceededError(late) from overrun
+        raise overran(tool, tool.timeout or timedelta(0)) from overrun
+
+
+def _tell(claim: Claim, error: BaseException) -> None:
+    """Tell the claim what the handler's failure says of the effect: mostly, that it has not happened."""
+    if isinstance(error, EffectUncertain):
+        claim.outcome_unknown(str(error), even_if_undone=True)
+    elif isinstance(error.__cause__, OverranError):
+        claim.outcome_unknown("its handler overran its time")
+    elif not isinstance(error, Exception):
+        claim.outcome_unknown(f"its call was ended by {type(error).__name__}")
+
+
+def _call(tool: Tool[Any, Any], params: object, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
+    handler: Any = tool.handler
+    try:
+        return handler(params, context=context)
+    except TypeError as error:
+        traceback = error.__traceback__
+        if traceback is not None and traceback.tb_next is None:  # raised before the handler's first line
+            raise wrong_handler(tool, error) from error
+        raise
+
+
+def _bound(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
+    """How many seconds the handler has, and whether it is the deadline that says so."""
+    seconds = None if timeout is None else timeout.total_seconds()
+    if deadline is None:
+        return seconds, False
+    remaining = deadline.remaining().total_seconds()
+    return (remaining, True) if seconds is None or remaining < seconds else (seconds, False)
+
+
+def _checked(tool: Tool[Any, Any], returned: object) -> ToolResult[Any]:
+    if not is_result(returned):
+        raise Refusal(
+            f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "
+            "due. Its changes were undone; do without it."
+        )
+    fault = tool.fault_of(returned)
+    if fault:
+        raise Refusal(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
+    return returned

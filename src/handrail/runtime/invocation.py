@@ -1,0 +1,148 @@
+"""One call on its way through the pipeline: what is known of it so far."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Self
+
+from handrail.errors import DeadlineExceededError
+from handrail.limits import Deadline
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime.claim import NO_CLAIM, Claim
+from handrail.runtime.environment import Environment
+from handrail.runtime.events import Step
+from handrail.runtime.failures import failure_of
+from handrail.runtime.messages import ToolCall, ToolMessage
+from handrail.runtime.places import Place
+from handrail.runtime.ways import Way
+from handrail.transaction import Transaction
+
+_log = logging.getLogger("handrail.runtime")
+
+
+class Invocation:
+    """The one owner of what changes while a call is carried out; made by `invoke`, seen by its steps.
+
+    Attributes:
+        call: what the model asked for.
+        environment: what all calls of the run share.
+        way: how to wait and to run what may take long.
+        tool: the tool, if there is one of that name.
+        policies: what judges the call.
+        place: its place in the queues, drawn when this was made.
+        resources: what the handler gets its resources from; owns those of this call alone.
+        step: the step that is being carried out.
+        params: the parsed arguments.
+        handler_seconds: how long the handler ran, if it did.
+        effect_key: the key of the effect, if the ledger has a part in the call.
+        replayed: whether the result comes from the ledger.
+        refused_at: the step that refused the call or failed.
+        raises: what is raised when the call has been recorded.
+    """
+
+    step = Step.LOOK_UP
+    params: Any = None
+    handler_seconds: float | None = None
+    effect_key: str | None = None
+    replayed = False
+    refused_at: Step | None = None
+    raises: BaseException | None = None
+
+    def __init__(self, call: ToolCall, environment: Environment, way: Way) -> None:
+        """Take the call in, and draw its place."""
+        self.arrived = environment.clock.monotonic()
+        self.call = call
+        self.environment = environment
+        self.way = way
+        self.tool = tool = environment.rendered_prompt.tool(call.name)
+        self.policies = environment.rendered_prompt.policies.get(call.name, ())
+        self.place = Place(tool, environment)
+        self.resources = environment.resources.call_scope()
+
+    def __enter__(self) -> Self:
+        """Keep the place until the end of the block."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close the resources of this call, and give up its place, whatever has become of it."""
+        try:
+            if self.step is not Step.COMMIT:
+                self.resources.close()
+        except Exception:  # noqa: BLE001 - logged, because the call is over
+            _log.exception("a resource of the call of %s could not be closed", self.call.name)
+        finally:
+            self.place.ticket.release()
+
+    async def take_turn(self) -> None:
+        """Step 3: wait for the turn; see `Place.take_turn`."""
+        self.step = Step.TURN
+        await self.place.take_turn(self.way, self.environment.deadline)
+
+    async def take_first_turn(self) -> None:
+        """Wait until the calls that arrived before have ended; see `Place.take_first_turn`."""
+        await self.place.take_first_turn(self.way, self.environment.deadline)
+
+    def check_deadline(self, deadline: Deadline) -> None:
+        """Step 6: no handler is started past the deadline.
+
+        Raises:
+            DeadlineExceededError: it has passed.
+        """
+        if deadline.expired:
+            self.step = Step.DEADLINE
+            raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
+
+    def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
+        """Step 8: the transaction of this call, to be entered; a savepoint when the call was made inside another.
+
+        The claim is settled with it.
+        """
+        self.step = Step.BEGIN
+        place = self.place
+        return Transaction(
+            tool.name,
+            ticket=place.ticket,
+            writes=tool.writes,
+            parent=place.outer,
+            concurrent=tool.concurrent,
+            participants=self.environment.resources.silent_participants(),
+            enlisted=claim.enlisted,
+        )
+
+    def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
+        """What policies and the handler are given; the claim's part in it is there only once it is held."""
+        if claim.effect is None:
+            return ToolContext(self.environment, self.resources, self.call.id)
+        return ToolContext(self.environment, self.resources, self.call.id, claim.effect.key, claim.fence, claim.beat)
+
+    def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+        """Step 11: keep what was written, and have the effect recorded with it."""
+        self.step = Step.COMMIT
+        self.resources.close()
+        if claim.effect is not None:
+            claim.keep(result)
+        transaction.commit()
+
+    async def fail(self, error: BaseException) -> ToolResult[Any]:
+        """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
+        self.refused_at = self.step
+        result, self.raises = failure_of(error, self.call.name)
+        if self.raises is None:
+            try:
+                await self.place.take_turn(self.way, self.environment.deadline)
+                await self.take_first_turn()
+            except DeadlineExceededError:
+                pass  # it is recorded out of its order rather than not at all
+            except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
+                result, self.raises = failure_of(interrupt, self.call.name)
+        return result
+
+    def message(self, result: ToolResult[Any]) -> ToolMessage:
+        """Step 13: what goes back to the model.
+
+        Raises:
+            BaseException: the failure that ends the run, if that is what the call came to.
+        """
+        if self.raises is not None:
+            raise self.raises
+        return ToolMessage(self.call.id, result.render(), result.success, result, self.replayed)

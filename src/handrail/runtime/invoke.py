@@ -1,0 +1,80 @@
+"""The pipeline: the only code that runs a handler. Every door calls `invoke`, or `invoke_now` without an event loop.
+
+Theory of operation. A call is carried out in thirteen steps:
+
+| # | step | a refusal or failure here |
+|---|---|---|
+| 1 | look the tool up in the rendered prompt | failed message: known names, near miss |
+| 2 | parse the arguments, strictly | failed message: every fault with its path, and the tool's first example |
+| 3 | take its turn; its place was drawn on arrival | cancelled, or past the deadline: it leaves the queue |
+| 4 | policies, each must allow; one that raises denies | failed message naming the policy |
+| 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
+| 6 | deadline | `PromptEvaluationError(phase="tool")` |
+| 7 | claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
+| 8 | begin the transaction | a participant that cannot be kept: failed message |
+| 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures` |
+| 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
+| 11 | commit, or roll back (default); complete, fail or give up the claim | rolled back, failed message |
+| 12 | append exactly one `ToolInvoked`, whatever the outcome; give up the turn | |
+| 13 | render the message | |
+
+What can be raised at any step, and what becomes of it, stands in `handrail.runtime.failures`: there is no other place
+that decides it. What a call may wait for (its turn, a person, another call's effect, its handler) goes through a `Way`,
+so that one coroutine serves both entries.
+
+Two things are undone by leaving a `with` block, whatever leaves it: the transaction, with the claim that is enlisted in
+it (steps 7 and 8), and the place in the queue (step 3). Keeping is explicit: `run.commit(...)`.
+"""
+
+from __future__ import annotations
+
+from handrail.runtime.applying import apply_result
+from handrail.runtime.arguments import look_up, parse_arguments
+from handrail.runtime.claim import NO_CLAIM
+from handrail.runtime.claiming import claim_effect
+from handrail.runtime.environment import Environment
+from handrail.runtime.handlers import run_handler
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.judging import approve, judge
+from handrail.runtime.messages import ToolCall, ToolMessage
+from handrail.runtime.recording import record
+from handrail.runtime.ways import INLINE, Way, drive
+
+
+def invoke_now(call: ToolCall, environment: Environment) -> ToolMessage:
+    """Carry a call out on this thread, without an event loop; see `invoke`."""
+    return drive(invoke(call, environment, INLINE))
+
+
+async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMessage:
+    """Carry a call out, from request to message. The table of this module says what each line does.
+
+    Raises:
+        EndsRun: the run is over: the deadline has passed, or a handler or policy says so.
+        BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
+    """
+    with Invocation(call, environment, way) as run:  #                     its place in the queue is drawn here
+        try:
+            tool = look_up(run)  #                                         1
+            parse_arguments(run, tool)  #                                  2
+            if run.place.waits:
+                await run.take_turn()  #                                   3
+            if run.policies:
+                questions = await judge(run, tool)  #                      4
+                await approve(run, tool, questions)  #                     5
+            if environment.deadline is not None:
+                run.check_deadline(environment.deadline)  #                6
+            claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
+            with run.begin(tool, claim) as transaction:  #                 8
+                result = await run_handler(run, tool, claim)  #            9
+                if run.place.shared:
+                    await run.take_first_turn()
+                if result.success:
+                    apply_result(run, result, claim, transaction)  #       10
+                    run.commit(result, claim, transaction)  #              11: without this line, all is rolled back
+                else:
+                    run.refused_at = run.step
+        except BaseException as error:  # noqa: BLE001 - the table of `failures` decides what becomes of it
+            result = await run.fail(error)
+        record(run, result)  #                                             12
+    return run.message(result)  #                                          13

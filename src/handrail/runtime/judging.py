@@ -1,0 +1,100 @@
+"""Steps 4 and 5: policies say allow, deny or ask; where they ask, a person or a rule of the program decides."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from handrail.errors import DeadlineExceededError, EndsRun, ToldToModel
+from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolContext
+from handrail.prompt.signature import is_async
+from handrail.runtime.events import Step
+from handrail.runtime.failures import Refusal
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.ways import OverranError
+
+_log = logging.getLogger("handrail.runtime")
+
+
+async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
+    """Let every policy of the tool decide; returns what they want to have asked.
+
+    A call that reads may run beside others that have not ended. If a policy denies it, the reason may be what one of
+    those is about to change, so the policies are asked once more when all earlier ones have ended: the outcome is that
+    of running the calls one by one.
+
+    Raises:
+        Refusal: a policy denies, or could not decide. The message names it.
+    """
+    run.step = Step.POLICY
+    policies = run.policies
+    context = run.context()
+    try:
+        return _ask_each(policies, tool, run.params, context)
+    except Refusal:
+        if not run.place.shared:
+            raise
+    await run.take_first_turn()
+    return _ask_each(policies, tool, run.params, context)
+
+
+async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
+    """Ask the approver, if there is anything to ask; nothing is open while it thinks.
+
+    Raises:
+        Refusal: the answer is no, or there is nobody to ask.
+    """
+    if not questions:
+        return
+    run.step = Step.APPROVAL
+    asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
+    approver = run.environment.approver
+    if approver is None:
+        raise Refusal(f"{tool.name} needs approval ({asked}), and there is nobody here who could give it. Do without.")
+    request = ApprovalRequest(run.call.id, tool, run.params, questions, run.environment.session.session_id)
+    answer = await _answer(run, approver, request)
+    if not answer.approved:
+        reason = f": {answer.reason}" if answer.reason else ""
+        raise Refusal(f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without.")
+
+
+def _ask_each(policies: Any, tool: Tool[Any, Any], params: object, context: ToolContext) -> tuple[PolicyQuestion, ...]:  # noqa: ANN401
+    questions: list[PolicyQuestion] = []
+    for policy in policies:
+        try:
+            decision = policy.check(tool, params, context=context)
+        except EndsRun:
+            raise
+        except ToldToModel as error:
+            raise Refusal(f"policy {policy.name} denies {tool.name}: {error}") from error
+        except Exception as error:
+            _log.exception("policy %s failed on %s", policy.name, tool.name)
+            raise Refusal(
+                f"policy {policy.name} could not decide on {tool.name}, so it was not run "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        if decision.verdict == "deny":
+            raise Refusal(f"policy {policy.name} denies {tool.name}: {decision.reason}")
+        if decision.verdict == "ask":
+            questions.append(PolicyQuestion(policy.name, decision.reason))
+    return tuple(questions)
+
+
+async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest) -> Approval:
+    tool = request.tool
+    deadline = run.environment.deadline
+    seconds = None if deadline is None else deadline.remaining().total_seconds()
+    try:
+        answer = await run.way.run(lambda: approver(request), is_async=is_async(approver), seconds=seconds)
+    except OverranError:
+        raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
+    except EndsRun:
+        raise
+    except Exception as error:
+        _log.exception("the approver failed on %s", tool.name)
+        raise Refusal(f"{tool.name} was not approved: asking failed with {type(error).__name__}: {error}") from error
+    if isinstance(answer, Approval):
+        return answer
+    if isinstance(answer, bool):
+        return Approval(answer)
+    raise Refusal(f"{tool.name} was not approved: the approver answered with a {type(answer).__name__}, not yes or no")

@@ -1,0 +1,43 @@
+"""What a model asks for, and what goes back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.prompt import ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the model asked for.
+
+    Attributes:
+        id: names the call within its session; the message that answers it carries the same id.
+        name: the tool's name, as the model wrote it.
+        arguments: the arguments as the JSON text of an object, or already decoded.
+    """
+
+    id: str
+    name: str
+    arguments: str | bytes | Mapping[str, Any] = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """What goes back to the model: exactly one for each call.
+
+    Attributes:
+        call_id: the id of the call that it answers.
+        content: the text that the model reads.
+        success: whether the call succeeded; when it is false, everything the call did to state has been undone.
+        result: what the handler returned, or the failed result that stands for what went wrong.
+        replayed: whether the result comes from the ledger, and the handler was not run.
+    """
+
+    call_id: str
+    content: str
+    success: bool
+    result: ToolResult[Any]
+    replayed: bool = False

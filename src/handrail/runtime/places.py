@@ -1,0 +1,111 @@
+"""A call's place: the turns it needs, drawn on arrival and given up at the end. The rules of turns: `handrail.turns`.
+
+| tool | turns | beside others |
+|---|---|---|
+| `effect="state"`, `"external"` | the session's and its resources' | never |
+| `effect="read"` | the same | beside reads |
+| `concurrent=True`, or no such tool | the session's | beside reads |
+
+A call made inside another joins the turns that the other holds: it takes turns only with calls made inside the same
+call, and draws what the other does not hold. The exception is a call on another session made inside a `concurrent`
+call, as an agent used as a tool does: it stands on its own.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from handrail.errors import DeadlineExceededError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.limits import Deadline
+from handrail.prompt import Tool
+from handrail.runtime.environment import Environment
+from handrail.runtime.ways import OverranError, Way
+from handrail.transaction import Transaction, current
+from handrail.turns import Ticket, Turn, draw
+
+
+class Place:
+    """Where a call stands in the queues of its participants; one owner, the call.
+
+    Attributes:
+        outer: the transaction that this call's will be a savepoint of; `None` for a call that stands on its own.
+        shared: whether it may run beside others.
+        ticket: the ticket; one without turns when the call is made where it cannot be.
+        waits: whether something stood in the way when the place was drawn: see `take_turn`.
+        is_first: whether nobody else writes beside this call, once its turn has come.
+    """
+
+    __slots__ = ("_refused", "is_first", "outer", "shared", "ticket", "waits")
+
+    def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
+        """Draw the place; what stands in the way is raised by `take_turn`."""
+        self._refused: Exception | None = None
+        self.is_first = writes = tool is not None and tool.writes
+        self.shared = not writes
+        self.outer = caller = current()
+        if caller is None:
+            self.ticket = draw(_turns_of(tool, environment), exclusive=writes)
+        else:
+            self.ticket = self._draw_inside(caller, tool, environment)
+        self.waits = not self.ticket.runs or self._refused is not None
+
+    async def take_turn(self, way: Way, deadline: Deadline | None) -> None:
+        """Wait until the turn has come.
+
+        Raises:
+            DeadlineExceededError: the deadline passed first.
+            ToldToModel: the call was made where it cannot be.
+        """
+        if self._refused is not None:
+            raise self._refused
+        waiter = self.ticket.waiter
+        if waiter is not None:
+            await _wait(way, waiter, deadline)
+
+    async def take_first_turn(self, way: Way, deadline: Deadline | None) -> None:
+        """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
+        if self.is_first:
+            return
+        waiter = self.ticket.ask_first()
+        if waiter is not None:
+            await _wait(way, waiter, deadline)
+        if self.outer is not None:
+            for transaction in self.outer.chain():
+                waiter = None if transaction.ticket.exclusive else transaction.ticket.ask_first()
+                if waiter is not None:
+                    await _wait(way, waiter, deadline)
+        self.is_first = True
+
+    def _draw_inside(self, caller: Transaction, tool: Tool[Any, Any] | None, environment: Environment) -> Ticket:
+        name = "an unknown tool" if tool is None else tool.name
+        turns = _turns_of(tool, environment)
+        if caller.concurrent and not caller.holds(environment.session.turn):
+            self.outer = None
+        elif not self.shared and not caller.writes:
+            self._refused = ReadOnlyViolation(caller.tool, f"call {name}, which writes")
+        else:
+            turns = (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
+        if caller.state != "open":
+            self._refused = TransactionClosedError(caller.tool, f"call {name}")
+        if self._refused is None:
+            try:
+                return draw(turns, exclusive=not self.shared, inside=caller.ticket)
+            except TurnConflictError as error:
+                self._refused = error
+        self.is_first = False
+        return draw((), exclusive=False)
+
+
+def _turns_of(tool: Tool[Any, Any] | None, environment: Environment) -> tuple[Turn, ...]:
+    own = environment.session.turn
+    if tool is None or tool.concurrent:
+        return (own,)
+    return (own, *environment.resources.turns())
+
+
+async def _wait(way: Way, waiter: Future[None], deadline: Deadline | None) -> None:
+    try:
+        await way.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
+    except OverranError:
+        raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

@@ -1,0 +1,111 @@
+"""What the tests of the pipeline are built on: a few tools, a session with files, and the two entries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Parameters and result of most tools here."""
+
+    text: str
+
+    def render(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What handlers write to the session themselves."""
+
+    text: str
+
+
+Handler = Callable[..., ToolResult[Note] | Awaitable[ToolResult[Note]]]
+
+
+def echo(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Give the parameters back."""
+    return ToolResult.ok(params)
+
+
+def scribble(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Write to the session and to the files, then succeed."""
+    context.session[Kept].append(Kept(params.text))
+    context.resources.get(Filesystem).write_text("note.txt", params.text)
+    return ToolResult.ok(params)
+
+
+def tool(name: str, handler: Handler | None = echo, **options: Any) -> Tool[Note, Note]:
+    """A tool over `Note`."""
+    options.setdefault("description", f"Does {name}.")
+    return Tool[Note, Note](name=name, handler=handler, **options)
+
+
+def prompt(
+    *tools: Tool[Any, Any],
+    policies: Sequence[ToolPolicy] = (),
+    resources: Mapping[type[Any], object] | None = None,
+) -> Prompt[Any]:
+    """A prompt of one section with these tools."""
+    section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=tools, policies=policies)
+    return Prompt(PromptTemplate(ns="tests", key="runtime", sections=[section])).bind(resources=resources or {})
+
+
+def executor(
+    *tools: Tool[Any, Any],
+    policies: Sequence[ToolPolicy] = (),
+    resources: Mapping[type[Any], object] | None = None,
+    session: Session | None = None,
+    **options: Any,
+) -> ToolExecutor:
+    """An executor of a prompt with these tools."""
+    bound = prompt(*tools, policies=policies, resources=resources)
+    return ToolExecutor(prompt=bound, session=session or Session(session_id="s"), **options)
+
+
+def call(name: str, text: str = "hello", *, id: str = "call-1") -> ToolCall:
+    """A call of a tool over `Note`."""
+    return ToolCall(id, name, json.dumps({"text": text}))
+
+
+def files(**contents: str) -> InMemoryFilesystem:
+    """A filesystem with `name.txt` for each name."""
+    return InMemoryFilesystem({f"{name}.txt": content for name, content in contents.items()})
+
+
+def events(door: ToolExecutor) -> tuple[ToolInvoked, ...]:
+    """What was recorded."""
+    return door.environment.session[ToolInvoked].all()
+
+
+def sync(door: ToolExecutor, request: ToolCall) -> ToolMessage:
+    """Carry a call out on this thread."""
+    return door.execute(request)
+
+
+def on_loop(door: ToolExecutor, request: ToolCall) -> ToolMessage:
+    """Carry a call out on an event loop of its own."""
+    return asyncio.run(door.execute_async(request))
+
+
+BOTH_WAYS = (sync, on_loop)
+"""The two entries; what holds for one must hold for the other."""

@@ -1,0 +1,295 @@
+"""The exception table: what each exception becomes, through both entries."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    PromptEvaluationError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import Deadline, ToolCall, ToolMessage
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[Any, ToolCall], ToolMessage]
+
+
+def raising(error: BaseException) -> Any:
+    """A handler that writes, then raises."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        raise error
+
+    return handler
+
+
+@both_ways
+@pytest.mark.requirement("E-01")
+def test_a_validation_error_is_told_as_it_is(way: Run) -> None:
+    """The handler found the arguments wanting; the model reads why."""
+    door = executor(tool("check", raising(ToolValidationError("text must not be a greeting"))))
+    assert way(door, call("check")).content == "text must not be a greeting"
+    assert door.environment.session[Kept].all() == ()
+
+
+def _takes_one(params: Note) -> Note:
+    return params
+
+
+@both_ways
+@pytest.mark.requirement("E-02")
+def test_calling_the_handler_wrongly_says_what_it_must_accept(way: Run) -> None:
+    """A signature can change after the tool was made; the call says what is due."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(params)
+
+    door = executor(tool("changed", handler))
+    handler.__code__ = _takes_one.__code__
+    handler.__kwdefaults__ = None
+    message = way(door, call("changed"))
+    assert message.content.startswith("changed could not be called: ")
+    assert message.content.endswith("Its handler must accept (params: Note, *, context: ToolContext).")
+
+
+@both_ways
+@pytest.mark.requirement("E-07")
+def test_a_type_error_inside_the_handler_is_the_handlers_own(way: Run) -> None:
+    """Only the calling of the handler is judged by its signature."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise TypeError("text is no number")
+
+    assert way(executor(tool("add", handler)), call("add")).content == "add failed: TypeError: text is no number"
+
+
+@both_ways
+@pytest.mark.requirement("E-03")
+@pytest.mark.parametrize(
+    "error",
+    [
+        PromptEvaluationError("stop", phase="tool"),
+        VisibilityExpansionRequired("open it", section_keys=["a.b"]),
+        BudgetExceededError(dimension="total tokens", used=2, allowed=1),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_ends_the_run_is_undone_recorded_and_raised_as_it_is(way: Run, error: Exception) -> None:
+    """The same object reaches the caller."""
+    door = executor(tool("stop", raising(error)))
+    with pytest.raises(type(error)) as caught:
+        way(door, call("stop"))
+    assert caught.value is error
+    assert door.environment.session[Kept].all() == ()
+    [event] = events(door)
+    assert not event.success
+
+
+@both_ways
+@pytest.mark.requirement("E-04")
+def test_a_deadline_error_ends_the_run_as_an_evaluation_error(way: Run) -> None:
+    """Whoever notices the deadline, the caller sees one exception."""
+    door = executor(tool("late", raising(DeadlineExceededError("too late"))))
+    with pytest.raises(PromptEvaluationError, match="late: too late") as caught:
+        way(door, call("late"))
+    assert (caught.value.phase, caught.value.tool) == ("tool", "late")
+    assert isinstance(caught.value.__cause__, DeadlineExceededError)
+    assert len(events(door)) == 1
+
+
+@pytest.mark.requirement("E-05", "M-03c")
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_any_other_base_exception_is_undone_recorded_and_raised(kind: type[BaseException]) -> None:
+    """Ctrl-C leaves nothing half done."""
+    error = kind("now")
+    door = executor(tool("stop", raising(error)))
+    with pytest.raises(kind) as caught:
+        door.execute(call("stop"))
+    assert caught.value is error
+    assert door.environment.session[Kept].all() == ()
+    assert [event.success for event in events(door)] == [False]
+    assert door.environment.session.turn.queue == []
+
+
+@pytest.mark.requirement("E-05")
+@pytest.mark.anyio
+async def test_a_base_exception_of_a_thread_reaches_the_caller_of_the_loop() -> None:
+    """A `def` handler runs on a thread there; what it raises is raised here."""
+
+    class Odd(BaseException):
+        pass
+
+    door = executor(tool("stop", raising(Odd())))
+    with pytest.raises(Odd):
+        await door.execute_async(call("stop"))
+    assert [event.success for event in events(door)] == [False]
+
+
+@pytest.mark.requirement("E-05", "M-03d")
+@pytest.mark.anyio
+async def test_a_cancelled_call_is_undone_and_recorded() -> None:
+    """Cancelling the task that waits for a handler undoes what the handler has done so far."""
+    started = asyncio.Event()
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("wait", handler))
+    task = asyncio.ensure_future(door.execute_async(call("wait")))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert door.environment.session[Kept].all() == ()
+    assert [event.success for event in events(door)] == [False]
+    assert door.environment.session.turn.queue == []
+
+
+@both_ways
+@pytest.mark.requirement("E-06", "M-03e")
+def test_a_timeout_undoes_the_call_and_tells_the_model(way: Run) -> None:
+    """The handler is left behind, and the model reads that its changes were undone."""
+    release = threading.Event()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        release.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("slow", handler, timeout=timedelta(milliseconds=20)))
+    message = way(door, call("slow"))
+    release.set()
+    assert message.content == "slow was stopped after its timeout of 0.02 s, and its changes were undone."
+    assert door.environment.session[Kept].all() == ()
+    assert [event.success for event in events(door)] == [False]
+
+
+@both_ways
+@pytest.mark.requirement("E-06", "S-07d")
+def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run) -> None:
+    """Nobody knows whether it took effect; the next call is told so instead of repeating it."""
+    starts: list[str] = []
+    release = threading.Event()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        starts.append(params.text)
+        release.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("charge", handler, effect="external", timeout=timedelta(milliseconds=20)))
+    first, again = way(door, call("charge")), way(door, call("charge"))
+    release.set()
+    assert "Whether it took effect outside is unknown" in first.content
+    assert "it is not known whether it took effect" in again.content
+    assert not again.success
+    assert starts == ["hello"]
+
+
+@both_ways
+@pytest.mark.requirement("S-09", "E-04")
+def test_the_deadline_bounds_a_running_handler(way: Run) -> None:
+    """A handler that hangs does not hold up the end of the run."""
+    release = threading.Event()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("hang", handler), deadline=Deadline.after(timedelta(milliseconds=30)))
+    with pytest.raises(PromptEvaluationError, match="while the handler ran"):
+        way(door, call("hang"))
+    release.set()
+    assert len(events(door)) == 1
+
+
+@both_ways
+@pytest.mark.requirement("E-07", "M-03b")
+def test_any_other_exception_is_logged_and_told_without_a_traceback(way: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """The developer finds the traceback in the log; the model reads type and message."""
+    door = executor(tool("break", raising(LookupError("no such row"))))
+    message = way(door, call("break"))
+    assert message.content == "break failed: LookupError: no such row"
+    assert "Traceback" not in message.content
+    [logged] = [entry for entry in caplog.records if entry.name == "handrail.runtime"]
+    assert logged.exc_info is not None
+    assert door.environment.session[Kept].all() == ()
+
+
+def test_an_endless_exception_message_is_cut() -> None:
+    """A megabyte of somebody's HTML does not reach the model."""
+    message = executor(tool("break", raising(ValueError("x" * 1_000_000)))).execute(call("break"))
+    assert len(message.content) < 2_200
+    assert message.content.endswith("(1000000 characters)")
+
+
+@both_ways
+@pytest.mark.requirement("M-06m", "M-03a")
+def test_a_result_of_the_wrong_type_fails_the_call(way: Run) -> None:
+    """What the handler declares is what it must return; otherwise nothing of it stays."""
+
+    def no_result(params: Note, *, context: ToolContext) -> Any:
+        scribble_session(context)
+        return params
+
+    def wrong_value(params: Note, *, context: ToolContext) -> Any:
+        scribble_session(context)
+        return ToolResult.ok(Kept("x"))
+
+    door = executor(tool("bare", no_result), tool("wrong", wrong_value))
+    assert "returned a Note where a ToolResult is due" in way(door, call("bare")).content
+    assert "Note" in (content := way(door, call("wrong")).content)
+    assert "Kept" in content
+    assert door.environment.session[Kept].all() == ()
+
+
+def scribble_session(context: ToolContext) -> None:
+    """Write to the session."""
+    context.session[Kept].append(Kept("half"))
+
+
+def test_an_async_handler_through_the_synchronous_entry_gets_a_loop() -> None:
+    """It runs on an event loop of its own, bounded or not."""
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        await asyncio.sleep(0)
+        context.session[Kept].append(Kept(params.text))
+        return ToolResult.ok(params)
+
+    door = executor(tool("free", handler), tool("bounded", handler, timeout=timedelta(minutes=1)))
+    assert door.execute(call("free")).success
+    assert door.execute(call("bounded")).success
+    assert door.environment.session[Kept].all() == (Kept("hello"), Kept("hello"))
+
+
+@pytest.mark.anyio
+async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_what_to_call() -> None:
+    """`execute` would stop the loop; the developer reads what to write instead."""
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(params)
+
+    with pytest.raises(PromptEvaluationError, match="await execute_async"):
+        executor(tool("free", handler)).execute(call("free"))
+
+
+def test_the_handler_of_the_bench_scribbles() -> None:
+    """The test tools are what they claim to be: without files, scribble fails after it wrote to the session."""
+    door = executor(tool("scribble", scribble))
+    message = door.execute(call("scribble"))
+    assert "nothing is bound for Filesystem" in message.content
+    assert door.environment.session[Kept].all() == ()

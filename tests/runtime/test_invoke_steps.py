@@ -1,0 +1,349 @@
+"""The thirteen steps: what each does, and what a refusal there looks like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.errors import PromptEvaluationError
+from handrail.filesystem import Filesystem
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolExample, ToolResult
+from handrail.resources import Binding, Scope
+from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolMessage
+from handrail.runtime import invoke as pipeline
+from handrail.testing import FakeClock
+from handrail.transaction import current
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, files, scribble, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Door = Any
+Run = Callable[[Door, ToolCall], ToolMessage]
+
+
+@dataclass
+class Rule:
+    """A policy that answers the same every time, and remembers what it was told."""
+
+    decision: PolicyDecision
+    name: str = "rule"
+
+    def __post_init__(self) -> None:
+        self.seen: list[str] = []
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        self.seen.append(f"check {tool.name} {params.text}")
+        return self.decision
+
+    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
+        self.seen.append(f"on_result {tool.name} {result.value.text}")
+
+
+@both_ways
+@pytest.mark.requirement("S-01", "S-02", "S-09", "S-13")
+def test_a_call_is_answered_with_what_the_handler_returned(way: Run) -> None:
+    """The straight way: looked up, parsed, run, answered."""
+    message = way(executor(tool("echo")), call("echo", "hi", id="c7"))
+    assert message == ToolMessage("c7", "hi", True, ToolResult.ok(Note("hi")), replayed=False)
+
+
+@both_ways
+@pytest.mark.requirement("S-01a", "M-06c")
+def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run) -> None:
+    """The model reads which names exist, and the nearest one."""
+    door = executor(tool("read_file"), tool("write_file"))
+    message = way(door, call("readfile"))
+    assert message.content == (
+        "there is no tool 'readfile'. Did you mean read_file? The tools are: read_file, write_file."
+    )
+    assert not message.success
+    assert events(door)[0].refused_at is Step.LOOK_UP
+
+
+@pytest.mark.requirement("S-01a")
+def test_a_prompt_without_tools_says_so() -> None:
+    """There are no names to list."""
+    assert "has no tools" in executor().execute(call("echo")).content
+
+
+@both_ways
+@pytest.mark.requirement("S-01b")
+def test_a_tool_without_a_handler_is_a_failed_message(way: Run) -> None:
+    """A tool may be declared for another process to run; here its calls fail."""
+    door = executor(tool("later", None))
+    message = way(door, call("later"))
+    assert message.content == "later is declared without a handler, so it cannot be run here. Do without it."
+    assert events(door)[0].refused_at is Step.HANDLER
+
+
+@both_ways
+@pytest.mark.requirement("S-02a")
+def test_bad_arguments_are_told_with_every_fault_and_an_example(way: Run) -> None:
+    """One reply is enough to mend the call."""
+    example = ToolExample(description="Says hi", input=Note("hi"), output=Note("hi"))
+    door = executor(tool("echo", examples=(example,)))
+    message = way(door, ToolCall("c", "echo", '{"txt": "hi"}'))
+    assert message.content.startswith("echo was not run: ")
+    assert "$.txt" in message.content
+    assert "$.text" in message.content
+    assert message.content.endswith('A call that is right: {"text":"hi"}')
+    assert events(door)[0].refused_at is Step.PARSE
+    assert events(door)[0].params is None
+
+
+@both_ways
+@pytest.mark.requirement("S-04")
+def test_every_policy_must_allow(way: Run) -> None:
+    """All are asked, in their order; one denial is enough."""
+    first, second = Rule(PolicyDecision.allow(), "first"), Rule(PolicyDecision.deny("not today"), "second")
+    door = executor(tool("echo"), policies=(first, second))
+    assert not way(door, call("echo")).success
+    assert first.seen == second.seen == ["check echo hello"]
+
+
+@both_ways
+@pytest.mark.requirement("S-04a")
+def test_a_denial_names_the_policy(way: Run) -> None:
+    """The model reads who denies and why; the handler has not run."""
+    door = executor(tool("scribble", scribble), policies=(Rule(PolicyDecision.deny("not today")),))
+    message = way(door, call("scribble"))
+    assert message.content == "policy rule denies scribble: not today"
+    assert door.environment.session[Kept].all() == ()
+    assert events(door)[0].refused_at is Step.POLICY
+
+
+@both_ways
+@pytest.mark.requirement("S-04b")
+def test_a_policy_that_raises_denies(way: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A guard that breaks lets nothing through."""
+
+    class Broken(Rule):
+        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+            raise KeyError("rules")
+
+    message = way(executor(tool("echo"), policies=(Broken(PolicyDecision.allow()),)), call("echo"))
+    assert message.content == "policy rule could not decide on echo, so it was not run (KeyError: 'rules')"
+    assert "policy rule failed on echo" in caplog.text
+
+
+@both_ways
+@pytest.mark.requirement("S-05")
+def test_approval_is_asked_only_for_and_with_nothing_open(way: Run) -> None:
+    """The approver sees the call and the questions, and no transaction is open while it thinks."""
+    asked: list[tuple[ApprovalRequest, object]] = []
+
+    def approver(request: ApprovalRequest) -> bool:
+        asked.append((request, current()))
+        return True
+
+    door = executor(tool("echo"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=approver)
+    assert way(door, call("echo")).success
+    [(request, transaction)] = asked
+    assert (request.call_id, request.params, request.questions[0].text) == ("call-1", Note("hello"), "sure?")
+    assert transaction is None
+    free = executor(tool("echo"), policies=(Rule(PolicyDecision.allow()),), approver=approver)
+    assert way(free, call("echo")).success
+    assert len(asked) == 1
+
+
+@both_ways
+@pytest.mark.requirement("S-05a")
+@pytest.mark.parametrize("answer", [False, Approval(approved=False, reason="too much"), "yes"])
+def test_a_refused_approval_is_a_failed_message(way: Run, answer: Any) -> None:
+    """Only a clear yes lets the call run."""
+
+    def approver(request: ApprovalRequest) -> Any:
+        return answer
+
+    door = executor(tool("scribble", scribble), policies=(Rule(PolicyDecision.ask("sure?")),), approver=approver)
+    message = way(door, call("scribble"))
+    assert not message.success
+    assert "scribble" in message.content
+    assert door.environment.session[Kept].all() == ()
+    assert events(door)[0].refused_at is Step.APPROVAL
+
+
+@both_ways
+@pytest.mark.requirement("S-05a")
+def test_an_approver_that_fails_refuses(way: Run) -> None:
+    """An error is no yes."""
+
+    async def approver(request: ApprovalRequest) -> bool:
+        raise ConnectionError("no line")
+
+    door = executor(tool("echo"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=approver)
+    assert way(door, call("echo")).content == "echo was not approved: asking failed with ConnectionError: no line"
+
+
+@both_ways
+@pytest.mark.requirement("S-05b")
+def test_ask_without_an_approver_denies(way: Run) -> None:
+    """Nobody there is a no, and says so."""
+    message = way(executor(tool("echo"), policies=(Rule(PolicyDecision.ask("sure?")),)), call("echo"))
+    assert message.content == (
+        "echo needs approval (rule: sure?), and there is nobody here who could give it. Do without."
+    )
+
+
+@both_ways
+@pytest.mark.requirement("S-06")
+def test_a_passed_deadline_ends_the_run_before_the_handler(way: Run) -> None:
+    """The handler is not started, and the call is recorded."""
+    clock = FakeClock()
+    door = executor(tool("scribble", scribble), deadline=Deadline.after(timedelta(0), clock=clock), clock=clock)
+    with pytest.raises(PromptEvaluationError, match="has passed") as caught:
+        way(door, call("scribble"))
+    assert caught.value.phase == "tool"
+    assert door.environment.session[Kept].all() == ()
+    assert events(door)[0].refused_at is Step.DEADLINE
+
+
+@both_ways
+@pytest.mark.requirement("S-07", "S-07a")
+def test_an_effect_runs_once_and_is_replayed(way: Run) -> None:
+    """The key is claimed before the handler; the second call gets the stored result."""
+    keys: list[str] = []
+    ledger = EffectLedger()
+
+    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        row = ledger.row(context.idempotency_key or "", partition="s")
+        assert row is not None
+        keys.append(f"{context.idempotency_key} {row.status} {context.fence}")
+        return ToolResult.ok(Note("charged"), message="done")
+
+    door = executor(tool("charge", charge, effect="external", idempotency=IdempotencyConfig()), effect_ledger=ledger)
+    first, second = way(door, call("charge", id="a")), way(door, call("charge", id="b"))
+    assert [first.replayed, second.replayed] == [False, True]
+    assert first.result == second.result
+    [key] = keys
+    assert re.fullmatch(r"session:charge:[0-9a-f]{12} running 1", key)
+    assert [event.effect_key for event in events(door)] == [key.split()[0]] * 2
+
+
+@pytest.mark.requirement("S-08")
+def test_a_transaction_and_a_call_scope_are_open_in_the_handler() -> None:
+    """TOOL_CALL resources are fresh for each call, and closed with it."""
+    seen: list[Any] = []
+
+    class Connection:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        connection = context.resources.get(Connection)
+        assert connection is context.resources.get(Connection)
+        seen.append((current() is not None, connection, connection.closed))
+        return ToolResult.ok(params)
+
+    binding = Binding(Connection, lambda _: Connection(), scope=Scope.TOOL_CALL)
+    door = executor(tool("use", handler), resources={Connection: binding})
+    assert door.execute(call("use")).success
+    assert door.execute(call("use")).success
+    (open_1, first, was_1), (open_2, second, was_2) = seen
+    assert first is not second
+    assert (open_1, open_2, was_1, was_2) == (True, True, False, False)
+    assert first.closed
+    assert second.closed
+
+
+@both_ways
+@pytest.mark.requirement("S-10", "S-11")
+def test_a_success_goes_through_policies_reducers_and_subscribers(way: Run) -> None:
+    """In this order, inside the call; then it is committed and the turn is free."""
+    rule = Rule(PolicyDecision.allow())
+    door = executor(tool("echo"), policies=(rule,))
+    session = door.environment.session
+    heard: list[tuple[Note, int]] = []
+    session.dispatcher.subscribe(Note, lambda note: heard.append((note, len(session[Note]))))
+    assert way(door, call("echo")).success
+    assert rule.seen == ["check echo hello", "on_result echo hello"]
+    assert heard == [(Note("hello"), 1)]
+    assert session[Note].all() == (Note("hello"),)
+    assert session.turn.queue == []
+
+
+@both_ways
+@pytest.mark.requirement("S-11a", "S-12")
+def test_a_failed_result_is_rolled_back_and_recorded(way: Run) -> None:
+    """A handler that reports failure has changed nothing, and its value is no event."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        scribble(params, context=context)
+        return ToolResult.error("no", params)
+
+    store = files(note="before")
+    door = executor(tool("fail", handler), resources={Filesystem: store})
+    message = way(door, call("fail"))
+    assert message.content == "no\nhello"
+    assert not message.success
+    assert store.read_text("note.txt") == "before"
+    session = door.environment.session
+    assert (session[Kept].all(), session[Note].all()) == ((), ())
+    assert session.turn.queue == []
+    [event] = events(door)
+    assert (event.success, event.refused_at, event.name) == (False, Step.HANDLER, "fail")
+
+
+@pytest.mark.requirement("S-12")
+def test_the_record_has_times_from_the_clock() -> None:
+    """How long the handler took, how long the whole call, and when it ended."""
+    clock = FakeClock()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        clock.advance(timedelta(seconds=2))
+        return ToolResult.ok(params)
+
+    door = executor(tool("slow", handler), policies=(Slow(clock),), clock=clock)
+    door.execute(call("slow"))
+    [event] = events(door)
+    assert (event.handler_seconds, event.total_seconds) == (2.0, 5.0)
+    assert event.at == clock.now()
+
+
+class Slow(Rule):
+    """A policy that takes three seconds."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(PolicyDecision.allow())
+        self.clock = clock
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        self.clock.advance(timedelta(seconds=3))
+        return self.decision
+
+
+@pytest.mark.requirement("S-12")
+def test_a_listener_of_the_record_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The call is over when it is recorded; the failure is logged."""
+    session = Session()
+    session.dispatcher.subscribe(object, _raise_for_record)
+    door = executor(tool("echo"), session=session)
+    assert door.execute(call("echo")).success
+    assert len(events(door)) == 1
+    assert "who listens to it failed" in caplog.text
+
+
+def _raise_for_record(event: object) -> None:
+    if type(event).__name__ == "ToolInvoked":
+        raise RuntimeError("deaf")
+
+
+def test_the_table_of_the_docstring_is_the_pipeline() -> None:
+    """The docstring's steps, the enum's, and the numbers beside the code are the same thirteen."""
+    source = Path(pipeline.__file__).read_text(encoding="utf-8")
+    table = [int(number) for number in re.findall(r"^\| (\d+) \|", source, flags=re.MULTILINE)]
+    beside = [int(number) for number in re.findall(r"#\s+(\d+)\b", source.split("async def invoke(")[1])]
+    assert table == list(range(1, 14)) == [int(step) for step in Step]
+    assert beside == table
+
+
+def test_the_echo_of_the_bench_echoes() -> None:
+    """The test tools are what they claim to be."""
+    assert echo(Note("x"), context=ToolContext.of()).value == Note("x")

@@ -1,0 +1,283 @@
+"""Rollback is exact: after each way in which a call can fail, session and files are as they were, value and byte."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import RollbackError, TransactionClosedError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import PolicyDecision, ToolContext, ToolResult
+from handrail.runtime import Session, ToolCall, ToolMessage
+from handrail.session import Append, SliceView
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+
+
+class Ledgerish:
+    """A resource of the user's own that can be undone, and cannot tell when it is written to."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = ["first"]
+
+    def snapshot(self) -> list[str]:
+        return list(self.entries)
+
+    def restore(self, snapshot: list[str]) -> None:
+        self.entries = list(snapshot)
+
+
+@dataclass
+class World:
+    """Everything a call may change, with something in it from the start."""
+
+    session: Session
+    files: InMemoryFilesystem
+    own: Ledgerish
+
+    def image(self) -> object:
+        """All of it, as values."""
+        slices = {kind.__name__: self.session[kind].all() for kind in self.session.kinds if kind in (Kept, Note)}
+        names = [entry.path for entry in self.files.glob("**")]
+        return (
+            slices,
+            [(name, self.files.read_bytes(name)) for name in names if self.files.stat(name).kind == "file"],
+            (
+                self.files.list(),
+                list(self.own.entries),
+            ),
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    """A session, files and a resource of the user's own, with something in each."""
+    session = Session(session_id="s")
+    session[Kept].seed(Kept("one"), Kept("two"))
+    session.dispatch(Note("earlier"))
+    store = InMemoryFilesystem({"note.txt": "before", "folder/deep.bin": b"\x00\xff", "gone.txt": "here"})
+    return World(session, store, Ledgerish())
+
+
+def change_everything(context: ToolContext) -> None:
+    """Write, overwrite, remove and move in every participant."""
+    session = context.session
+    session[Kept].append(Kept("three"))
+    session[Kept].seed(Kept("replaced"))
+    session.dispatch(Note("half"))
+    store = context.resources.get(Filesystem)
+    store.write_text("note.txt", "changed")
+    store.write_bytes("new/file.bin", b"\x01")
+    store.remove("gone.txt")
+    store.move("folder/deep.bin", "elsewhere.bin")
+    store.make_folder("empty")
+    context.resources.get(Ledgerish).entries.append("second")
+
+
+def door_of(world: World, *tools: Any, **options: Any) -> ToolExecutor:
+    """An executor over the world."""
+    resources: dict[type[Any], object] = {Filesystem: world.files, Ledgerish: world.own}
+    return executor(*tools, session=world.session, resources=resources, **options)
+
+
+@both_ways
+@pytest.mark.requirement("M-03a")
+def test_an_error_result_undoes_everything(way: Run, world: World) -> None:
+    """The handler says that it failed."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        change_everything(context)
+        return ToolResult.error("no")
+
+    before = world.image()
+    assert not way(door_of(world, tool("t", handler)), call("t")).success
+    assert world.image() == before
+
+
+@both_ways
+@pytest.mark.requirement("M-03b", "M-03c")
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()], ids=["Exception", "BaseException"])
+def test_an_exception_undoes_everything(way: Run, world: World, error: BaseException) -> None:
+    """Whatever its kind."""
+
+    async def on_loop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        change_everything(context)
+        raise error
+
+    def inline(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        change_everything(context)
+        raise error
+
+    before = world.image()
+    handler = inline if way is BOTH_WAYS[0] or isinstance(error, Exception) else None
+    door = door_of(world, tool("t", handler or inline), tool("a", on_loop))
+    if isinstance(error, Exception):
+        assert not way(door, call("t")).success
+        assert not way(door, call("a")).success
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            door.execute(call("t"))
+    assert world.image() == before
+
+
+@pytest.mark.requirement("M-03d")
+@pytest.mark.anyio
+async def test_a_cancellation_undoes_everything(world: World) -> None:
+    """The task that waits for the handler is cancelled."""
+    started = asyncio.Event()
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        change_everything(context)
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    before = world.image()
+    task = asyncio.ensure_future(door_of(world, tool("t", handler)).execute_async(call("t")))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert world.image() == before
+
+
+@both_ways
+@pytest.mark.requirement("M-03e", "M-03i")
+def test_a_timeout_undoes_everything_and_keeps_the_late_thread_out(way: Run, world: World) -> None:
+    """What the thread still writes raises, through the context and through closures, and never lands."""
+    release, ended = threading.Event(), threading.Event()
+    refused: list[str] = []
+
+    def late(write: Callable[[], object]) -> None:
+        try:
+            write()
+        except TransactionClosedError as error:
+            refused.append(error.what)
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        change_everything(context)
+        release.wait()
+        late(lambda: context.session[Kept].append(Kept("late")))
+        late(lambda: context.session.dispatch(Note("late")))
+        late(lambda: context.resources.get(Filesystem).write_text("late.txt", "x"))
+        late(world.session[Kept].clear)
+        late(lambda: world.files.remove("note.txt"))
+        ended.set()
+        return ToolResult.ok(params)
+
+    before = world.image()
+    assert not way(door_of(world, tool("t", handler, timeout=timedelta(milliseconds=20))), call("t")).success
+    assert world.image() == before
+    release.set()
+    assert ended.wait(10)
+    assert world.image() == before
+    assert len(refused) == 5
+
+
+@both_ways
+@pytest.mark.requirement("M-03f", "S-10b")
+def test_a_failing_reducer_undoes_everything(way: Run, world: World) -> None:
+    """The handler succeeded, and its result could not be taken in."""
+
+    def reduce(view: SliceView[Kept], event: Note) -> Append[Kept]:
+        raise ArithmeticError("no sum")
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        change_everything(context)
+        return ToolResult.ok(params)
+
+    door = door_of(world, tool("t", handler))
+    before = world.image()
+    fresh = world.session.fork()
+    fresh[Kept].register(Note, reduce)
+    door = executor(tool("t", _write_files), session=fresh, resources={Filesystem: world.files, Ledgerish: world.own})
+    message = way(door, call("t"))
+    assert message.content == "t failed: ArithmeticError: no sum"
+    assert world.image() == before
+    assert fresh[Kept].all() == (Kept("one"), Kept("two"))
+
+
+def _write_files(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    context.session[Kept].append(Kept("half"))
+    context.resources.get(Filesystem).write_text("note.txt", "changed")
+    context.resources.get(Ledgerish).entries.append("second")
+    return ToolResult.ok(params)
+
+
+@both_ways
+@pytest.mark.requirement("M-03g", "S-10c")
+def test_a_failing_subscriber_undoes_everything(way: Run, world: World) -> None:
+    """Subscribers hear within the call, so one of them can fail it."""
+
+    def refuse(note: Note) -> None:
+        if note.text == "hello":
+            raise RuntimeError("deaf")
+
+    world.session.dispatcher.subscribe(Note, refuse)
+    before = world.image()
+    message = way(door_of(world, tool("t", _write_files)), call("t"))
+    assert "RuntimeError: deaf" in message.content
+    assert world.image() == before
+
+
+@both_ways
+@pytest.mark.requirement("M-03h", "S-10a")
+def test_a_failing_on_result_undoes_everything(way: Run, world: World) -> None:
+    """A policy that cannot remember a call fails it."""
+
+    class Forgetful:
+        name = "forgetful"
+
+        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+            return PolicyDecision.allow()
+
+        def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
+            context.session[Kept].append(Kept("policy"))
+            raise OSError("no memory")
+
+    before = world.image()
+    message = way(door_of(world, tool("t", _write_files), policies=(Forgetful(),)), call("t"))
+    assert message.content == "t failed: OSError: no memory"
+    assert world.image() == before
+
+
+def test_a_participant_that_cannot_be_restored_ends_the_run(world: World) -> None:
+    """Nobody knows what state it is in; the others are restored all the same."""
+
+    class Stuck(Ledgerish):
+        def restore(self, snapshot: list[str]) -> None:
+            raise OSError("stuck")
+
+    world.own = Stuck()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        scribble(params, context=context)
+        return ToolResult.error("no")
+
+    before = world.image()
+    door = door_of(world, tool("t", handler))
+    with pytest.raises(RollbackError, match="Stuck: OSError: stuck"):
+        door.execute(call("t"))
+    assert world.image() == before
+    assert len(events(door)) == 1
+
+
+def test_the_log_survives(world: World) -> None:
+    """What happened stays recorded, whatever is undone."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise ValueError("x")
+
+    door = door_of(world, tool("t", handler))
+    for number in range(3):
+        door.execute(call("t", id=f"c{number}"))
+    assert [event.call_id for event in events(door)] == ["c0", "c1", "c2"]

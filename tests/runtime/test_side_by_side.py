@@ -1,0 +1,271 @@
+"""Calls beside each other: threads, replies of twenty, one key for 64 threads, calls inside calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptEvaluationError
+from handrail.filesystem import Filesystem
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
+from handrail.testing import FakeClock
+from tests.runtime.bench import Handler, Kept, Note, call, echo, events, executor, files, scribble, tool
+
+Outer = Callable[[Note, ToolContext, ToolExecutor], ToolResult[Note]]
+
+
+@pytest.mark.requirement("M-04b")
+def test_twenty_reads_of_one_reply_run_at_the_same_time() -> None:
+    """Each waits for all the others, so one after the other they would wait for ever."""
+    together = threading.Barrier(20, timeout=30)
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        together.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("look", handler, effect="read"))
+    messages = asyncio.run(door.execute_all_async(call("look", str(n), id=str(n)) for n in range(20)))
+    assert [message.content for message in messages] == [str(n) for n in range(20)]
+    assert [note.text for note in door.environment.session[Note]] == [str(n) for n in range(20)]
+
+
+@pytest.mark.requirement("M-04a", "M-04c")
+def test_twenty_writers_on_threads_run_one_at_a_time() -> None:
+    """Threads of a program's own wait for each other; a failing one takes nothing of the others along."""
+    inside = threading.Lock()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert inside.acquire(blocking=False)
+        scribble(params, context=context)
+        inside.release()
+        return ToolResult.error("no") if int(params.text) % 3 == 0 else ToolResult.ok(params)
+
+    door = executor(tool("write", handler), resources={Filesystem: files()})
+    with ThreadPoolExecutor(20) as threads:
+        asked = [call("write", str(n), id=str(n)) for n in range(20)]
+        messages = list(threads.map(door.execute, asked))
+    assert [message.success for message in messages] == [n % 3 != 0 for n in range(20)]
+    kept = sorted(int(kept.text) for kept in door.environment.session[Kept])
+    assert kept == [n for n in range(20) if n % 3]
+
+
+@pytest.mark.requirement("M-05")
+@pytest.mark.parametrize("shared", [True, False], ids=["one session", "a session each"])
+def test_64_threads_with_one_key_start_one_handler(*, shared: bool) -> None:
+    """One carries the effect out; the others get its answer."""
+    starts: list[str] = []
+    ready = threading.Barrier(64, timeout=30)
+
+    def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        starts.append(context.call_id)
+        return ToolResult.ok(Note("charged once"))
+
+    once = IdempotencyConfig(scope="tenant")
+    ledger = EffectLedger()
+    one = Session()
+
+    def ask(number: int) -> str:
+        door = executor(
+            tool("charge", charge, effect="external", idempotency=once),
+            session=one if shared else Session(),
+            effect_ledger=ledger,
+        )
+        ready.wait()
+        return door.execute(call("charge", id=str(number))).content
+
+    with ThreadPoolExecutor(64) as threads:
+        answers = list(threads.map(ask, range(64)))
+    assert answers == ["charged once"] * 64
+    assert len(starts) == 1
+
+
+@pytest.mark.requirement("S-03b")
+def test_a_call_past_its_deadline_leaves_the_queue() -> None:
+    """It waited for its turn, was not run, and holds up nobody."""
+    release = threading.Event()
+    started = threading.Event()
+
+    def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        release.wait()
+        return ToolResult.ok(params)
+
+    session = Session()
+    holder = executor(tool("hold", hold), session=session)
+    hurried = executor(tool("echo"), session=session, deadline=Deadline.after(timedelta(milliseconds=30)))
+    with ThreadPoolExecutor(1) as thread:
+        holding = thread.submit(holder.execute, call("hold"))
+        started.wait()
+        with pytest.raises(PromptEvaluationError, match="while the call waited for its turn"):
+            hurried.execute(call("echo"))
+        assert len(session.turn.queue) == 1
+        release.set()
+        assert holding.result().success
+    assert session[Note].all() == (Note("hello"),)
+
+
+@pytest.mark.anyio
+async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn() -> None:
+    """Waiting would stop the loop that the other call needs; the developer reads what to call."""
+    started = asyncio.Event()
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("hold", hold), tool("echo"))
+    task = asyncio.ensure_future(door.execute_async(call("hold")))
+    await started.wait()
+    with pytest.raises(PromptEvaluationError, match="await execute_async"):
+        door.execute(call("echo"))
+    task.cancel()
+    await asyncio.wait([task])
+    assert door.environment.session.turn.queue == []
+
+
+def nested_door(outer: Outer, **inner_tools: Handler) -> ToolExecutor:
+    """An executor whose tool `outer` may call the other tools through the same executor."""
+    door: list[ToolExecutor] = []
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return outer(params, context, door[0])
+
+    tools = [tool(name, run) for name, run in inner_tools.items()]
+    door.append(executor(tool("outer", handler), *tools, resources={Filesystem: files(note="before")}))
+    return door[0]
+
+
+def test_a_failing_call_inside_a_call_undoes_only_itself() -> None:
+    """The inner transaction is a savepoint of the outer one."""
+
+    def outer(params: Note, context: ToolContext, door: ToolExecutor) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("outer"))
+        inner = door.execute(call("fail", id="inner"))
+        assert not inner.success
+        assert context.resources.get(Filesystem).read_text("note.txt") == "before"
+        return ToolResult.ok(params)
+
+    def fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        scribble(params, context=context)
+        raise ValueError("inner")
+
+    door = nested_door(outer, fail=fail)
+    assert door.execute(call("outer")).success
+    assert door.environment.session[Kept].all() == (Kept("outer"),)
+    assert [(event.call_id, event.success) for event in events(door)] == [("inner", False), ("call-1", True)]
+
+
+def test_a_failing_outer_call_undoes_the_calls_inside_it() -> None:
+    """What the inner call committed became part of the outer one."""
+
+    def outer(params: Note, context: ToolContext, door: ToolExecutor) -> ToolResult[Note]:
+        assert door.execute(call("scribble", id="inner")).success
+        return ToolResult.error("no")
+
+    door = nested_door(outer, scribble=scribble)
+    assert not door.execute(call("outer")).success
+    session = door.environment.session
+    assert (session[Kept].all(), session[Note].all()) == ((), ())
+    assert door.environment.resources.get(Filesystem).read_text("note.txt") == "before"
+    assert [(event.call_id, event.success) for event in events(door)] == [("inner", True), ("call-1", False)]
+
+
+def test_an_idempotent_state_tool_inside_a_failing_call_is_not_done() -> None:
+    """Its effect is state, and the state is gone; recorded as done, a replay would skip it for ever."""
+    runs: list[str] = []
+
+    def keep(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        runs.append(context.call_id)
+        context.session[Kept].append(Kept(params.text))
+        return ToolResult.ok(params)
+
+    door: list[ToolExecutor] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert door[0].execute(call("keep", id="inner")).success
+        return ToolResult.error("no")
+
+    door.append(executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig())))
+    assert not door[0].execute(call("outer")).success
+    again = door[0].execute(call("keep", id="again"))
+    assert (again.success, again.replayed) == (True, False)
+    assert runs == ["inner", "again"]
+    assert door[0].environment.session[Kept].all() == (Kept("hello"),)
+
+
+def test_a_reading_call_cannot_call_a_writing_tool() -> None:
+    """What may only read stays so through the calls it makes."""
+    door: list[ToolExecutor] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(door[0].execute(call("echo", id="inner")).content))
+
+    door.append(executor(tool("outer", outer, effect="read"), tool("echo", echo)))
+    assert "outer may only read" in door[0].execute(call("outer")).content
+
+
+@pytest.mark.anyio
+async def test_agents_as_tools_run_beside_each_other_on_child_sessions() -> None:
+    """Each has a child session; their calls take turns on the files they share and commit on their own."""
+    session, store = Session(session_id="parent"), files(log="")
+    met = asyncio.Barrier(2)
+
+    async def add(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        shared = context.resources.get(Filesystem)
+        before = shared.read_text("log.txt")
+        await asyncio.sleep(0)
+        shared.write_text("log.txt", before + params.text)
+        return ToolResult.ok(params)
+
+    async def agent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        await met.wait()
+        child = executor(tool("add", add), session=context.session.child(), resources={Filesystem: store})
+        for number in range(3):
+            assert (await child.execute_async(call("add", params.text, id=str(number)))).success
+        return ToolResult.ok(params) if params.text == "a" else ToolResult.error("gave up")
+
+    door = executor(tool("agent", agent, concurrent=True), session=session)
+    calls = [call("agent", "a", id="1"), call("agent", "b", id="2")]
+    messages = await door.execute_all_async(calls)
+    assert [message.success for message in messages] == [True, False]
+    assert sorted(store.read_text("log.txt")) == list("aaabbb")
+    assert session[Note].all() == (Note("a"),)
+
+
+def test_a_concurrent_handler_may_not_write() -> None:
+    """Only the value it returns is applied."""
+    door = executor(tool("fetch", scribble, concurrent=True), resources={Filesystem: files()})
+    assert "fetch may only read" in door.execute(call("fetch")).content
+
+
+@pytest.mark.anyio
+async def test_a_call_that_ends_the_run_ends_the_reply() -> None:
+    """The calls that have not ended are cancelled and undone; those that have stay."""
+
+    async def stop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise PromptEvaluationError("stop")
+
+    door = executor(tool("echo"), tool("stop", stop))
+    calls = [call("echo", id="1"), call("stop", id="2"), call("echo", id="3")]
+    with pytest.raises(PromptEvaluationError, match="stop"):
+        await door.execute_all_async(calls)
+    assert [event.call_id for event in events(door)][:2] == ["1", "2"]
+    assert door.environment.session[Note].all() == (Note("hello"),)
+    assert await door.execute_all_async([]) == ()
+
+
+def test_calls_of_a_reply_are_answered_in_the_order_asked() -> None:
+    """Through the synchronous entry they run one after the other."""
+    clock = FakeClock()
+    door = executor(tool("echo"), tool("look", effect="read"), clock=clock)
+    calls = [call("echo" if n % 2 else "look", str(n), id=str(n)) for n in range(20)]
+    assert [message.call_id for message in door.execute_all(calls)] == [str(n) for n in range(20)]
+    assert [event.call_id for event in events(door)] == [str(n) for n in range(20)]
