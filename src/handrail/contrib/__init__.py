@@ -1,0 +1,1 @@
+"""Parts that come with Handrail and that nothing in it depends on: suites of tools."""

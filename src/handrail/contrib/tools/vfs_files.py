@@ -1,0 +1,226 @@
+"""What the file tools take and return, and how their results read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from handrail.filesystem import FileStat
+
+LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]
+"""How the lines of a file end; a file without line ends counts as `"LF"`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles:
+    """A folder's files are asked for.
+
+    Attributes:
+        path: the folder.
+        pattern: what to list, relative to the folder; `None` for what the folder holds itself.
+        offset: the number of the first entry to show, from 1.
+    """
+
+    path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
+    pattern: str | None = field(
+        default=None,
+        metadata={"description": "List what fits, such as '*.md', or '**/*.py' at any depth. Relative to path."},
+    )
+    offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first entry to show."})
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """A folder's files, or one part of them.
+
+    Attributes:
+        path: the folder.
+        pattern: what they fit, if that was asked for.
+        entries: what is shown.
+        first: the number of the first entry that is shown.
+        total: how many there are.
+    """
+
+    path: str
+    pattern: str | None
+    entries: tuple[FileStat, ...]
+    first: int
+    total: int
+
+    def render(self) -> str:
+        """A line that says what is shown and how to go on, then one for each entry."""
+        where = f"{self.pattern} in {self.path}" if self.pattern else self.path
+        if not self.total:
+            return f"{where}: nothing fits." if self.pattern else f"{where}: the folder is empty."
+        last = self.first + len(self.entries) - 1
+        if len(self.entries) == self.total:
+            head = f"{where}: {counted(self.total, 'entry', 'entries')}."
+        elif last == self.first:
+            head = f"{where}: entry {last} of {self.total}."
+        else:
+            head = f"{where}: entries {self.first} to {last} of {self.total}."
+        if last < self.total:
+            head += f" Go on with offset={last + 1}, or narrow it down with pattern."
+        return "\n".join((head, *map(entry_line, self.entries)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """A file's text is asked for.
+
+    Attributes:
+        path: the file.
+        offset: the number of the first line to show, from 1.
+        limit: how many lines to show at most; `None` for as many as the section allows.
+        column: the first character of that line to show, from 1.
+    """
+
+    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'."})
+    offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first line to show."})
+    limit: int | None = field(
+        default=None, metadata={"ge": 1, "description": "How many lines at most; leave it out for as many as fit."}
+    )
+    column: int = field(
+        default=1,
+        metadata={"ge": 1, "description": "The first character of that line to show, to go on in a very long line."},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileExcerpt:
+    """A file's text, or one part of it.
+
+    Attributes:
+        path: the file.
+        text: whole lines without the last one's line end, or a part of one line; line ends are LF.
+        first_line: the number of the first line in `text`; 0 for an empty file.
+        last_line: the number of the last line in `text`; 0 for an empty file.
+        total_lines: how many lines the file has.
+        column: where in the first line `text` starts, from 1.
+        next_column: where to go on in the last line, if it is not shown to its end.
+        line_ends: how the lines of the file end.
+        ends_with_line_end: whether the last line of the file has a line end.
+    """
+
+    path: str
+    text: str
+    first_line: int
+    last_line: int
+    total_lines: int
+    column: int = 1
+    next_column: int | None = None
+    line_ends: LineEnds = "LF"
+    ends_with_line_end: bool = True
+
+    def render(self) -> str:
+        """A line that says what is shown and how to go on; below it the text, exactly."""
+        if not self.total_lines:
+            return f"{self.path}: the file is empty."
+        notes = [f"{self.path}: {self._shown()}."]
+        if self.next_column is not None:
+            notes.append(f"Go on with offset={self.last_line}, column={self.next_column}.")
+        elif self.last_line < self.total_lines:
+            notes.append(f"Go on with offset={self.last_line + 1}.")
+        if self.line_ends != "LF":
+            notes.append(f"Its line ends are {self.line_ends}, shown as LF; edit_file keeps them.")
+        if not self.ends_with_line_end:
+            notes.append("Its last line has no line end.")
+        return f"{' '.join(notes)}\n{self.text}"
+
+    def _shown(self) -> str:
+        if self.next_column is not None or (self.column > 1 and self.first_line == self.last_line):
+            last = self.column + len(self.text) - 1
+            return f"characters {self.column} to {last} of line {self.first_line} (of {self.total_lines})"
+        if self.first_line == 1 and self.column == 1 and self.last_line == self.total_lines:
+            return f"all of it, {counted(self.total_lines, 'line', 'lines')}"
+        if self.first_line == self.last_line:
+            return f"line {self.first_line} of {self.total_lines}"
+        start = f"{self.first_line} (from character {self.column})" if self.column > 1 else f"{self.first_line}"
+        return f"lines {start} to {self.last_line} of {self.total_lines}"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """A file is to be made or replaced.
+
+    Attributes:
+        path: the file.
+        content: all of its text.
+    """
+
+    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'; its folders are made."})
+    content: str = field(metadata={"description": "The whole text of the file, with a line end after the last line."})
+
+
+@dataclass(frozen=True, slots=True)
+class FileWritten:
+    """A file has been made or replaced.
+
+    Attributes:
+        path: the file.
+        created: whether there was none before.
+        size: its size in bytes.
+    """
+
+    path: str
+    created: bool
+    size: int
+
+    def render(self) -> str:
+        """One line."""
+        return f"{'Created' if self.created else 'Replaced'} {self.path}, {counted(self.size, 'byte', 'bytes')}."
+
+
+@dataclass(frozen=True, slots=True)
+class EditFile:
+    """A piece of a file's text is to be replaced.
+
+    Attributes:
+        path: the file.
+        old: the piece, exactly.
+        new: what takes its place.
+        replace_all: whether it may occur more than once, and is replaced everywhere.
+    """
+
+    path: str = field(metadata={"description": "The file, such as 'notes/plan.md'."})
+    old: str = field(metadata={"description": "The text to replace, exactly as read_file shows it."})
+    new: str = field(metadata={"description": "The text to put in its place; empty to delete it."})
+    replace_all: bool = field(default=False, metadata={"description": "Whether to replace every occurrence of old."})
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdited:
+    """A piece of a file's text has been replaced.
+
+    Attributes:
+        path: the file.
+        replacements: how many occurrences were replaced.
+        lines: the lines, as they are now, in which the first of them begin.
+    """
+
+    path: str
+    replacements: int
+    lines: tuple[int, ...]
+
+    def render(self) -> str:
+        """One line."""
+        replaced = counted(self.replacements, "replacement", "replacements")
+        return f"Edited {self.path}: {replaced}, at {numbered_lines(self.lines, total=self.replacements)}."
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun: `1 line`, `2,000 lines`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:
+    """Line numbers as a sentence lists them; `total` is how many there are with those that are not listed."""
+    shown = ", ".join(map(str, dict.fromkeys(lines)))
+    return f"line{'s' if total > 1 else ''} {shown}{' and more' if total > len(lines) else ''}"
+
+
+def entry_line(entry: FileStat) -> str:
+    """What `list_files` shows of one entry."""
+    if entry.kind == "folder":
+        return f"{entry.path}/"
+    return f"{entry.path} ({counted(entry.size, 'byte', 'bytes') if entry.kind == 'file' else entry.kind})"

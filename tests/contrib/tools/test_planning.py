@@ -1,0 +1,289 @@
+"""The planning suite through the whole pipeline: what the model reads, and what the session holds."""
+
+from __future__ import annotations
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import (
+    AddStep,
+    Plan,
+    PlanningStrategy,
+    PlanningToolsSection,
+    PlanStep,
+    SetupPlan,
+    UpdateStep,
+)
+from handrail.errors import ReducerError
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.session import SliceView, append_all, upsert_by
+from tests.contrib.suites import SuiteRun
+
+TOOLS = ("planning_setup_plan", "planning_add_step", "planning_update_step", "planning_read_plan")
+
+
+def planning(*, session: Session | None = None) -> SuiteRun:
+    """A run over the planning suite, whose section was given the session of the run."""
+    session = Session() if session is None else session
+    return SuiteRun(PlanningToolsSection(session=session), session=session)
+
+
+def planned() -> SuiteRun:
+    """A run that has a plan of two steps."""
+    run = planning()
+    run.told("planning_setup_plan", objective="Ship it", initial_steps=["Build", "Upload"])
+    return run
+
+
+def test_section_brings_the_four_tools_with_their_effects() -> None:
+    """Only reading the plan is a read; every tool has an example; descriptions are fixed by default."""
+    section = PlanningToolsSection(session=Session())
+    assert tuple(tool.name for tool in section.tools) == TOOLS
+    assert [tool.effect for tool in section.tools] == ["state", "state", "state", "read"]
+    assert all(tool.examples for tool in section.tools)
+    assert not any(tool.accepts_overrides for tool in section.tools)
+
+
+def test_section_may_let_its_descriptions_be_replaced() -> None:
+    """`accepts_overrides` holds for each tool."""
+    section = PlanningToolsSection(session=Session(), accepts_overrides=True)
+    assert all(tool.accepts_overrides for tool in section.tools)
+
+
+def test_tools_take_and_return_what_documents_say() -> None:
+    """The events are the parameters; reading returns the plan, not the request for it."""
+    section = PlanningToolsSection(session=Session())
+    assert [(tool.params_type, tool.result_type) for tool in section.tools][:3] == [
+        (SetupPlan, SetupPlan),
+        (AddStep, AddStep),
+        (UpdateStep, UpdateStep),
+    ]
+    assert section.tools[3].result_type is Plan
+
+
+def test_section_is_rendered_with_its_strategy() -> None:
+    """The heading is the section's, the text that of the strategy."""
+    section = PlanningToolsSection(
+        session=Session(), strategy=PlanningStrategy.PLAN_ACT_REFLECT, title="Your plan", key="your-plan"
+    )
+    text = Prompt(PromptTemplate(ns="tests", key="planning", sections=[section])).render().text
+    assert text.startswith("## 1. Your plan\n\nKeep a plan for work")
+    assert "stop and reflect" in text
+
+
+def test_model_reads_the_plan_as_it_is_after_each_call() -> None:
+    """Each message is the whole plan, so that the model need not ask for it."""
+    run = planning()
+    told = [
+        run.told("planning_setup_plan", objective="Ship it", initial_steps=["Build", "Upload"]),
+        run.told("planning_add_step", steps=["Announce"]),
+        run.told("planning_update_step", step_id=1, title="Build 0.4.0", status="done"),
+        run.told("planning_read_plan"),
+    ]
+    assert told == snapshot(
+        [
+            """\
+Plan (active, 0 of 2 steps done): Ship it
+1. [pending] Build
+2. [pending] Upload\
+""",
+            """\
+Plan (active, 0 of 3 steps done): Ship it
+1. [pending] Build
+2. [pending] Upload
+3. [pending] Announce\
+""",
+            """\
+Plan (active, 1 of 3 steps done): Ship it
+1. [done] Build 0.4.0
+2. [pending] Upload
+3. [pending] Announce\
+""",
+            """\
+Plan (active, 1 of 3 steps done): Ship it
+1. [done] Build 0.4.0
+2. [pending] Upload
+3. [pending] Announce\
+""",
+        ]
+    )
+
+
+def test_session_holds_one_plan_and_no_events() -> None:
+    """The reducers make the plan of the events and keep nothing else; every call is in the log."""
+    run = planned()
+    run.told("planning_add_step", steps=["Announce"])
+    run.told("planning_update_step", step_id=3, status="in_progress")
+    run.told("planning_read_plan")
+    steps = (PlanStep(1, "Build", "pending"), PlanStep(2, "Upload", "pending"), PlanStep(3, "Announce", "in_progress"))
+    assert run.session[Plan].all() == (Plan("Ship it", "active", steps),)
+    assert run.session.kinds == (Plan, ToolInvoked)
+    assert len(run.session[ToolInvoked]) == 4
+
+
+def test_setup_replaces_the_plan_and_counts_anew() -> None:
+    """There is one plan; a new one has numbers of its own."""
+    run = planned()
+    run.told("planning_setup_plan", objective="Rest", initial_steps=["Sleep"])
+    assert run.session[Plan].all() == (Plan("Rest", "active", (PlanStep(1, "Sleep", "pending"),)),)
+
+
+def test_finishing_every_step_completes_the_plan_and_adding_one_reopens_it() -> None:
+    """What the model reads says so."""
+    run = planned()
+    run.told("planning_update_step", step_id=1, status="done")
+    assert run.told("planning_update_step", step_id=2, status="done").startswith("Plan (completed, 2 of 2 steps done)")
+    assert run.told("planning_add_step", steps=["Announce"]).startswith("Plan (active, 2 of 3 steps done)")
+
+
+@pytest.mark.parametrize(
+    "tool, arguments",
+    [
+        ("planning_add_step", {"steps": ["Build"]}),
+        ("planning_update_step", {"step_id": 1, "status": "done"}),
+        ("planning_read_plan", {}),
+    ],
+)
+def test_without_a_plan_the_model_is_told_to_set_one_up(tool: str, arguments: dict[str, object]) -> None:
+    """Only a setup works without a plan; the others change nothing and name the tool to call first."""
+    run = planning()
+    assert run.refused(tool, **arguments) == snapshot("there is no plan yet; call planning_setup_plan first.")
+    assert run.session[Plan].latest() is None
+
+
+def test_update_that_changes_nothing_is_told_so() -> None:
+    """It succeeds, for the step is as asked for; the first line says that it was so before."""
+    run = planned()
+    before = run.session[Plan].latest()
+    assert run.told("planning_update_step", step_id=2, title=" Upload ", status="pending") == snapshot("""\
+Nothing has changed: step 2 was so already.
+Plan (active, 0 of 2 steps done): Ship it
+1. [pending] Build
+2. [pending] Upload\
+""")
+    assert run.session[Plan].all() == (before,)
+
+
+def test_refused_call_leaves_the_plan_as_it_was() -> None:
+    """One bad title keeps the good ones out as well."""
+    run = planned()
+    before = run.session[Plan].latest()
+    assert run.refused("planning_add_step", steps=["Announce", " "]).startswith("$.steps[1] is empty")
+    assert run.session[Plan].all() == (before,)
+
+
+def test_wrong_status_is_told_with_the_right_ones_and_an_example() -> None:
+    """What the arguments may be is told before the suite sees them."""
+    told = planned().refused("planning_update_step", step_id=1, status="finished")
+    assert '"pending", "in_progress" or "done"' in told
+    assert told.endswith('{"status":"in_progress","step_id":2,"title":null}')
+
+
+def test_failing_subscriber_undoes_the_planning() -> None:
+    """What a subscriber refuses has not been planned: the plan belongs to the call."""
+    run = planned()
+    before = run.session[Plan].latest()
+
+    def refuse(event: AddStep) -> None:
+        raise RuntimeError(f"too many steps: {len(event.steps)}")
+
+    run.session.dispatcher.subscribe(AddStep, refuse)
+    assert "too many steps: 1" in run.refused("planning_add_step", steps=["Announce"])
+    assert run.session[Plan].all() == (before,)
+
+
+def test_failing_call_does_not_undo_the_plans_before_it() -> None:
+    """Each call of one reply stands on its own."""
+    run = planning()
+    calls = [
+        ToolCall("1", "planning_setup_plan", {"objective": "Ship it"}),
+        ToolCall("2", "planning_update_step", {"step_id": 1, "status": "done"}),
+        ToolCall("3", "planning_add_step", {"steps": ["Build"]}),
+        ToolCall("4", "planning_update_step", {"step_id": 1, "status": "done"}),
+    ]
+    assert [message.success for message in run.executor.execute_all(calls)] == [True, False, True, True]
+    assert run.session[Plan].latest() == Plan("Ship it", "completed", (PlanStep(1, "Build", "done"),))
+
+
+@pytest.mark.anyio
+async def test_reply_of_planning_calls_has_the_outcome_of_the_order_asked() -> None:
+    """Through the asynchronous entry too, with the read seeing what was asked for before it and nothing after."""
+    run = planning()
+    calls = [
+        ToolCall("1", "planning_setup_plan", {"objective": "Ship it", "initial_steps": ["Build"]}),
+        ToolCall("2", "planning_read_plan", {}),
+        ToolCall("3", "planning_add_step", {"steps": ["Upload"]}),
+        ToolCall("4", "planning_read_plan", {}),
+    ]
+    messages = await run.executor.execute_all_async(calls)
+    assert [message.content.count("\n") for message in messages] == [1, 1, 2, 2]
+    assert len(run.session[Plan]) == 1
+
+
+def test_second_section_on_one_session_adds_nothing() -> None:
+    """Two prompts of one session may both bring the suite."""
+    session = Session()
+    first, second = (SuiteRun(PlanningToolsSection(session=session), session=session) for _ in range(2))
+    first.told("planning_setup_plan", objective="Ship it")
+    second.told("planning_add_step", steps=["Build"])
+    assert first.told("planning_read_plan") == second.told("planning_read_plan")
+    assert len(session[Plan]) == 1
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_call_on_another_session_keeps_its_plan_there(tool: str) -> None:
+    """A prompt may serve several sessions, as for an agent used as a tool: each has a plan of its own."""
+    given = Session()
+    run = SuiteRun(PlanningToolsSection(session=given), session=given.child())
+    arguments: dict[str, dict[str, object]] = {
+        "planning_setup_plan": {"objective": "Ship it"},
+        "planning_add_step": {"steps": ["Build"]},
+        "planning_update_step": {"step_id": 1, "title": "Build"},
+        "planning_read_plan": {},
+    }
+    run.session[Plan].seed(Plan("Old", "active", (PlanStep(1, "Think", "pending"),)))
+    run.told(tool, **arguments[tool])
+    assert len(run.session[Plan]) == 1
+    assert run.session.kinds == (Plan, ToolInvoked)
+    assert given[Plan].latest() is None
+
+
+def test_session_with_other_reducers_for_the_plan_is_refused() -> None:
+    """Two opinions on what becomes of a plan cannot both hold; making the section says so."""
+    session = Session()
+    session[Plan].register(Plan, upsert_by(lambda plan: plan.objective))
+    with pytest.raises(ReducerError, match="slice Plan has another reducer for Plan"):
+        PlanningToolsSection(session=session)
+
+
+def test_events_may_go_to_other_slices_as_well() -> None:
+    """A program that wants a history of the plan registers its own slice for the event."""
+    run = planned()
+    run.session[AddStep].register(AddStep, append_all)
+    run.told("planning_add_step", steps=["Announce"])
+    assert run.session[AddStep].all() == (AddStep(("Announce",)),)
+    plan = run.session[Plan].latest()
+    assert plan is not None
+    assert len(plan.steps) == 3
+
+
+def test_result_is_recorded_as_the_event_that_it_is() -> None:
+    """The model reads the plan, and the log holds what was asked for."""
+    run = planning()
+    message = run.call("planning_setup_plan", objective="Ship it")
+    invoked = run.session[ToolInvoked].latest()
+    assert invoked is not None
+    assert invoked.result is message.result
+    assert message.result.value == SetupPlan("Ship it")
+
+
+def test_slice_of_the_plan_is_undone_with_a_snapshot() -> None:
+    """The plan is state: a session that is restored has its earlier plan."""
+    run = planned()
+    before = run.session.snapshot()
+    view: SliceView[Plan] = run.session[Plan]
+    earlier = view.latest()
+    run.told("planning_update_step", step_id=1, status="done")
+    run.session.restore(before)
+    assert view.latest() == earlier

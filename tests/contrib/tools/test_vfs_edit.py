@@ -1,0 +1,197 @@
+"""Replacing a piece of a text exactly."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import EditFile
+from handrail.contrib.tools.vfs_edit import Edited, edited
+from handrail.contrib.tools.vfs_text import with_lf
+from handrail.errors import ToolValidationError
+
+SOURCE = """\
+def double(x):
+    return x * 2
+
+
+def triple(x):
+    return x * 3
+"""
+
+SNIPPETS = st.text("ab \r\n", max_size=12)
+
+
+def edit(text: str, old: str, new: str, *, replace_all: bool = False) -> Edited:
+    """The text after an edit."""
+    return edited(text, EditFile("a.py", old, new, replace_all), path="a.py")
+
+
+def refusal(text: str, old: str, new: str = "new") -> str:
+    """Why an edit is refused."""
+    with pytest.raises(ToolValidationError) as caught:
+        edit(text, old, new)
+    return str(caught.value)
+
+
+def test_piece_that_occurs_once_is_replaced() -> None:
+    """The rest of the text stays, and the line is told."""
+    assert edit(SOURCE, "x * 3", "3 * x") == Edited(SOURCE.replace("x * 3", "3 * x"), 1, (6,))
+
+
+def test_piece_may_reach_over_lines_and_be_deleted() -> None:
+    """`new` may be empty."""
+    assert edit(SOURCE, "\n\ndef triple(x):\n    return x * 3\n", "").text == "def double(x):\n    return x * 2\n"
+
+
+def test_all_occurrences_are_replaced_when_asked_for() -> None:
+    """The lines are those of the new text."""
+    assert edit("a\nb\na\n", "a", "x\ny", replace_all=True) == Edited("x\ny\nb\nx\ny\n", 2, (1, 4))
+
+
+def test_lines_of_the_first_replacements_are_told() -> None:
+    """A result stays short however many there are."""
+    assert edit("a\n" * 12, "a", "b", replace_all=True) == Edited("b\n" * 12, 12, tuple(range(1, 11)))
+
+
+def test_piece_that_occurs_more_than_once_is_refused_with_its_lines() -> None:
+    """Which one is meant, only the model knows."""
+    assert refusal(SOURCE, "return x") == snapshot(
+        "$.old occurs 2 times in a.py, at lines 2, 6. Give more of the text around the one you mean, or set "
+        "replace_all to true."
+    )
+
+
+def test_many_occurrences_are_not_all_listed() -> None:
+    """Ten lines are enough to see the point."""
+    assert refusal("a\n" * 12, "a") == snapshot(
+        "$.old occurs more than 10 times in a.py, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more. Give more of "
+        "the text around the one you mean, or set replace_all to true."
+    )
+
+
+def test_overlapping_occurrences_are_more_than_one() -> None:
+    """An edit is exact or refused: nothing says which of two overlapping places is meant."""
+    assert refusal("a\n\n\nb\n", "\n\n") == snapshot(
+        "$.old occurs 2 times in a.py, at lines 1, 2. Give more of the text around the one you mean, or set "
+        "replace_all to true."
+    )
+
+
+def test_empty_piece_is_refused_with_how_to_insert() -> None:
+    """The empty text is everywhere."""
+    assert refusal(SOURCE, "") == snapshot(
+        "$.old is empty; give the text to replace. To insert, give a line that is there as old, and as new that "
+        "line with what you add. To fill an empty file, use write_file."
+    )
+
+
+def test_edit_that_would_change_nothing_is_refused() -> None:
+    """Line ends do not count: they are not the edit's to change."""
+    assert refusal(SOURCE, "x * 2\n", "x * 2\r\n") == snapshot(
+        "$.new is the same text as $.old, so nothing would change."
+    )
+
+
+def test_missing_piece_is_told_with_the_nearest_lines() -> None:
+    """White space can be told apart, for that is what most often differs."""
+    assert refusal(SOURCE, "\treturn x*2") == snapshot("""\
+$.old does not occur in a.py. The nearest lines are:
+2: "    return x * 2"
+6: "    return x * 3"
+Copy old exactly from what read_file shows, with every space.\
+""")
+
+
+def test_piece_that_goes_wrong_after_some_lines_is_told_with_the_line() -> None:
+    """The lines that agree are not the problem."""
+    assert refusal(SOURCE, "def triple(x):\n  return x * 3\n") == snapshot(
+        '$.old does not occur in a.py. Its first line is at line 5, but then line 6 is "    return x * 3", where '
+        'old has "  return x * 3". Copy old exactly from what read_file shows, with every space.'
+    )
+    assert refusal(SOURCE, "\n\ndef triple(x):\n    return 3 * x\n") == snapshot(
+        '$.old does not occur in a.py. Its first 3 lines are at line 3, but then line 6 is "    return x * 3", '
+        'where old has "    return 3 * x". Copy old exactly from what read_file shows, with every space.'
+    )
+
+
+def test_piece_that_reaches_over_the_end_is_told_so() -> None:
+    """There is no line to show."""
+    assert refusal(SOURCE, "    return x * 3\n\n") == snapshot(
+        "$.old does not occur in a.py. Its first line is at line 6, but then the file ends there, where old has "
+        '"". Copy old exactly from what read_file shows, with every space.'
+    )
+
+
+def test_blank_lines_that_agree_say_nothing() -> None:
+    """Blank lines are everywhere, so the nearest lines are told instead."""
+    assert refusal("a\n\n\nb\nreturn value\n", "\n\nreturn values\n") == snapshot("""\
+$.old does not occur in a.py. The nearest lines are:
+5: "return value"
+Copy old exactly from what read_file shows, with every space.\
+""")
+
+
+@pytest.mark.parametrize("old", ["zzzzzzzz", "  \t"])
+def test_piece_that_is_like_nothing_is_told_so(old: str) -> None:
+    """No nearest line is better than a misleading one."""
+    assert refusal(SOURCE, old).startswith("$.old does not occur in a.py. Nothing in it is like it.")
+
+
+def test_long_lines_are_cut_in_messages() -> None:
+    """A message stays short whatever the file holds."""
+    told = refusal(f"{'x' * 1_000}\n", f"{'x' * 999}y")
+    assert len(told) < 500
+    assert "and so on" in told
+
+
+def test_crlf_is_kept_and_given_to_new_lines() -> None:
+    """The model has seen LF, writes LF, and the file keeps its CRLF."""
+    assert edit("a\r\nb\r\nc", "a\nb", "A\nB\nC").text == "A\r\nB\r\nC\r\nc"
+    assert edit("a\r\nb", "b", "b\n").text == "a\r\nb\r\n"
+
+
+def test_each_line_of_a_mixed_file_keeps_its_own_end() -> None:
+    """New lines end as the line in which they begin."""
+    assert edit("a\nb\r\nc\nd\r\n", "c", "C\nC").text == "a\nb\r\nC\nC\nd\r\n"
+    assert edit("a\nb\r\nc\nd\r\n", "b", "B\nB").text == "a\nB\r\nB\r\nc\nd\r\n"
+
+
+def test_piece_with_crlf_is_found_in_a_file_with_lf() -> None:
+    """How the model writes line ends makes no difference."""
+    assert edit("a\nb\n", "a\r\nb", "A\r\nB").text == "A\nB\n"
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\nb\n", "a\r\nb", "a\r\nb\r\n"])
+def test_end_of_the_file_stays_as_it_is(text: str) -> None:
+    """Whether the last line has a line end is not an edit's affair unless it names it."""
+    assert edit(text, "a", "x").text == text.replace("a", "x")
+
+
+@given(before=SNIPPETS, old=SNIPPETS, after=SNIPPETS, new=SNIPPETS)
+def test_edit_replaces_the_piece_and_keeps_the_bytes_around_it(before: str, old: str, after: str, new: str) -> None:
+    """Seen with LF the piece is replaced; what stands before and after it is the same to the byte."""
+    text = f"{before}{old}{after}"
+    assume(old and with_lf(old) != with_lf(new))
+    assume(not before.endswith("\r") and not after.startswith("\n") and not old.endswith("\r"))
+    assume(len(re.findall(f"(?={re.escape(with_lf(old))})", with_lf(text))) == 1)
+    result = edit(text, old, new).text
+    assert result.startswith(before)
+    assert result.endswith(after)
+    assert with_lf(result[len(before) : len(result) - len(after)]).count("\n") >= with_lf(new).count("\n")
+    if "\r" not in f"{text}{new}":
+        assert result == f"{before}{new}{after}"
+
+
+@given(lines=st.lists(st.text("ab ", max_size=3), min_size=2, max_size=6), old=st.text("ab \n", min_size=1, max_size=5))
+def test_file_with_one_kind_of_line_end_has_one_after_any_edit(lines: list[str], old: str) -> None:
+    """No edit mixes line ends."""
+    seen = "\n".join(lines)
+    assume(old in seen)
+    result = edit("\r\n".join(lines), old, "x\ny", replace_all=True).text
+    assert with_lf(result) == seen.replace(old, "x\ny")
+    assert result.count("\n") == result.count("\r\n")

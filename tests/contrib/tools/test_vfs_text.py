@@ -1,0 +1,152 @@
+"""What is text, and what part of it fits in one result."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
+from handrail.contrib.tools.vfs_text import decoded, excerpt, with_lf
+from handrail.errors import ToolValidationError
+
+FIVE_LINES = "one\ntwo\nthree\nfour\nfive\n"
+
+
+def read(text: str, *, offset: int = 1, limit: int | None = None, column: int = 1, **limits: int) -> FileExcerpt:
+    """The part of a text that is asked for."""
+    return excerpt(text, ReadFile("a.txt", offset, limit, column), VfsLimits(**limits), path="a.txt")
+
+
+def refusal(text: str, *, offset: int = 1, column: int = 1) -> str:
+    """Why reading is refused."""
+    with pytest.raises(ToolValidationError) as caught:
+        read(text, offset=offset, column=column)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["lines", "characters", "entries", "file_bytes"])
+def test_limit_below_one_is_refused(name: str) -> None:
+    """A limit of nothing is a mistake; the message names it."""
+    with pytest.raises(ValueError, match=rf"VfsLimits\.{name} is 0; it must be at least 1"):
+        VfsLimits(**{name: 0})
+
+
+def test_utf8_is_text() -> None:
+    """A byte order mark belongs to the text, so that writing it back changes nothing."""
+    assert decoded("\ufeffcafé".encode(), path="a.txt") == "\ufeffcafé"
+
+
+def test_binary_file_is_told_as_such() -> None:
+    """The model learns what the file is, and that it should look elsewhere."""
+    with pytest.raises(ToolValidationError) as caught:
+        decoded(b"\x89PNG\0\0", path="logo.png")
+    assert str(caught.value) == snapshot(
+        "logo.png is binary (6 bytes), not text. The file tools work on UTF-8 text only, so leave this file alone; "
+        "what you write belongs in another."
+    )
+
+
+def test_other_encoding_is_told_with_the_byte() -> None:
+    """As for a binary file."""
+    with pytest.raises(ToolValidationError) as caught:
+        decoded(b"caf\xe9", path="menu.txt")
+    assert str(caught.value) == snapshot(
+        "menu.txt is not UTF-8 text: the byte 0xe9 at position 3 does not belong there. The file tools work on "
+        "UTF-8 text only, so leave this file alone; what you write belongs in another."
+    )
+
+
+def test_whole_file_is_shown_without_its_last_line_end() -> None:
+    """All lines fit, so there is nothing to go on with."""
+    assert read(FIVE_LINES) == FileExcerpt("a.txt", "one\ntwo\nthree\nfour\nfive", 1, 5, 5)
+
+
+def test_part_is_shown_from_the_line_asked_for() -> None:
+    """`offset` is the number of the first line, `limit` how many."""
+    assert read(FIVE_LINES, offset=2, limit=2) == FileExcerpt("a.txt", "two\nthree", 2, 3, 5)
+
+
+def test_no_more_lines_are_shown_than_the_section_allows() -> None:
+    """The model may ask for fewer, not for more."""
+    assert read(FIVE_LINES, lines=2).last_line == 2
+    assert read(FIVE_LINES, limit=9, lines=2).last_line == 2
+    assert read(FIVE_LINES, limit=1, lines=2).last_line == 1
+
+
+@pytest.mark.parametrize(
+    "characters, text", [(3, "one"), (6, "one"), (7, "one\ntwo"), (12, "one\ntwo"), (13, "one\ntwo\nthree")]
+)
+def test_no_more_characters_are_shown_than_the_section_allows(characters: int, text: str) -> None:
+    """Lines are shown whole, with the line ends between them counted."""
+    assert read(FIVE_LINES, characters=characters).text == text
+
+
+def test_line_that_does_not_fit_is_shown_in_parts() -> None:
+    """Each part says at which character to go on; the last one leads to the next line."""
+    text = "abcdefgh\nnext\n"
+    assert read(text, characters=3) == FileExcerpt("a.txt", "abc", 1, 1, 2, 1, 4)
+    assert read(text, column=4, characters=3) == FileExcerpt("a.txt", "def", 1, 1, 2, 4, 7)
+    assert read(text, column=7, characters=7) == FileExcerpt("a.txt", "gh\nnext", 1, 2, 2, 7, None)
+
+
+def test_empty_file_has_no_lines() -> None:
+    """It can be read from its start."""
+    assert read("") == FileExcerpt("a.txt", "", 0, 0, 0)
+
+
+def test_file_of_one_line_end_has_one_empty_line() -> None:
+    """An empty line is a line."""
+    assert read("\n") == FileExcerpt("a.txt", "", 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "text, line_ends, ends_with_line_end",
+    [
+        ("a\nb\n", "LF", True),
+        ("a\r\nb\r\n", "CRLF", True),
+        ("a\r\nb\n", "mixed", True),
+        ("a\r\nb", "CRLF", False),
+        ("a", "LF", False),
+    ],
+)
+def test_line_ends_are_told_and_shown_as_lf(text: str, line_ends: str, ends_with_line_end: bool) -> None:
+    """The model need not reproduce CRLF, but may want to know."""
+    shown = read(text)
+    assert (shown.line_ends, shown.ends_with_line_end) == (line_ends, ends_with_line_end)
+    assert "\r" not in shown.text
+
+
+def test_line_beyond_the_end_is_refused_with_how_many_there_are() -> None:
+    """The model finds a right number in the message."""
+    assert refusal(FIVE_LINES, offset=6) == snapshot("$.offset: a.txt has 5 lines, so there is no line 6.")
+
+
+def test_character_beyond_the_line_is_refused_with_how_many_there_are() -> None:
+    """As for a line."""
+    assert refusal(FIVE_LINES, offset=3, column=6) == snapshot(
+        "$.column: line 3 of a.txt has 5 characters, so there is none at 6."
+    )
+    assert refusal("\n", column=2) == snapshot("$.column: line 1 of a.txt has 0 characters, so there is none at 2.")
+
+
+@given(text=st.text("ab\r\n", max_size=60), lines=st.integers(1, 4), characters=st.integers(1, 9))
+def test_going_on_as_told_shows_the_whole_file(text: str, lines: int, characters: int) -> None:
+    """Whoever follows the results to the end has seen every character once, within the limits each time."""
+    part = read(text, lines=lines, characters=characters)
+    seen = part.text
+    while part.last_line < part.total_lines or part.next_column is not None:
+        within = part.next_column is not None
+        part = read(
+            text,
+            offset=part.last_line if within else part.last_line + 1,
+            column=part.next_column or 1,
+            lines=lines,
+            characters=characters,
+        )
+        assert len(part.text) <= characters
+        assert part.last_line - part.first_line < lines
+        seen += part.text if within else f"\n{part.text}"
+    end = "\n" if part.total_lines and part.ends_with_line_end else ""
+    assert f"{seen}{end}" == with_lf(text)
