@@ -1,0 +1,114 @@
+"""One day at the desk: everything is set up, the agent works, and what is left is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import ModelRequestContext, ModelResponse, RunContext, ToolCallPart
+from pydantic_ai.capabilities import Hooks
+from pydantic_ai.models import Model
+
+from call_trace import CallTrace
+from desk import Desk, desk_prompt, inbox_files
+from handrail.adapters.pydantic_ai import PydanticAIAdapter
+from handrail.errors import HandrailError
+from handrail.limits import Deadline
+from handrail.prompt import Approval, ApprovalRequest
+from handrail.runtime import Session, ToolInvoked
+from handrail.testing import ScriptedModel
+from payments import running_service
+from proof import Proof, prove
+from refunds import Rules, Supervisor
+from report import REPORT
+from screen import Screen
+from shop import Shop
+
+SCRIPT = Path(__file__).with_name("model.yaml")
+"""What the scripted model says."""
+
+DAY = date(2026, 3, 4)
+"""The day of the newest request. The report is dated with it, so that the same decisions give the same report."""
+
+PATIENCE = timedelta(minutes=10)
+"""How long the agent may work."""
+
+ANSWER_LOST_FOR = ("A-1009",)
+"""The payment service pays the first refund of these orders, and then its answer is lost."""
+
+
+def scripted_model() -> ScriptedModel:
+    """The model that errs the way models do."""
+    return ScriptedModel.from_file(SCRIPT, name=f"scripted by {SCRIPT.name}")
+
+
+def work(model: Model | str, folder: Path, screen: Screen) -> Proof:
+    """Let a model work for a day; the shop, the report and the handover are left in the folder.
+
+    Raises:
+        UserError, ImportError: PydanticAI cannot use the model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    screen.opened(model if isinstance(model, str) else model.model_name)
+    with running_service(lose_answers_for=ANSWER_LOST_FOR) as payments:
+        desk = Desk(
+            shop=Shop.make(folder / "shop.db"),
+            payments=payments,
+            rules=Rules(DAY),
+            session=Session(session_id="refund-desk"),
+            files=inbox_files(),
+        )
+        trace = CallTrace(desk.session, desk.files, screen.called)
+        desk.session.dispatcher.subscribe(ToolInvoked, trace)
+        fault = _run(model, desk, screen)
+        proof = prove(desk, trace, fault=fault)
+    screen.closed(desk.files.read_text(REPORT) if desk.files.exists(REPORT) else "", proof)
+    for stat in desk.files.list():
+        (folder / stat.path).write_bytes(desk.files.read_bytes(stat.path))
+    return proof
+
+
+def _run(model: Model | str, desk: Desk, screen: Screen) -> str:
+    """Run the agent to its answer; what went wrong instead, or nothing."""
+    adapter = PydanticAIAdapter(
+        model, approver=_supervised(desk.shop, screen), capabilities=[Hooks[Any](after_model_request=_listener(screen))]
+    )
+    try:
+        response = adapter.evaluate(desk_prompt(desk), session=desk.session, deadline=Deadline.after(PATIENCE))
+        if isinstance(model, ScriptedModel):
+            model.assert_finished()
+    except HandrailError as error:
+        return f"{type(error).__name__}: {error}"
+    if response.output is not None:
+        screen.answered(response.output)
+    return ""
+
+
+def _supervised(shop: Shop, screen: Screen) -> Callable[[ApprovalRequest], Approval]:
+    """The supervisor, with what was asked and answered shown on the screen."""
+    supervisor = Supervisor(shop)
+
+    def approve(request: ApprovalRequest) -> Approval:
+        answer = supervisor(request)
+        screen.asked(request, answer)
+        return answer
+
+    return approve
+
+
+def _listener(screen: Screen) -> Callable[..., ModelResponse]:
+    """Shows what the model says before its calls are run."""
+    replies = 0
+
+    def listen(
+        _context: RunContext[Any], /, *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        nonlocal replies
+        replies += 1
+        calls = sum(isinstance(part, ToolCallPart) for part in response.parts)
+        screen.replied(replies, " ".join((response.text or "").split()), calls)
+        return response
+
+    return listen

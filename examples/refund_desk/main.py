@@ -1,0 +1,94 @@
+"""The refund desk: an agent decides refunds, and each of its tool calls is a transaction.
+
+    python examples/refund_desk/main.py --help
+
+Where to read on: `desk.py` is the agent, `refunds.py` and `report.py` are its tools and policies, `day.py` brings them
+together with a model, `model.yaml` is what the scripted model does wrong, `proof.py` is what must be true at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic_ai import UserError
+from rich.console import Console
+
+from day import scripted_model, work
+from handrail.serde import dump
+from rich_screen import RichScreen
+from screen import PlainScreen, Screen
+
+ABOUT = """\
+An agent works through a CSV of refund requests: it plans, looks orders up in a SQLite shop, pays refunds through a
+payment service (a process of its own, which pays twice if it is asked twice), and files a report. It is played by a
+scripted model, which errs the way models do; with --model a real one is asked.
+"""
+
+OUTCOMES = """\
+what the trace says of a call:
+  committed    it succeeded, and what it changed was kept
+  replayed     it had been done before: the result comes from the ledger, the handler did not run
+  refused      a step of the pipeline turned it away before its handler ran; the trace names the step
+  rolled back  it failed, and what it had changed in files and session was undone
+
+The exit code is 0 if all that is claimed at the end holds, 1 if something does not, 2 if the model cannot be used.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for."""
+
+    model: str | None
+    out: Path | None
+    plain: bool
+    json: bool
+
+
+def main() -> int:
+    """Let an agent work for a day at the desk and show what came of it; returns the exit code."""
+    options = _options()
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be ended is to be interrupted
+    folder = TemporaryDirectory(prefix="refund-desk-") if options.out is None else nullcontext(options.out)
+    try:
+        with folder as path:
+            proof = work(options.model or scripted_model(), Path(path), _screen(options))
+    except (UserError, ImportError) as error:
+        print(f"refund desk: the model {options.model} cannot be used: {error}", file=sys.stderr)
+        print("Without --model, the desk runs on a scripted model, which needs no key.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("refund desk: interrupted; the payment service has been stopped", file=sys.stderr)
+        return 130
+    if options.json:
+        print(json.dumps(dump(proof), indent=2))
+    return 0 if proof.holds else 1
+
+
+def _options() -> Options:
+    parser = argparse.ArgumentParser(
+        prog="refund_desk", description=ABOUT, epilog=OUTCOMES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", metavar="NAME", help="a model by its PydanticAI name, e.g. openai:gpt-5.2")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="keep the shop, the report and the other files there")
+    parser.add_argument("--plain", action="store_true", help="plain lines, as without a terminal")
+    parser.add_argument("--json", action="store_true", help="the counts as JSON; the trace goes to standard error")
+    return Options(**vars(parser.parse_args()))
+
+
+def _screen(options: Options) -> Screen:
+    out = sys.stderr if options.json else sys.stdout
+    return RichScreen(Console(file=out)) if out.isatty() and not options.plain else PlainScreen(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

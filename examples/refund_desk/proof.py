@@ -1,0 +1,100 @@
+"""What is left at the end of the day, and whether it proves that the runtime kept its word."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from call_trace import CallTrace, TracedCall
+from desk import Desk
+from handrail.runtime import ToolInvoked
+from refunds import Refund
+from report import REPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must be true at the end, and what was found."""
+
+    text: str
+    holds: bool
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The counts at the end.
+
+    Attributes:
+        charges: how often each order was refunded, as the payment service counted.
+        report_sha256: the hash of the report; empty if there is none.
+        slices: how many values the session holds of each type.
+        outcomes: how many calls came to what.
+        findings: what must be true.
+    """
+
+    charges: Mapping[str, int]
+    report_sha256: str
+    slices: Mapping[str, int]
+    outcomes: Mapping[str, int]
+    findings: tuple[Finding, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every finding does."""
+        return all(finding.holds for finding in self.findings)
+
+
+def prove(desk: Desk, trace: CallTrace, *, fault: str) -> Proof:
+    """Count, and hold the counts against each other: the service's own, the session's, and the trace's.
+
+    Args:
+        desk: the desk at the end of the day.
+        trace: what happened.
+        fault: why the agent did not come to its end; empty if it did.
+    """
+    charges = desk.payments.counts()
+    report = desk.files.read_bytes(REPORT) if desk.files.exists(REPORT) else b""
+    return Proof(
+        charges=charges,
+        report_sha256=hashlib.sha256(report).hexdigest() if report else "",
+        slices={kind.__name__: len(desk.session[kind]) for kind in desk.session.kinds},
+        outcomes=trace.count(),
+        findings=(
+            Finding("the agent has come to its end", not fault, fault or "it has answered"),
+            _charged_once(charges),
+            _recorded(charges, desk.session[Refund].all()),
+            _undone(trace.calls),
+            _traced(trace.calls, len(desk.session[ToolInvoked])),
+            Finding("the report is filed", bool(report), f"{len(report)} bytes"),
+        ),
+    )
+
+
+def _charged_once(charges: Mapping[str, int]) -> Finding:
+    twice = [f"{order} {times} times" for order, times in sorted(charges.items()) if times > 1]
+    return Finding("no order was refunded twice", not twice, ", ".join(twice) or f"{len(charges)} orders, once each")
+
+
+def _recorded(charges: Mapping[str, int], refunds: Sequence[Refund]) -> Finding:
+    known = {refund.order_id for refund in refunds}
+    return Finding(
+        "the session knows of every refund that was paid, and of no other",
+        known == set(charges) and len(refunds) == len(known),
+        f"{len(refunds)} in the session, {sum(charges.values())} paid",
+    )
+
+
+def _undone(calls: Sequence[TracedCall]) -> Finding:
+    failed = [call for call in calls if not call.event.success]
+    left = [f"call {call.number}" for call in failed if not call.sound]
+    return Finding(
+        "no call that failed has left anything in files or session",
+        not left,
+        ", ".join(left) or f"{len(failed)} failed calls, state as before each",
+    )
+
+
+def _traced(calls: Sequence[TracedCall], recorded: int) -> Finding:
+    return Finding("the trace shows every call", len(calls) == recorded, f"{len(calls)} of {recorded}")

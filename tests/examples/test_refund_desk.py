@@ -1,0 +1,159 @@
+"""The refund desk, run as people run it: by its path, with no terminal, as a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
+CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTILINE)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the desk without a terminal, and without the keys of any provider."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return subprocess.run(
+        [sys.executable, str(MAIN), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        env=env,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the desk leaves its files."""
+    return tmp_path_factory.mktemp("desk")
+
+
+@pytest.fixture(scope="module")
+def day(out: Path) -> subprocess.CompletedProcess[str]:
+    """A day at the desk."""
+    return run("--out", str(out))
+
+
+def test_all_that_is_claimed_at_the_end_holds(day: subprocess.CompletedProcess[str]) -> None:
+    """The scripted model plays its script to the end, and the counts prove what the runtime promises."""
+    assert day.returncode == 0, day.stdout + day.stderr
+    assert day.stderr == ""
+    assert day.stdout.count("\nholds: ") == 6
+    assert "FAILS" not in day.stdout
+
+
+def test_without_a_terminal_the_lines_are_plain(day: subprocess.CompletedProcess[str]) -> None:
+    """No escape sequences and no frames reach a log."""
+    assert "\x1b" not in day.stdout
+    assert not re.search(r"[\u2500-\u257f]", day.stdout)
+
+
+def test_the_trace_shows_every_way_in_which_a_call_ends(day: subprocess.CompletedProcess[str]) -> None:
+    """The scripted model errs in every way that the desk is there to show."""
+    calls = CALL.findall(day.stdout)
+    assert {
+        ("read_csv", "refused at 1, look up"),
+        ("issue_refund", "refused at 2, parse"),
+        ("write_file", "refused at 4, policy"),
+        ("issue_refund", "refused at 4, policy"),
+        ("issue_refund", "refused at 7, claim"),
+        ("issue_refund", "committed"),
+        ("issue_refund", "replayed"),
+        ("issue_refund", "rolled back"),
+        ("file_report", "rolled back"),
+        ("file_report", "committed"),
+        ("edit_file", "committed"),
+    } <= set(calls)
+    assert len(calls) == day.stdout.count("\n    asked: ")
+
+
+def test_every_order_is_charged_once(day: subprocess.CompletedProcess[str]) -> None:
+    """Though three refunds were asked for twice, and one had lost its answer, the service counts one charge each."""
+    orders = ("A-1001", "A-1002", "A-1003", "A-1004", "A-1009", "A-1010")
+    assert f"\ncharges per order: {', '.join(f'{order} 1' for order in orders)}\n" in day.stdout
+
+
+def test_the_files_are_what_the_trace_says(day: subprocess.CompletedProcess[str], out: Path) -> None:
+    """The report that is left has the hash that was shown, and the handover keeps what others wrote."""
+    report = (out / "report.md").read_bytes()
+    assert f"report sha256: {hashlib.sha256(report).hexdigest()}\n" in day.stdout
+    assert "Paid in all: 588.40 EUR" in report.decode()
+    before = (MAIN.parent / "inbox" / "handover.md").read_text(encoding="utf-8")
+    after = (out / "handover.md").read_text(encoding="utf-8")
+    assert after.startswith(before)
+    assert len(after) > len(before)
+    assert {path.name for path in out.iterdir()} == {
+        "handover.md", "refunds.csv", "report.md", "requests.csv", "shop.db",
+    }  # fmt: skip
+
+
+def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedProcess[str]) -> None:
+    """The same script gives the same bytes, the same charges and the same slices."""
+    assert day.returncode == 0
+    again = run("--json")
+    assert again.returncode == 0, again.stderr
+    proof = json.loads(again.stdout)
+    assert proof["report_sha256"] == hashlib.sha256((out / "report.md").read_bytes()).hexdigest()
+    assert set(proof["charges"].values()) == {1}
+    assert proof["outcomes"] == {"committed": 26, "replayed": 3, "refused": 7, "rolled back": 3}
+    assert proof["slices"]["Refund"] == 6
+    assert proof["slices"]["ToolInvoked"] == 39
+    assert all(finding["holds"] for finding in proof["findings"])
+    assert "call 39" in again.stderr
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-5.2", "nonsense"])
+def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(model: str) -> None:
+    """A missing key and an unknown name are one clear line and exit code 2, not a traceback."""
+    told = run("--model", model)
+    assert told.returncode == 2
+    assert told.stderr.startswith(f"refund desk: the model {model} cannot be used: ")
+    assert "Traceback" not in told.stderr
+    assert "call 1" not in told.stdout
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, ended_by: signal.Signals) -> None:
+    """Ctrl-C while the model is asked stops the payment service and removes the temporary folder."""
+    with socket.create_server(("127.0.0.1", 0)) as provider:
+        provider.settimeout(60)
+        url = f"http://127.0.0.1:{provider.getsockname()[1]}"
+        env = {**os.environ, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": url, "TMPDIR": str(tmp_path)}
+        command = [sys.executable, str(MAIN), "--model", "openai:gpt-5.2"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as desk:
+            connection, _ = provider.accept()  # from here on the desk waits for the model's reply
+            with connection:
+                assert list(tmp_path.iterdir()) != []
+                desk.send_signal(ended_by)
+                # The service inherits the pipe, so reading that to its end is waiting for the service.
+                _, told = desk.communicate(timeout=60)
+    assert desk.returncode == 130, told
+    assert b"interrupted" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_explains_the_trace_and_the_exit_code() -> None:
+    """`--help` says what the words of the trace mean."""
+    told = run("--help")
+    assert told.returncode == 0
+    for word in (
+        "committed",
+        "replayed",
+        "refused",
+        "rolled back",
+        "--model",
+        "--out",
+        "--plain",
+        "--json",
+        "exit code",
+    ):
+        assert word in told.stdout
