@@ -1,0 +1,222 @@
+"""A whole prompt, run by PydanticAI on any model that it knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+from pydantic_ai import Agent, ModelMessage, UsageLimits, UserContent
+from pydantic_ai.agent import AgentRunResult
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import Model, infer_model
+
+from handrail.adapters.pydantic_ai.answer import declared_type, parser
+from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, over_budget, stopped
+from handrail.adapters.pydantic_ai.response import PromptResponse
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import BudgetExceededError, PromptEvaluationError
+from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
+from handrail.prompt import Approver, Prompt
+from handrail.runtime import EffectLedger
+from handrail.session import Session
+
+Out = TypeVar("Out")
+
+UserPrompt = str | Sequence[UserContent]
+"""What the user says, in any form that PydanticAI takes."""
+
+BEGIN = "Begin."
+"""What the user says where nothing is given: the APIs of some providers refuse a conversation without a user."""
+
+
+class PydanticAIAdapter:
+    """Runs prompts on one model. Threads and tasks may share it.
+
+    Attributes:
+        model: the model, or its name.
+        effect_ledger: remembers the effects of all runs of this adapter.
+    """
+
+    def __init__(
+        self,
+        model: Model | str,
+        *,
+        effect_ledger: EffectLedger | None = None,
+        approver: Approver | None = None,
+        capabilities: Sequence[AbstractCapability[Any]] = (),
+        output_retries: int = 2,
+    ) -> None:
+        """Choose the model, and what all runs on it share.
+
+        Args:
+            model: a model of PydanticAI, or its name, e.g. `"openai:gpt-5.2"`. A model that is given keeps its
+                connections from run to run, and is yours to close; for a name, each run opens its own, and closes them.
+            effect_ledger: remembers effects; one of its own, in memory, without.
+            approver: asked where a policy says ask; without one, such calls are refused.
+            capabilities: more of PydanticAI's: settings, hooks, tools that are not of the prompt.
+            output_retries: how often the model may try again when its answer does not fit the prompt's output type.
+        """
+        self.model = model
+        self.effect_ledger = EffectLedger() if effect_ledger is None else effect_ledger
+        self._approver = approver
+        self._capabilities = tuple(capabilities)
+        self._output_retries = output_retries
+
+    def evaluate(
+        self,
+        prompt: Prompt[Out],
+        *,
+        session: Session,
+        user_prompt: UserPrompt | None = None,
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+    ) -> PromptResponse[Out]:
+        """Run a prompt to its answer, and wait for it; see `evaluate_async`.
+
+        Raises:
+            PromptEvaluationError: as for `evaluate_async`, or this thread runs an event loop, which it would stop.
+        """
+        _refuse_event_loop("evaluate")
+        return asyncio.run(
+            self.evaluate_async(prompt, session=session, user_prompt=user_prompt, deadline=deadline, budget=budget)
+        )
+
+    async def evaluate_async(
+        self,
+        prompt: Prompt[Out],
+        *,
+        session: Session,
+        user_prompt: UserPrompt | None = None,
+        deadline: Deadline | None = None,
+        budget: Budget | None = None,
+    ) -> PromptResponse[Out]:
+        """Run a prompt to its answer.
+
+        Args:
+            prompt: the bound prompt. Its text becomes the instructions; its resources are open during the run.
+            session: the session that the calls work on.
+            user_prompt: what the user says beside the prompt; `BEGIN` without.
+            deadline: bounds requests and calls; the budget's own counts too, if it is earlier.
+            budget: what the run may use up. Without one, PydanticAI's limit of 50 requests holds.
+
+        Raises:
+            PromptEvaluationError: the evaluation stopped; `phase` says where. What was committed stays.
+            VisibilityExpansionRequired: the prompt must be rendered again with sections opened.
+            PromptRenderError: the prompt lacks parameters that its sections need.
+            CancelledError: it was cancelled; the calls that ran have been rolled back.
+        """
+        executor = ToolExecutor(
+            prompt=prompt,
+            session=session,
+            adapter=self,
+            effect_ledger=self.effect_ledger,
+            deadline=_earlier(deadline, None if budget is None else budget.deadline),
+            approver=self._approver,
+            budget_tracker=None if budget is None else BudgetTracker(budget),
+        )
+        response = await self.run_async(executor, user_prompt=user_prompt)
+        return cast("PromptResponse[Out]", response)  # the executor's prompt is `prompt`
+
+    def run(
+        self,
+        executor: ToolExecutor,
+        *,
+        user_prompt: UserPrompt | None = None,
+        message_history: Sequence[ModelMessage] = (),
+    ) -> PromptResponse[Any]:
+        """Run the prompt of an executor to its answer, and wait for it; see `run_async`.
+
+        Raises:
+            PromptEvaluationError: as for `evaluate`.
+        """
+        _refuse_event_loop("run")
+        return asyncio.run(self.run_async(executor, user_prompt=user_prompt, message_history=message_history))
+
+    async def run_async(
+        self,
+        executor: ToolExecutor,
+        *,
+        user_prompt: UserPrompt | None = None,
+        message_history: Sequence[ModelMessage] = (),
+    ) -> PromptResponse[Any]:
+        """Run the prompt of an executor to its answer, with everything that the executor says: ledger, ids, heartbeat.
+
+        Args:
+            executor: what carries the calls out, and says what bounds the run.
+            user_prompt: what the user says beside the prompt; without, `BEGIN`, or nothing where there is a history.
+            message_history: the conversation to go on with.
+
+        Raises:
+            EndsRun: as for `evaluate_async`.
+        """
+        environment = executor.environment
+        if user_prompt is None and not message_history:
+            user_prompt = BEGIN
+        limits = UsageLimits() if environment.budget_tracker is None else UsageLimits(request_limit=None)
+        try:
+            async with self._open_model() as model:
+                agent = self._agent(model, executor)
+                with environment.prompt.resources:
+                    result = await agent.run(
+                        user_prompt, message_history=message_history, usage_limits=limits, infer_name=False
+                    )
+        except BudgetExceededError as error:
+            raise over_budget(error) from error
+        except STOPPED_RUN as error:
+            raise stopped(error, environment.rendered_prompt.name) from error
+        return _response(result, executor)
+
+    @asynccontextmanager
+    async def _open_model(self) -> AsyncGenerator[Model]:
+        """The model for one run. One that was given by name is made anew: its connections belong to one event loop."""
+        if isinstance(self.model, Model):
+            yield self.model
+        else:
+            async with infer_model(self.model) as model:
+                yield model
+
+    def _agent(self, model: Model, executor: ToolExecutor) -> Agent[None, Any]:
+        """An agent for one run; it costs a tenth of a millisecond."""
+        rendered = executor.environment.rendered_prompt
+        kind = rendered.output_type
+        agent: Agent[None, Any] = Agent(
+            model,
+            name=rendered.name,
+            output_type=cast("type[Any]", declared_type(kind)),  # `parser` makes something else of it
+            capabilities=[HandrailCapability(executor), *self._capabilities],
+            retries={"output": self._output_retries},
+        )
+        if kind is not None and kind is not str:
+            agent.output_validator(parser(kind))
+        return agent
+
+
+def _response(result: AgentRunResult[Any], executor: ToolExecutor) -> PromptResponse[Any]:
+    rendered = executor.environment.rendered_prompt
+    usage = result.usage
+    return PromptResponse(
+        prompt_name=rendered.name,
+        text=result.response.text or "",
+        output=None if rendered.output_type is None else result.output,
+        usage=TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
+        messages=tuple(result.all_messages()),
+    )
+
+
+def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:
+    deadlines = [deadline for deadline in (one, other) if deadline is not None]
+    return min(deadlines, key=lambda deadline: deadline.expires_at, default=None)
+
+
+def _refuse_event_loop(method: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise PromptEvaluationError(
+        f"{method} would stop the event loop of this thread; on an event loop, use `await adapter.{method}_async(...)`",
+        phase="request",
+    )

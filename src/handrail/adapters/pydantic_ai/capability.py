@@ -1,0 +1,188 @@
+"""What a toolset cannot do alone: answer names that nobody knows, keep the order asked, and bound the requests.
+
+A PydanticAI capability stands around each step of a run. This one does four things:
+
+- It holds each request to the deadline, and each reply to the budget.
+- A name that the agent does not know becomes a tool for this one reply, whose call goes to the pipeline: that refuses
+  it and says which names there are. The model is never offered it.
+- PydanticAI starts the calls of a reply in the order asked. Where hooks of others hold one up, those behind it wait
+  until it has reached the pipeline and drawn its place; from there on, turns decide what runs beside what.
+- It brings the toolset along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic_ai import ModelRequestContext, ModelResponse, RunContext, ToolCallPart, ToolDefinition, ToolsetTool
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    CapabilityOrdering,
+    RawToolArgs,
+    ValidatedToolArgs,
+    WrapModelRequestHandler,
+    WrapToolExecuteHandler,
+    WrapToolValidateHandler,
+)
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+
+from handrail.adapters.pydantic_ai.failures import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.line import Line
+from handrail.adapters.pydantic_ai.toolset import HandrailToolset
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
+from handrail.limits import TokenUsage
+
+_UNKNOWN = {"handrail": "unknown"}
+"""The metadata of a tool that stands for a name that nobody knows."""
+
+
+@dataclass
+class HandrailCapability(AbstractCapability[Any]):
+    """A prompt's tools, its text, and the limits of its run, for any PydanticAI agent: `Agent(capabilities=[...])`.
+
+    It holds requests to the executor's deadline, and replies to its budget tracker. Runs of one agent may go on side by
+    side; they share the executor, and so its session.
+
+    In an agent that has tools of others too, the answer to an unknown name lists those of the prompt alone.
+
+    Attributes:
+        executor: what carries the calls out.
+        toolset: the tools, as a toolset.
+    """
+
+    executor: ToolExecutor
+    toolset: HandrailToolset = field(init=False, repr=False)
+    _line: Line = field(init=False, repr=False, default_factory=Line)
+    _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
+
+    def __post_init__(self) -> None:
+        self.toolset = HandrailToolset(self.executor, id=self.id)
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
+        """A capability of its own for each run, because it counts tokens and keeps a line of calls."""
+        return replace(self)
+
+    @override
+    def get_toolset(self) -> HandrailToolset:
+        """The tools of the prompt."""
+        return self.toolset
+
+    @override
+    def get_ordering(self) -> CapabilityOrdering:
+        """Around all others: it must see the calls of a reply before anything can hold one up."""
+        return CapabilityOrdering(position="outermost")
+
+    @override
+    async def wrap_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        """Make a request, for as long as the deadline allows.
+
+        Raises:
+            PromptEvaluationError: the deadline passed, or the budget had been exceeded before (by another run).
+        """
+        self._check_budget()
+        deadline = self.executor.environment.deadline
+        if deadline is None:
+            return await handler(request_context)
+        if deadline.expired:
+            raise past_deadline(deadline, "before the model was asked")
+        bound = asyncio.timeout(deadline.remaining().total_seconds())
+        try:
+            async with bound:
+                response = await handler(request_context)
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            raise past_deadline(deadline, "while the model was asked") from error
+        if deadline.expired:
+            raise past_deadline(deadline, "while the model was asked")
+        return response
+
+    @override
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """Count what a reply used and asks for, and see to it that every name it asks for reaches the pipeline.
+
+        Raises:
+            PromptEvaluationError: the budget is exceeded; none of the reply's calls is run.
+        """
+        manager = ctx.tool_manager
+        tools = {} if manager is None or manager.tools is None else manager.tools
+        calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        self._count(ctx, response, sum(1 for call in calls if not _is_answer(tools, call.tool_name)))
+        for call in calls:
+            if call.tool_name not in tools:
+                definition = ToolDefinition(name=call.tool_name, metadata=_UNKNOWN, toolset_id=self.toolset.id)
+                tools[call.tool_name] = self.toolset.tool(definition)
+        return response
+
+    @override
+    async def wrap_tool_validate(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        handler: WrapToolValidateHandler,
+    ) -> ValidatedToolArgs:
+        """Keep the hooks of others from calls of unknown tools: there is nothing that they could judge."""
+        if tool_def.metadata is not _UNKNOWN:
+            return await handler(args)
+        return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
+
+    @override
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Let a call of this toolset reach the pipeline after those asked for before it.
+
+        Raises:
+            ToolFailed: the tool is unknown.
+        """
+        if tool_def.toolset_id != self.toolset.id:
+            return await handler(args)
+        with self._line.join():
+            if tool_def.metadata is _UNKNOWN:
+                return await self.toolset.call(call.tool_name, args, ctx)
+            return await handler(args)
+
+    def _check_budget(self) -> None:
+        tracker = self.executor.environment.budget_tracker
+        if tracker is None:
+            return
+        try:
+            tracker.check()
+        except BudgetExceededError as error:
+            raise over_budget(error) from error
+        except DeadlineExceededError as error:
+            raise PromptEvaluationError(str(error), phase="request") from error
+
+    def _count(self, ctx: RunContext[Any], response: ModelResponse, calls: int) -> None:
+        """Report to the budget tracker, if there is one, and look whether the budget still holds."""
+        tracker = self.executor.environment.budget_tracker
+        if tracker is None:
+            return
+        usage = response.usage
+        self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+        tracker.record(ctx.run_id or self.toolset.id, self._used)
+        for _ in range(calls):
+            tracker.record_call()
+        self._check_budget()
+
+
+def _is_answer(tools: dict[str, ToolsetTool[Any]], name: str) -> bool:
+    """Whether a call of that name is PydanticAI's way to give a structured answer."""
+    return name in tools and tools[name].tool_def.kind == "output"

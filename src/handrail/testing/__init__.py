@@ -1,0 +1,38 @@
+"""Fakes of Handrail's own interfaces, and scripts of calls, for the tests of those who use it.
+
+`ScriptedModel` is imported when it is asked for, because it needs extras that the rest does without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from handrail.testing.clock import FakeClock
+from handrail.testing.playback import play, play_async
+from handrail.testing.run_tool import run_tool, run_tool_async
+from handrail.testing.script import Call, Expect, Outcome, Reply, Script
+
+if TYPE_CHECKING:
+    from handrail.testing.scripted_model import ScriptedModel
+
+__all__ = [
+    "Call",
+    "Expect",
+    "FakeClock",
+    "Outcome",
+    "Reply",
+    "Script",
+    "ScriptedModel",
+    "play",
+    "play_async",
+    "run_tool",
+    "run_tool_async",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ScriptedModel":
+        from handrail.testing.scripted_model import ScriptedModel  # noqa: PLC0415 - see the docstring of this module
+
+        return ScriptedModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,200 @@
+"""A script as it is played: which reply is next, and whether what was sent before it is what the script expects.
+
+`Playback` does this for whoever plays the model. `play` and `play_async` are such players for a `ToolExecutor`: they
+drive the calls of a script through the door for own loops, without a model.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import ScriptError
+from handrail.runtime import ToolCall, ToolMessage
+from handrail.testing.script import Expect, Outcome, Reply, Script
+
+_LONGEST_QUOTE = 300
+"""Characters of what was sent that an error quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    """A message as the model read it.
+
+    Attributes:
+        call_id: the id of the call that it answers.
+        content: its text.
+        success: whether the call succeeded.
+    """
+
+    call_id: str
+    content: str
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the model was sent before a reply.
+
+    Attributes:
+        instructions: the instructions.
+        tools: the names of the tools that it was offered.
+        messages: the answers to the calls of its last reply.
+    """
+
+    instructions: str = ""
+    tools: tuple[str, ...] = ()
+    messages: tuple[SentMessage, ...] = ()
+
+
+class Playback:
+    """The one owner of how far a script has been played. Threads may share it.
+
+    Attributes:
+        script: the script.
+        played: how many of its replies have been given.
+    """
+
+    __slots__ = ("_lock", "played", "script")
+
+    def __init__(self, script: Script) -> None:
+        """Stand before the first reply."""
+        self.script = script
+        self.played = 0
+        self._lock = threading.Lock()
+
+    def next(self, sent: Sent) -> Reply:
+        """The next reply, once what was sent has been found to be what the script expects.
+
+        Raises:
+            ScriptError: it is not, or the script has ended. The message names everything that differs.
+        """
+        with self._lock:
+            replies = self.script.replies
+            step = self.played + 1
+            if step > len(replies):
+                raise ScriptError(
+                    f"{self.script.name} has ended with reply {len(replies)}, but the run asks for another. "
+                    f"It was sent {_told(sent)}.",
+                    step=step,
+                )
+            reply = replies[step - 1]
+            asked = [call.id for call in replies[step - 2].calls] if step > 1 else []
+            faults = [*_unanswered(asked, sent), *_differences(reply.expect or Expect(), sent)]
+            if faults:
+                raise ScriptError(f"reply {step} of {self.script.name}: {' '.join(faults)}", step=step)
+            self.played = step
+            return reply
+
+    def assert_finished(self) -> None:
+        """Make sure that the script was played to its end.
+
+        Raises:
+            ScriptError: it was not; the message names the replies that are left.
+        """
+        with self._lock:
+            left = self.script.replies[self.played :]
+            if left:
+                waiting = "; ".join(_named(reply) for reply in left)
+                raise ScriptError(
+                    f"the run ended after reply {self.played} of {self.script.name}, which has "
+                    f"{len(self.script.replies)}. Not played: {waiting}.",
+                    step=self.played + 1,
+                )
+
+
+def play(script: Script, executor: ToolExecutor) -> tuple[ToolMessage, ...]:
+    """Play a script through `executor.execute_all`, reply by reply; returns the messages of all calls.
+
+    Raises:
+        ScriptError: the script expects something else than what came, or does not end with an answer.
+        EndsRun: as `ToolExecutor.execute_all`.
+    """
+    playing = _Playing(script, executor)
+    for calls in playing:
+        playing.answer(executor.execute_all(calls))
+    return tuple(playing.messages)
+
+
+async def play_async(script: Script, executor: ToolExecutor) -> tuple[ToolMessage, ...]:
+    """Play a script through `executor.execute_all_async`; see `play`."""
+    playing = _Playing(script, executor)
+    for calls in playing:
+        playing.answer(await executor.execute_all_async(calls))
+    return tuple(playing.messages)
+
+
+class _Playing:
+    """The calls of a script for an executor, one reply after the other."""
+
+    def __init__(self, script: Script, executor: ToolExecutor) -> None:
+        rendered = executor.environment.rendered_prompt
+        self.messages: list[ToolMessage] = []
+        self._playback = Playback(script)
+        self._sent = Sent(rendered.text, tuple(tool.name for tool in rendered.tools))
+
+    def __iter__(self) -> Iterator[list[ToolCall]]:
+        while calls := self._playback.next(self._sent).calls:
+            yield [ToolCall(call.id, call.name, call.arguments_text) for call in calls]
+        self._playback.assert_finished()
+
+    def answer(self, messages: tuple[ToolMessage, ...]) -> None:
+        """Send the messages to the script's next reply."""
+        self.messages.extend(messages)
+        sent = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
+        self._sent = Sent(self._sent.instructions, self._sent.tools, sent)
+
+
+def _unanswered(asked: list[str], sent: Sent) -> Iterator[str]:
+    answered = [message.call_id for message in sent.messages]
+    missing = [call_id for call_id in asked if call_id not in answered]
+    if missing:
+        yield f"The calls {', '.join(missing)} were not answered; the answers were to {', '.join(answered) or 'none'}."
+
+
+def _differences(expect: Expect, sent: Sent) -> Iterator[str]:
+    """Everything in which what was sent differs from what is expected."""
+    for text in expect.instructions:
+        if text not in sent.instructions:
+            yield f"The instructions do not contain {text!r}; they are {_quoted(sent.instructions)}."
+    absent = [name for name in expect.tools if name not in sent.tools]
+    if absent:
+        yield f"The tools {', '.join(absent)} were not offered; offered were {', '.join(sent.tools) or 'none'}."
+    for text in expect.texts:
+        if not any(text in message.content for message in sent.messages):
+            yield f"No message contains {text!r}; it was sent {_told(sent)}."
+    by_id = {message.call_id: message for message in sent.messages}
+    for call_id, outcome in expect.messages.items():
+        yield from _outcome_differences(call_id, outcome, by_id.get(call_id), sent)
+
+
+def _outcome_differences(call_id: str, outcome: Outcome, message: SentMessage | None, sent: Sent) -> Iterator[str]:
+    if message is None:
+        yield f"There is no answer to {call_id}; it was sent {_told(sent)}."
+        return
+    if message.success is not outcome.success:
+        expected, came = ("succeed", "failed") if outcome.success else ("fail", "succeeded")
+        yield f"{call_id} was to {expected}, but it {came}: {_quoted(message.content)}."
+    for text in outcome.texts:
+        if text not in message.content:
+            yield f"The answer to {call_id} does not contain {text!r}; it is {_quoted(message.content)}."
+
+
+def _told(sent: Sent) -> str:
+    told = [
+        f"{message.call_id} ({'ok' if message.success else 'failed'}): {_quoted(message.content)}"
+        for message in sent.messages
+    ]
+    return "; ".join(told) or "no messages"
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")
+
+
+def _named(reply: Reply) -> str:
+    calls: list[Any] = [call.name for call in reply.calls]
+    return f"calls of {', '.join(calls)}" if calls else f"the answer {_quoted(reply.text)}"

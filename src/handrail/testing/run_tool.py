@@ -1,0 +1,80 @@
+"""One call of one tool, without a model: the whole pipeline, in a prompt that holds nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool
+from handrail.resources import ResourceRegistry
+from handrail.runtime import EffectLedger, ToolCall, ToolMessage
+from handrail.serde import dump
+from handrail.session import Session
+
+Resources = ResourceRegistry | Mapping[type[Any], object]
+"""Resources as `Prompt.bind` takes them."""
+
+
+def run_tool(
+    tool: Tool[Any, Any],
+    params: object = None,
+    *,
+    session: Session | None = None,
+    resources: Resources | None = None,
+    effect_ledger: EffectLedger | None = None,
+) -> ToolMessage:
+    """Run one tool as a model would have it run, and return the message that the model would read.
+
+    The message's `result` is what the handler returned, or the failed result that stands for what went wrong.
+
+    Args:
+        tool: the tool.
+        params: an instance of its parameter type, a mapping, or JSON text that need not be right; `None` for no
+            arguments.
+        session: where results go; one of its own without.
+        resources: what the handler finds in `context.resources`. What providers make is closed at the end.
+        effect_ledger: remembers effects; pass one to see a second call replayed.
+
+    Raises:
+        EndsRun: the call ends the run.
+    """
+    executor = _executor(tool, session, resources, effect_ledger)
+    with executor.environment.prompt.resources:
+        return executor.execute(_call(tool, params))
+
+
+async def run_tool_async(
+    tool: Tool[Any, Any],
+    params: object = None,
+    *,
+    session: Session | None = None,
+    resources: Resources | None = None,
+    effect_ledger: EffectLedger | None = None,
+) -> ToolMessage:
+    """Run one tool on the running event loop; see `run_tool`."""
+    executor = _executor(tool, session, resources, effect_ledger)
+    with executor.environment.prompt.resources:
+        return await executor.execute_async(_call(tool, params))
+
+
+def _executor(
+    tool: Tool[Any, Any], session: Session | None, resources: Resources | None, effect_ledger: EffectLedger | None
+) -> ToolExecutor:
+    template = PromptTemplate(ns="testing", key="run-tool", sections=[Section(title="Tool", tools=[tool])])
+    return ToolExecutor(
+        prompt=Prompt(template).bind(resources=resources),
+        session=Session() if session is None else session,
+        effect_ledger=effect_ledger,
+    )
+
+
+def _call(tool: Tool[Any, Any], params: object) -> ToolCall:
+    """The call, with arguments as a model sends them."""
+    arguments: Any = params
+    if params is None:
+        arguments = {}
+    elif dataclasses.is_dataclass(params):
+        arguments = dump(params)
+    return ToolCall("call-1", tool.name, arguments)

@@ -1,0 +1,155 @@
+"""A script: what a model says, reply by reply, and what it must have been sent before.
+
+    Script([
+        Reply(calls=[Call("read_file", {"path": "notes.md"})]),
+        Reply(text="Done.", expect=Expect(messages={"call-1": Outcome.ok("buy milk")})),
+    ])
+
+A script is data: `handrail.testing.playback` plays it without a model, `handrail.testing.scripted_model` as a model,
+and `handrail.testing.script_file` reads it from a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from handrail.errors import ScriptError
+from handrail.limits import TokenUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call that a reply asks for.
+
+    Attributes:
+        name: the tool's name, known or not.
+        arguments: the arguments; text is played as it is, so that it need not be JSON.
+        id: the id of the call. Without one it is `call-1`, `call-2`, ... by its place in the script.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
+    id: str = ""
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as the text that a provider sends.
+
+        Raises:
+            TypeError: they hold something that JSON cannot say.
+        """
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What must have come of a call; made by `Outcome.ok` and `Outcome.failed`.
+
+    Attributes:
+        success: whether the call must have succeeded.
+        texts: what its message must contain.
+    """
+
+    success: bool
+    texts: tuple[str, ...] = ()
+
+    @classmethod
+    def ok(cls, *texts: str) -> Outcome:
+        """The call succeeded, and its message contains all the texts."""
+        return cls(success=True, texts=texts)
+
+    @classmethod
+    def failed(cls, *texts: str) -> Outcome:
+        """The call failed, and its message contains all the texts."""
+        return cls(success=False, texts=texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """What the model must have been sent before a reply.
+
+    Attributes:
+        instructions: texts that the instructions contain.
+        tools: names of tools that are offered; there may be more.
+        texts: texts that the messages since the last reply contain, each in at least one of them.
+        messages: what came of the calls of the last reply, by the id of the call; there may be more.
+
+    Raises:
+        ScriptError: a text stands where a list of texts is due.
+    """
+
+    instructions: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    messages: Mapping[str, Outcome] = field(default_factory=dict[str, Outcome])
+
+    def __post_init__(self) -> None:
+        for name in ("instructions", "tools", "texts"):
+            given: object = getattr(self, name)
+            if isinstance(given, str):
+                raise ScriptError(f"Expect({name}={given!r}) must be a list; write {name}=[{given!r}].")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One reply of the model. One that asks for no calls is an answer, and ends the run.
+
+    Attributes:
+        text: what it says.
+        calls: the tool calls that it asks for, in this order.
+        output: a structured answer, as the fields of the prompt's output type.
+        usage: the tokens that it reports; estimated from its words if there are none.
+        expect: what must have been sent before it.
+    """
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    output: Mapping[str, Any] | None = None
+    usage: TokenUsage | None = None
+    expect: Expect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The replies of a run, in order.
+
+    Attributes:
+        replies: the replies; every call in them has an id.
+        name: what the script is called in errors.
+
+    Raises:
+        ScriptError: two calls have one id, arguments cannot be written as JSON, or something is no reply.
+    """
+
+    replies: Sequence[Reply]
+    name: str = "the script"
+
+    def __post_init__(self) -> None:
+        replies = _numbered(self.replies, self.name)
+        object.__setattr__(self, "replies", replies)
+
+
+def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
+    numbered: list[Reply] = []
+    taken: set[str] = set()
+    number = 0
+    for step, reply in enumerate(replies, start=1):
+        if not isinstance(reply, Reply):
+            raise ScriptError(f"{name}: {reply!r} is no Reply; write Reply(text=...) or Reply(calls=[...]).", step=step)
+        calls: list[Call] = []
+        for call in reply.calls:
+            number += 1
+            identified = replace(call, id=call.id or f"call-{number}")
+            if identified.id in taken:
+                raise ScriptError(f"{name}: the id {identified.id!r} is given twice; each call has its own.", step=step)
+            taken.add(identified.id)
+            try:
+                identified.arguments_text  # noqa: B018 - looked at, so that a fault is told here
+            except TypeError as error:
+                raise ScriptError(f"{name}: the arguments of {identified.id}: {error}", step=step) from error
+            calls.append(identified)
+        numbered.append(replace(reply, calls=tuple(calls)))
+    return tuple(numbered)

@@ -1,0 +1,141 @@
+"""A PydanticAI model that plays a script instead of asking a provider.
+
+    with ScriptedModel.from_file("refunds.yaml") as model:
+        PydanticAIAdapter(model).evaluate(prompt, session=session)
+
+It needs the extras `pydantic-ai` and `testing`. What a script is: `handrail.testing.script`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+try:
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelResponse,
+        ModelResponsePart,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+    )
+    from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+    from pydantic_ai.usage import RequestUsage
+
+    from handrail.testing.script_file import read_script
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"ScriptedModel needs {error.name}, which is not installed: pip install 'handrail[pydantic-ai,testing]'"
+    ) from error
+
+from handrail.testing.playback import Playback, Sent, SentMessage
+from handrail.testing.script import Reply, Script
+
+
+class ScriptedModel(FunctionModel):
+    """A model that replies as a script says, and holds what it is sent against what the script expects.
+
+    Used as a context manager, it makes sure at the end of the block that the script was played to its end.
+
+    Attributes:
+        playback: how far the script has been played.
+    """
+
+    def __init__(self, script: Script | Iterable[Reply], *, name: str = "scripted") -> None:
+        """Make a model that stands before the first reply; `name` is the name that it has in messages.
+
+        Raises:
+            ScriptError: the replies do not make a script.
+        """
+        self.playback = Playback(script if isinstance(script, Script) else Script(tuple(script)))
+        super().__init__(self._reply, stream_function=self._stream, model_name=name)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], *, name: str = "scripted") -> Self:
+        """A model that plays the script of a YAML file (`handrail.testing.script_file`).
+
+        Raises:
+            ScriptError: the file holds no script; the message names file, line and column.
+            OSError: it cannot be opened.
+        """
+        return cls(read_script(Path(path)), name=name)
+
+    def assert_finished(self) -> None:
+        """Make sure that the script was played to its end.
+
+        Raises:
+            ScriptError: it was not; the message names the replies that are left.
+        """
+        self.playback.assert_finished()
+
+    def __enter__(self) -> Self:
+        """Give the model."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Make sure that the script was played to its end, unless something else went wrong."""
+        if error is None:
+            self.assert_finished()
+
+    async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        """The next reply, as `FunctionModel` asks for it."""
+        reply = self.playback.next(_sent(messages, info))
+        parts: list[ModelResponsePart] = [TextPart(reply.text)] if reply.text else []
+        parts += _calls(reply, info, f"answer-{len(messages)}")
+        usage = reply.usage
+        if usage is None:
+            return ModelResponse(parts=parts)
+        counts = RequestUsage(input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=usage.cached)
+        return ModelResponse(parts=parts, usage=counts)
+
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        """The next reply in pieces; PydanticAI estimates the usage of streams itself."""
+        reply = self.playback.next(_sent(messages, info))
+        calls = _calls(reply, info, f"answer-{len(messages)}")
+        for line in reply.text.splitlines(keepends=True) or ([] if calls else [""]):
+            yield line
+        for index, part in enumerate(calls):
+            if isinstance(part, ToolCallPart):
+                yield {index: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+            else:
+                yield part.content
+
+
+def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart | TextPart]:
+    """The calls of a reply; a structured answer is the call of the output tool, or JSON text where there is none."""
+    parts: list[ToolCallPart | TextPart] = [
+        ToolCallPart(call.name, call.arguments_text, tool_call_id=call.id) for call in reply.calls
+    ]
+    if reply.output is not None:
+        text = json.dumps(dict(reply.output))
+        if info.output_tools:
+            parts.append(ToolCallPart(info.output_tools[0].name, text, tool_call_id=answer_id))
+        else:
+            parts.append(TextPart(text))
+    return parts
+
+
+def _sent(messages: list[ModelMessage], info: AgentInfo) -> Sent:
+    """What the model was sent since its last reply."""
+    answers: list[SentMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, ModelResponse):
+            break
+        answers[:0] = [
+            SentMessage(part.tool_call_id, _text(part), part.outcome == "success")
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        ]
+    return Sent(info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers))
+
+
+def _text(part: ToolReturnPart) -> str:
+    """What came of a call, without the frame that PydanticAI puts around a failure."""
+    return part.content if isinstance(part.content, str) else part.model_response_str()

@@ -1,0 +1,285 @@
+"""`handrail.adapters.pydantic_ai.adapter`: a prompt in, an answer out, and what can come instead."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+import pytest
+from pydantic_ai import FallbackExceptionGroup, ModelHTTPError, ModelMessage, ModelRequest, ModelResponse, UserError
+from pydantic_ai import RunContext as AgentContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import RunTimedOut
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from handrail.adapters.pydantic_ai import PromptResponse, PydanticAIAdapter
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import (
+    BudgetExceededError,
+    PromptEvaluationError,
+    PromptRenderError,
+    PromptValidationError,
+    ScriptError,
+)
+from handrail.limits import RunContext, TokenUsage
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.resources import Binding, ResourceRegistry
+from handrail.runtime import Session, ToolInvoked
+from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
+from tests.adapters.notes import ADD_NOTE, noted, notes_prompt
+
+DONE = Reply(text="Done.")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A structured answer."""
+
+    title: str = field(metadata={"description": "What it is about."})
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Endless:
+    """A structured answer that holds itself."""
+
+    child: Endless | None = None
+
+
+def evaluate(prompt: Prompt[Any], *replies: Reply) -> PromptResponse[Any]:
+    """Run a prompt against a script, and see both end together."""
+    with ScriptedModel(replies) as model:
+        return PydanticAIAdapter(model).evaluate(prompt, session=Session())
+
+
+def test_a_prompt_without_a_type_is_answered_with_text() -> None:
+    """The response tells the prompt's name, the answer, the tokens, and the conversation."""
+    response = evaluate(notes_prompt(), Reply(text="Done.", usage=TokenUsage(10, 3, 4)))
+    assert (response.prompt_name, response.text, response.output) == ("tests/notes", "Done.", "Done.")
+    assert response.usage == TokenUsage(10, 3, 4)
+    assert [type(message) for message in response.messages] == [ModelRequest, ModelResponse]
+
+
+def test_a_prompt_whose_answer_nobody_reads_gives_none() -> None:
+    """The text is there all the same."""
+    prompt = Prompt(PromptTemplate[None](ns="tests", key="none", sections=[]))
+    response = evaluate(prompt, DONE)
+    assert (response.text, response.output) == ("Done.", None)
+
+
+def test_a_dataclass_is_asked_for_and_parsed() -> None:
+    """By our schema, with its descriptions, and by our codec: a list becomes the tuple that is declared."""
+    asked: list[dict[str, Any]] = []
+
+    async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked.append(info.output_tools[0].parameters_json_schema)
+        return await TestModel(custom_output_args={"title": "Shop", "steps": ["milk"]}).request(
+            messages, info.model_settings, info.model_request_parameters
+        )
+
+    prompt = Prompt(PromptTemplate[Plan](ns="tests", key="plan", sections=[]))
+    response = PydanticAIAdapter(FunctionModel(reply)).evaluate(prompt, session=Session())
+    assert response.output == Plan("Shop", ("milk",))
+    assert response.text == ""
+    assert asked[0]["properties"]["title"] == {"type": "string", "description": "What it is about."}
+
+
+def test_an_answer_that_does_not_fit_goes_back_with_all_its_faults() -> None:
+    """The model may try again, as often as the adapter says."""
+    prompt = Prompt(PromptTemplate[Plan](ns="tests", key="plan", sections=[]))
+    told = Expect(messages={"answer-1": Outcome.failed("$.title", "$.steps[0]", "colour")})
+    wrong = Reply(output={"title": 7, "steps": [1], "colour": "red"})
+    assert evaluate(prompt, wrong, Reply(output={"title": "Shop"}, expect=told)).output == Plan("Shop")
+    with pytest.raises(PromptEvaluationError) as caught:
+        evaluate(prompt, wrong, wrong, wrong)
+    assert caught.value.phase == "response"
+
+
+def test_an_answer_that_holds_itself_is_refused_with_a_cure() -> None:
+    """PydanticAI has no schema for it; the error is the developer's."""
+    prompt = Prompt(PromptTemplate[Endless](ns="tests", key="endless", sections=[]))
+    with pytest.raises(PromptValidationError, match="refers to itself") as caught:
+        evaluate(prompt)
+    assert caught.value.dataclass is Endless
+
+
+def test_the_text_is_the_instructions_and_somebody_always_speaks() -> None:
+    """The APIs of some providers refuse a conversation in which no user has spoken."""
+    sent: list[list[ModelMessage]] = []
+
+    async def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        sent.append(messages)
+        return await TestModel(call_tools=[]).request(messages, None, info.model_request_parameters)
+
+    adapter = PydanticAIAdapter(FunctionModel(reply))
+    adapter.evaluate(notes_prompt(), session=Session())
+    adapter.evaluate(notes_prompt(), session=Session(), user_prompt="Note milk.")
+    requests = [messages[0] for messages in sent]
+    assert [getattr(request, "instructions", None) for request in requests] == ["## 1. Desk\n\nKeep notes."] * 2
+    assert [getattr(request.parts[0], "content", None) for request in requests] == ["Begin.", "Note milk."]
+
+
+@pytest.mark.anyio
+async def test_a_conversation_can_go_on() -> None:
+    """The messages of one run are the history of the next; with a history, nobody need say anything."""
+    executor = ToolExecutor(prompt=notes_prompt(), session=Session())
+    adapter = PydanticAIAdapter(ScriptedModel([DONE, Reply(text="Again."), Reply(text="And again.")]))
+    first = await adapter.run_async(executor)
+    second = await adapter.run_async(executor, message_history=first.messages, user_prompt="More.")
+    assert [second.text, len(second.messages)] == ["Again.", 4]
+    third = await adapter.run_async(executor, message_history=second.messages)
+    assert third.text == "And again."
+    assert [type(message) for message in third.messages[-2:]] == [ModelRequest, ModelResponse]
+
+
+def test_an_executor_says_what_evaluate_does_not() -> None:
+    """Correlation ids, for example."""
+    run_context = RunContext(run_id="run-1")
+    session = Session()
+    executor = ToolExecutor(prompt=notes_prompt(), session=session, run_context=run_context)
+    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), DONE])
+    assert PydanticAIAdapter(model).run(executor).text == "Done."
+    assert [event.run_context for event in session[ToolInvoked].all()] == [run_context]
+
+
+def test_handlers_see_the_adapter() -> None:
+    """So that a handler can run another prompt on it."""
+    seen: list[object] = []
+
+    def look(params: None, *, context: ToolContext) -> ToolResult[None]:
+        seen.append(context.adapter)
+        return ToolResult.ok(None)
+
+    tool = Tool[None, None](name="look", description="Look.", handler=look)
+    adapter = PydanticAIAdapter(ScriptedModel([Reply(calls=[Call("look")]), DONE]))
+    adapter.evaluate(notes_prompt(tools=(tool,)), session=Session())
+    assert seen == [adapter]
+
+
+class Shelf:
+    """A resource that says when it is closed."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def close(self) -> None:
+        self.log.append("closed")
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_resources_are_open_during_the_run(outside: bool) -> None:
+    """They are closed at its end, unless somebody holds them open around it."""
+    log: list[str] = []
+
+    def use(params: None, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Shelf).log.append("used")
+        return ToolResult.ok(None)
+
+    tool = Tool[None, None](name="use", description="Use.", handler=use)
+    section = MarkdownSection(title="Shelf", template="Use it.", tools=[tool])
+    registry = ResourceRegistry.of(Binding(Shelf, lambda _: Shelf(log)))
+    prompt = Prompt(PromptTemplate[str](ns="tests", key="shelf", sections=[section])).bind(resources=registry)
+    if outside:
+        with prompt.resources:
+            evaluate(prompt, Reply(calls=[Call("use")]), DONE)
+            log.append("still open")
+        assert log == ["used", "still open", "closed"]
+    else:
+        evaluate(prompt, Reply(calls=[Call("use")]), DONE)
+        assert log == ["used", "closed"]
+
+
+@pytest.mark.anyio
+async def test_the_synchronous_entries_refuse_an_event_loop() -> None:
+    """They would stop it; the error names the other entry."""
+    adapter = PydanticAIAdapter(ScriptedModel([DONE]))
+    with pytest.raises(PromptEvaluationError, match=r"await adapter\.evaluate_async"):
+        adapter.evaluate(notes_prompt(), session=Session())
+    with pytest.raises(PromptEvaluationError, match=r"await adapter\.run_async"):
+        adapter.run(ToolExecutor(prompt=notes_prompt(), session=Session()))
+
+
+STOPS: dict[str, tuple[Exception, str]] = {
+    "http": (ModelHTTPError(529, "claude"), "request"),
+    "fallback": (FallbackExceptionGroup("all failed", [ModelHTTPError(529, "claude")]), "request"),
+    "timed out": (RunTimedOut("too slow"), "request"),
+}
+
+
+@pytest.mark.parametrize("error, phase", STOPS.values(), ids=STOPS)
+def test_what_stops_pydantic_ai_is_told_with_its_phase(error: Exception, phase: str) -> None:
+    """Chained, so that everything is known of it."""
+
+    async def fail(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise error
+
+    with pytest.raises(PromptEvaluationError, match="the evaluation of tests/notes stopped") as caught:
+        PydanticAIAdapter(FunctionModel(fail)).evaluate(notes_prompt(), session=Session())
+    assert caught.value.phase == phase
+    assert isinstance(caught.value.__cause__, type(error))
+
+
+def test_a_budget_that_a_handler_exceeds_is_told_as_one() -> None:
+    """The call is rolled back, and the run ends with the phase of the budget."""
+
+    def spend(params: None, *, context: ToolContext) -> ToolResult[None]:
+        raise BudgetExceededError(dimension="cents", used=3, allowed=2)
+
+    tool = Tool[None, None](name="spend", description="Spend.", handler=spend)
+    with pytest.raises(PromptEvaluationError, match="cents is 3") as caught:
+        evaluate(notes_prompt(tools=(tool,)), Reply(calls=[Call("spend")]))
+    assert caught.value.phase == "budget"
+
+
+def test_what_the_developer_has_wrong_is_raised_as_it_is() -> None:
+    """A model that nobody knows, a prompt that lacks parameters, a script that disagrees."""
+    with pytest.raises(UserError):
+        PydanticAIAdapter("no-such-provider:model").evaluate(notes_prompt(), session=Session())
+
+    @dataclass(frozen=True)
+    class Desk:
+        name: str
+
+    section = MarkdownSection[Desk](title="Desk", template="The desk of ${name}.")
+    with pytest.raises(PromptRenderError, match="Desk"):
+        evaluate(Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section])))
+    with pytest.raises(ScriptError):
+        evaluate(notes_prompt())
+
+
+class Counter(AbstractCapability[Any]):
+    """Somebody else's capability."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def before_run(self, ctx: AgentContext[Any]) -> None:
+        self.runs += 1
+
+
+def test_more_capabilities_and_any_model_of_pydantic_ai_can_be_used() -> None:
+    """The test model of PydanticAI calls every tool once."""
+    counter, session = Counter(), Session()
+    for model in (TestModel(), "test"):
+        adapter = PydanticAIAdapter(model, capabilities=[counter])
+        adapter.evaluate(notes_prompt(tools=(ADD_NOTE,)), session=session)
+    assert counter.runs == 2
+    assert noted(session) == ["a", "a"]
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    find = importlib.util.find_spec
+
+    def find_no_pydantic_ai(name: str) -> ModuleSpec | None:
+        return None if name == "pydantic_ai" else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_no_pydantic_ai)
+    monkeypatch.delitem(sys.modules, "handrail.adapters.pydantic_ai")
+    with pytest.raises(ImportError, match=r"pip install 'handrail\[pydantic-ai\]'"):
+        importlib.import_module("handrail.adapters.pydantic_ai")

@@ -1,0 +1,175 @@
+"""`handrail.testing.playback`: a script and what was sent are held to each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import ScriptError
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.runtime import Session, ToolMessage
+from handrail.testing import Call, Expect, Outcome, Reply, Script, play, play_async
+from handrail.testing.playback import Playback, Sent, SentMessage
+
+SENT = Sent("Refund desk.", ("read", "write"), (SentMessage("call-1", "three rows", True),))
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+    def render(self) -> str:
+        return self.text
+
+
+def echo(params: Text, *, context: ToolContext) -> ToolResult[Text]:
+    """Say it again."""
+    return ToolResult.ok(params) if params.text else ToolResult.error("there is nothing to say")
+
+
+def executor() -> ToolExecutor:
+    """One tool, and a text about it."""
+    tool = Tool[Text, Text](name="echo", description="Say it again.", handler=echo)
+    section = MarkdownSection(title="Echo", template="Say things twice.", tools=[tool])
+    prompt = Prompt(PromptTemplate[str](ns="tests", key="echo", sections=[section]))
+    return ToolExecutor(prompt=prompt, session=Session())
+
+
+def next_with(expect: Expect) -> Reply:
+    """The reply of a script that expects this of `SENT`."""
+    return Playback(Script([Reply(text="Yes.", expect=expect)])).next(SENT)
+
+
+def test_a_script_that_finds_what_it_expects_gives_its_reply() -> None:
+    """Everything that can be expected, and found."""
+    messages = {"call-1": Outcome.ok("three", "rows")}
+    expect = Expect(instructions=["Refund"], tools=["read"], texts=["three"], messages=messages)
+    assert next_with(expect).text == "Yes."
+
+
+DIFFERENCES = {
+    "instructions": (
+        Expect(instructions=["Sales"]),
+        "The instructions do not contain 'Sales'; they are 'Refund desk.'",
+    ),
+    "tools": (Expect(tools=["read", "list"]), "The tools list were not offered; offered were read, write."),
+    "texts": (Expect(texts=["four"]), "No message contains 'four'; it was sent call-1 (ok): 'three rows'."),
+    "no answer": (Expect(messages={"call-2": Outcome.ok()}), "There is no answer to call-2; it was sent call-1 (ok)"),
+    "failed": (Expect(messages={"call-1": Outcome.failed()}), "call-1 was to fail, but it succeeded: 'three rows'."),
+    "words": (Expect(messages={"call-1": Outcome.ok("four")}), "The answer to call-1 does not contain 'four'; it is"),
+}
+
+
+@pytest.mark.parametrize("expect, told", DIFFERENCES.values(), ids=DIFFERENCES)
+def test_a_difference_is_told_with_what_came_instead(expect: Expect, told: str) -> None:
+    """The error names the reply, what was expected, and what came."""
+    with pytest.raises(ScriptError) as caught:
+        next_with(expect)
+    assert str(caught.value).startswith("reply 1 of the script: ")
+    assert told in str(caught.value)
+    assert caught.value.step == 1
+
+
+def test_all_differences_are_told_at_once() -> None:
+    """One run shows everything that a script has wrong."""
+    with pytest.raises(ScriptError) as caught:
+        next_with(Expect(instructions=["Sales"], tools=["list"], messages={"call-1": Outcome.failed("four")}))
+    told = str(caught.value)
+    assert all(part in told for part in ("Sales", "list", "was to fail", "does not contain 'four'"))
+
+
+def test_a_success_that_failed_is_told_too() -> None:
+    """The other way round, with nothing offered and nothing sent."""
+    playback = Playback(Script([Reply(expect=Expect(tools=["read"], texts=["x"], messages={"a": Outcome.ok()}))]))
+    with pytest.raises(ScriptError) as caught:
+        playback.next(Sent(messages=(SentMessage("a", "y" * 400, False),)))
+    assert "offered were none" in str(caught.value)
+    assert f"a was to succeed, but it failed: '{'y' * 300}...'" in str(caught.value)
+
+
+def test_a_failing_check_does_not_move_the_script_on() -> None:
+    """The reply is still to come."""
+    playback = Playback(Script([Reply(expect=Expect(tools=["list"]))]))
+    with pytest.raises(ScriptError):
+        playback.next(SENT)
+    assert playback.played == 0
+
+
+def test_calls_that_nobody_answered_are_told() -> None:
+    """A loop that drops a call breaks the contract with the model."""
+    playback = Playback(Script([Reply(calls=[Call("read"), Call("write")]), Reply(text="Done.")]))
+    playback.next(Sent())
+    with pytest.raises(ScriptError, match="The calls call-2 were not answered; the answers were to call-1"):
+        playback.next(SENT)
+    with pytest.raises(ScriptError, match="the answers were to none"):
+        playback.next(Sent())
+
+
+def test_a_run_that_goes_on_after_the_script_is_told() -> None:
+    """The error shows what it was sent last."""
+    playback = Playback(Script([Reply(text="Done.")], name="desk.yaml"))
+    playback.next(Sent())
+    with pytest.raises(ScriptError, match=r"desk\.yaml has ended with reply 1, but the run asks for another") as caught:
+        playback.next(SENT)
+    assert "three rows" in str(caught.value)
+    assert caught.value.step == 2
+    with pytest.raises(ScriptError, match="It was sent no messages"):
+        playback.next(Sent())
+
+
+def test_a_run_that_ends_before_the_script_is_told() -> None:
+    """The error names the replies that are left."""
+    playback = Playback(Script([Reply(text="Hm."), Reply(calls=[Call("read"), Call("write")]), Reply(text="Done.")]))
+    playback.next(Sent())
+    with pytest.raises(ScriptError, match=r"ended after reply 1 of the script, which has 3\.") as caught:
+        playback.assert_finished()
+    assert "Not played: calls of read, write; the answer 'Done.'." in str(caught.value)
+    assert caught.value.step == 2
+
+
+def test_a_script_without_replies_is_finished() -> None:
+    """There is nothing to play."""
+    Playback(Script([])).assert_finished()
+
+
+@pytest.fixture(params=["sync", "async"])
+def player(request: pytest.FixtureRequest) -> Callable[[Script, ToolExecutor], tuple[ToolMessage, ...]]:
+    """`play`, and `play_async` on a loop of its own."""
+    if request.param == "sync":
+        return play
+    return lambda script, door: asyncio.run(play_async(script, door))
+
+
+def test_a_script_plays_through_an_executor(player: Callable[[Script, ToolExecutor], tuple[ToolMessage, ...]]) -> None:
+    """Calls go out reply by reply, messages come back, and each reply sees those of the one before."""
+    expect = Expect(instructions=["Say things twice."], tools=["echo"])
+    seen = Expect(messages={"call-1": Outcome.ok("hello"), "bad": Outcome.failed("$.text")})
+    script = Script(
+        [
+            Reply(calls=[Call("echo", {"text": "hello"}), Call("echo", '{"text": 1}', id="bad")], expect=expect),
+            Reply(calls=[Call("echo", {"text": ""})], expect=seen),
+            Reply(text="Done.", expect=Expect(messages={"call-3": Outcome.failed("nothing to say")})),
+        ]
+    )
+    messages = player(script, executor())
+    assert [(message.call_id, message.success) for message in messages] == [
+        ("call-1", True),
+        ("bad", False),
+        ("call-3", False),
+    ]
+
+
+def test_a_script_that_does_not_end_with_an_answer_goes_on_after_its_end() -> None:
+    """As with a model, whose loop would ask again."""
+    with pytest.raises(ScriptError, match="the run asks for another"):
+        play(Script([Reply(calls=[Call("echo", {"text": "hello"})])]), executor())
+
+
+def test_an_answer_before_the_end_of_the_script_ends_the_run() -> None:
+    """As with a model, whose loop would stop there."""
+    with pytest.raises(ScriptError, match="ended after reply 1"):
+        play(Script([Reply(text="Done."), Reply(text="Or not.")]), executor())

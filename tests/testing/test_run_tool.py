@@ -1,0 +1,123 @@
+"""`handrail.testing.run_tool`: one call of one tool, without a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+
+from handrail.errors import VisibilityExpansionRequired
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.resources import Binding, Resolver, ResourceRegistry
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked
+from handrail.testing import run_tool, run_tool_async
+
+
+@dataclass(frozen=True)
+class Refund:
+    order: str
+    on: date = date(2026, 1, 1)
+
+    def render(self) -> str:
+        return f"refunded {self.order}"
+
+
+class Shop:
+    """A resource that counts refunds, and knows whether it is open."""
+
+    def __init__(self) -> None:
+        self.refunds: list[str] = []
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def refund(params: Refund, *, context: ToolContext) -> ToolResult[Refund]:
+    """Refund an order."""
+    if params.order == "expand":
+        raise VisibilityExpansionRequired("open the guide")
+    context.resources.get(Shop).refunds.append(params.order)
+    return ToolResult.ok(params)
+
+
+def ping(params: None, *, context: ToolContext) -> ToolResult[None]:
+    """Say that it is there."""
+    return ToolResult.ok(None, message="pong")
+
+
+REFUND = Tool[Refund, Refund](
+    name="refund", description="Refund.", handler=refund, effect="external", idempotency=IdempotencyConfig()
+)
+PING = Tool[None, None](name="ping", description="Ping.", handler=ping)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [Refund("7"), {"order": "7"}, {"order": "7", "on": "2026-01-01"}, '{"order": "7"}', b'{"order": "7"}'],
+    ids=["instance", "mapping", "with a date", "text", "bytes"],
+)
+def test_params_come_as_an_instance_a_mapping_or_text(params: object) -> None:
+    """They go the whole way that a model's arguments go."""
+    shop, session = Shop(), Session()
+    message = run_tool(REFUND, params, session=session, resources={Shop: shop})
+    assert (message.content, message.success, message.call_id) == ("refunded 7", True, "call-1")
+    assert message.result.value == Refund("7")
+    assert shop.refunds == ["7"]
+    assert session[Refund].latest() == Refund("7")
+    assert [event.success for event in session[ToolInvoked].all()] == [True]
+
+
+def test_wrong_params_are_answered_as_for_a_model() -> None:
+    """So that a test can see what a model would read."""
+    message = run_tool(REFUND, '{"order": 7}', resources={Shop: Shop()})
+    assert not message.success
+    assert "$.order" in message.content
+
+
+def test_a_tool_without_params_needs_none() -> None:
+    """Nor a session, nor resources."""
+    assert run_tool(PING).content == "pong"
+
+
+def test_what_providers_make_is_closed_at_the_end() -> None:
+    """A call of its own is a run of its own."""
+    made: list[Shop] = []
+
+    def provide(_: Resolver) -> Shop:
+        made.append(Shop())
+        return made[-1]
+
+    run_tool(REFUND, Refund("7"), resources=ResourceRegistry.of(Binding(Shop, provide)))
+    assert [shop.closed for shop in made] == [True]
+
+
+def test_a_ledger_replays_the_second_call() -> None:
+    """Idempotency can be tested."""
+    ledger, shop, session = EffectLedger(), Shop(), Session()
+    first, second = (
+        run_tool(REFUND, Refund("7"), session=session, resources={Shop: shop}, effect_ledger=ledger) for _ in range(2)
+    )
+    assert (first.replayed, second.replayed) == (False, True)
+    assert shop.refunds == ["7"]
+
+
+def test_what_ends_a_run_is_raised() -> None:
+    """There is no run around it that could end."""
+    with pytest.raises(VisibilityExpansionRequired):
+        run_tool(REFUND, Refund("expand"))
+
+
+@pytest.mark.anyio
+async def test_a_tool_runs_on_an_event_loop_too() -> None:
+    """Handlers may be `async`."""
+
+    async def wave(params: None, *, context: ToolContext) -> ToolResult[None]:
+        return ToolResult.ok(None, message="hello")
+
+    tool = Tool[None, None](name="wave", description="Wave.", handler=wave)
+    assert (await run_tool_async(tool)).content == "hello"
+    shop = Shop()
+    message = await run_tool_async(REFUND, Refund("7"), session=Session(), resources={Shop: shop})
+    assert (message.success, shop.refunds) == (True, ["7"])

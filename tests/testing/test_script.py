@@ -1,0 +1,71 @@
+"""`handrail.testing.script`: scripts as data."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from handrail.errors import ScriptError
+from handrail.testing import Call, Expect, Outcome, Reply, Script
+
+
+def ids(script: Script) -> list[list[str]]:
+    """The ids of the calls of each reply."""
+    return [[call.id for call in reply.calls] for reply in script.replies]
+
+
+def test_calls_are_numbered_by_their_place_in_the_script() -> None:
+    """A run gets the same ids each time; an id that is given counts as a place all the same."""
+    script = Script([Reply(calls=[Call("a"), Call("b", id="mine")]), Reply(text="Hm."), Reply(calls=[Call("c")])])
+    assert ids(script) == [["call-1", "mine"], [], ["call-3"]]
+
+
+def test_a_script_can_be_made_of_the_replies_of_another() -> None:
+    """Ids that were given stay."""
+    script = Script([Reply(calls=[Call("a")])])
+    assert ids(Script([Reply(text="First."), *script.replies])) == [[], ["call-1"]]
+
+
+def test_two_calls_of_one_id_are_refused() -> None:
+    """The error says in which reply the second one stands."""
+    with pytest.raises(ScriptError, match="desk: the id 'x' is given twice") as caught:
+        Script([Reply(calls=[Call("a", id="x")]), Reply(calls=[Call("b", id="x")])], name="desk")
+    assert caught.value.step == 2
+
+
+def test_arguments_are_sent_as_text() -> None:
+    """As a provider sends them; text goes as it is, so that it need not be JSON."""
+    assert Call("a", {"path": "é"}).arguments_text == '{"path": "\\u00e9"}'
+    assert Call("a", '{"path": ').arguments_text == '{"path": '
+    assert Call("a").arguments_text == "{}"
+
+
+def test_arguments_that_are_no_json_are_refused() -> None:
+    """A model could not have sent them."""
+    with pytest.raises(ScriptError, match="the arguments of call-1") as caught:
+        Script([Reply(calls=[Call("a", {"at": datetime(2026, 1, 1, tzinfo=UTC)})])])
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_what_is_no_reply_is_refused() -> None:
+    """A bare text is a common slip."""
+    replies: list[Any] = [Reply(text="Hm."), "Done."]
+    with pytest.raises(ScriptError, match=r"'Done\.' is no Reply; write Reply\(text=\.\.\.\)") as caught:
+        Script(replies)
+    assert caught.value.step == 2
+
+
+@pytest.mark.parametrize("name", ["instructions", "tools", "texts"])
+def test_a_text_where_a_list_is_due_is_refused(name: str) -> None:
+    """Each of its characters would be looked for."""
+    given: dict[str, Any] = {name: "read_file"}
+    with pytest.raises(ScriptError, match=rf"write {name}=\['read_file'\]"):
+        Expect(**given)
+
+
+def test_outcomes_are_written_shortly() -> None:
+    """What came of a call, and what its message contains."""
+    assert Outcome.ok("a", "b") == Outcome(success=True, texts=("a", "b"))
+    assert Outcome.failed() == Outcome(success=False)
