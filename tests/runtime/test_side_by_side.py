@@ -240,10 +240,20 @@ async def test_agents_as_tools_run_beside_each_other_on_child_sessions() -> None
     assert session[Note].all() == (Note("a"),)
 
 
-def test_a_concurrent_handler_may_not_write() -> None:
+def test_a_concurrent_handler_may_neither_write_nor_use_what_calls_take_turns_on() -> None:
     """Only the value it returns is applied."""
-    door = executor(tool("fetch", scribble, concurrent=True), resources={Filesystem: files()})
-    assert "fetch may only read" in door.execute(call("fetch")).content
+
+    def write(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("x"))
+        return ToolResult.ok(params)
+
+    def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(str(context.filesystem)))
+
+    tools = [tool("write", write, concurrent=True), tool("look", look, concurrent=True)]
+    door = executor(*tools, resources={Filesystem: files()})
+    assert "write may only read" in door.execute(call("write")).content
+    assert "cannot use the bound InMemoryFilesystem" in door.execute(call("look")).content
 
 
 @pytest.mark.anyio

@@ -16,6 +16,7 @@ class MarkdownSection(Section[ParamsT]):
 
     Attributes:
         template: Markdown, dedented; `${name}` stands for a field of the parameters, `$${` for a plain `${`.
+        text: the same, read once.
 
     Raises:
         PromptValidationError: a placeholder names no field of the parameters.
@@ -54,6 +55,7 @@ class ToolsSection(Section[ParamsT]):
 
     Attributes:
         description: Markdown with placeholders, as the template of a `MarkdownSection`; `None` for none.
+        text: the same, read once.
     """
 
     description: str | None = None

@@ -39,7 +39,7 @@ class Prompt(Generic[Out]):
         self.template = template
         self._params = _by_type(template, params)
         self._registry = registry_of(resources)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._resources: ResourceContext | None = None
 
     def __repr__(self) -> str:

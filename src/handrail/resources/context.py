@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar, overload
 from handrail.errors import ResourceError
 from handrail.resources.binding import ABSENT, Binding, Given, Scope, unbound
 from handrail.resources.lifetime import Lifetime, tell_failures
-from handrail.resources.participation import silent_among, snapshotables_among
+from handrail.resources.participation import refuse_beside_others, silent_among, snapshotables_among
 from handrail.transaction import Snapshotable
 from handrail.turns import Turn, turn_of
 
@@ -118,6 +118,10 @@ class ResourceContext:
     def call_scope(self) -> CallScope:
         """The resources as one tool call sees them; to be closed when the call ends."""
         return self._shared_scope or CallScope(self)
+
+    def scope_beside_others(self) -> CallScope:
+        """The same for a call that runs beside others: what can be undone is kept from it."""
+        return ScopeBesideOthers(self)
 
     @property
     def turn(self) -> Turn:
@@ -296,3 +300,23 @@ class CallScope:
     def _refuse_if_closed(self, binding: Binding[Any]) -> None:
         if self._is_closed:
             raise ResourceError(f"the call has ended, so it can no longer use {binding.name}")
+
+
+class ScopeBesideOthers(CallScope):
+    """The resources as a call sees them that takes no turns on them (`Tool(concurrent=True)`)."""
+
+    __slots__ = ()
+
+    @overload
+    def get(self, protocol: Callable[..., T], /) -> T: ...
+    @overload
+    def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
+    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+        """The resource bound for a type; see `Resolver.get`.
+
+        Raises:
+            TurnConflictError: it can be undone, so calls take turns on it, and this one has not.
+        """
+        value = super().get(protocol, default)
+        refuse_beside_others(value)
+        return value

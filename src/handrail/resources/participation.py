@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TypeGuard, TypeVar
 
-from handrail.errors import ProviderError
+from handrail.errors import ProviderError, TurnConflictError
 from handrail.transaction import Snapshotable, Transaction, current
 from handrail.turns import draw, own_turn
 
@@ -85,6 +85,21 @@ def apart_from_call(name: str, provide: Callable[[], T]) -> T:
         for participant in building.participants:
             join_call(participant)
     return value
+
+
+def refuse_beside_others(value: object) -> None:
+    """Keep what can be undone from a call that runs beside others without having taken turns on it.
+
+    Raises:
+        TurnConflictError: it can be undone, so calls take turns on it.
+    """
+    if _is_snapshotable(value):
+        msg = (
+            f"a tool with concurrent=True runs beside other calls, so it cannot use the bound {type(value).__name__}, on which "
+            "calls take turns. Return what is to be kept as the result's value, or declare the tool without "
+            "concurrent=True."
+        )
+        raise TurnConflictError(msg)
 
 
 def _is_snapshotable(value: object) -> TypeGuard[Snapshotable[object]]:

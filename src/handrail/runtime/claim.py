@@ -63,6 +63,7 @@ class Claim:
 
 
 NO_CLAIM = Claim()
+"""The claim of every call in which the ledger has no part."""
 
 
 class StoredResult(Claim):

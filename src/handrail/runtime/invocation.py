@@ -54,10 +54,13 @@ class Invocation:
         self.call = call
         self.environment = environment
         self.way = way
-        self.tool = tool = environment.rendered_prompt.tool(call.name)
-        self.policies = environment.rendered_prompt.policies.get(call.name, ())
+        prompt = environment.rendered_prompt
+        self.tool = tool = prompt.tool(call.name)
+        self.policies = prompt.policies.get(call.name, ())
         self.place = Place(tool, environment)
-        self.resources = environment.resources.call_scope()
+        resources = environment.resources
+        beside = tool is not None and tool.concurrent
+        self.resources = resources.scope_beside_others() if beside else resources.call_scope()
 
     def __enter__(self) -> Self:
         """Keep the place until the end of the block."""

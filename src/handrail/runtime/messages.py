@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from handrail.prompt import ToolResult
 
@@ -24,9 +24,8 @@ class ToolCall:
     arguments: str | bytes | Mapping[str, Any] = "{}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolMessage:
-    """What goes back to the model: exactly one for each call.
+class ToolMessage(NamedTuple):
+    """What goes back to the model: exactly one for each call. A named tuple, because one is made for each call.
 
     Attributes:
         call_id: the id of the call that it answers.

@@ -118,7 +118,10 @@ class OnLoop:
 
 
 INLINE = Inline()
+"""The way of the synchronous entry."""
+
 ON_LOOP = OnLoop()
+"""The way of the asynchronous entry."""
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,125 @@
+"""Every exception that Handrail raises, in one tree.
+
+::
+
+    HandrailError
+    ├── PromptValidationError        developer: a tool, section, policy or prompt is declared wrongly
+    ├── PromptRenderError            developer: a prompt was rendered without the values it needs
+    ├── SchemaError                  developer: a type that Handrail cannot turn into a schema
+    ├── ParseError                   caller of serde: the data does not fit the dataclass
+    ├── DumpError                    caller of serde: a value that JSON cannot say, or that is not of its declared type
+    ├── DispatchError                developer: subscribers failed while an event was dispatched
+    ├── LedgerError                  developer: an entry of the ledger is in a state that does not allow what was asked
+    ├── ScriptError                  test: a scripted model and the run disagree, or the script cannot be read
+    ├── SessionError                 developer: a session was used against its rules
+    │   ├── SessionBusyError         developer: a write from outside while a call holds the session
+    │   ├── ReducerError             developer: reducers clash, or one returned what no slice can become
+    │   └── SnapshotError            developer: a snapshot that does not belong here, or is out of date
+    ├── ResourceError                developer: see `handrail.resources`
+    │   ├── UnboundResourceError     nothing is bound for a type
+    │   ├── CircularResourceError    providers need each other
+    │   ├── DuplicateBindingError    two bindings of one type in one registry
+    │   └── ProviderError            a provider raised, or made something of another type
+    ├── FilesystemError              handler or model: a file operation that cannot be done
+    │   ├── PathNotFoundError        no such file or folder
+    │   ├── PathConflictError        a file where a folder is needed, or the other way round, or it exists already
+    │   └── PathEscapeError          a path that leaves the root, or is not a path
+    ├── ToldToModel                  becomes a failed result: the model reads the message and may try again
+    │   ├── ToolValidationError      a handler or policy found the arguments wanting
+    │   ├── ReadOnlyViolation        a handler that may only read tried to write
+    │   ├── TransactionClosedError   a write that came after its call had ended
+    │   ├── TurnConflictError        a nested call that would have waited for its own caller
+    │   ├── LeaseLostError           the claim of an effect passed to another owner
+    │   └── EffectUncertain          a handler cannot tell whether its effect happened
+    └── EndsRun                      ends the run: no model can mend it
+        ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
+        │   └── RollbackError        a participant could not be restored, so its state is not to be trusted
+        ├── DeadlineExceededError    the time is up (the pipeline turns it into `PromptEvaluationError`)
+        ├── BudgetExceededError      the tokens are used up
+        └── VisibilityExpansionRequired  the prompt must be rendered again with sections opened
+
+The two audiences are the two last branches: what is *told to the model* and what *ends the run*. Everything above them
+is for the developer. A name exists once; the packages re-export what belongs to them.
+"""
+
+from __future__ import annotations
+
+from handrail.errors.developer import (
+    CircularResourceError,
+    DispatchError,
+    DumpError,
+    DuplicateBindingError,
+    FilesystemError,
+    LedgerError,
+    ParseError,
+    PathConflictError,
+    PathEscapeError,
+    PathNotFoundError,
+    PromptRenderError,
+    PromptValidationError,
+    ProviderError,
+    ReducerError,
+    ResourceError,
+    SchemaError,
+    ScriptError,
+    SessionBusyError,
+    SessionError,
+    SnapshotError,
+    UnboundResourceError,
+)
+from handrail.errors.outcomes import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    EffectUncertain,
+    EndsRun,
+    LeaseLostError,
+    PromptEvaluationError,
+    ReadOnlyViolation,
+    RollbackError,
+    ToldToModel,
+    ToolValidationError,
+    TransactionClosedError,
+    TurnConflictError,
+    VisibilityExpansionRequired,
+)
+from handrail.errors.root import (
+    HandrailError,
+)
+
+__all__ = [
+    "BudgetExceededError",
+    "CircularResourceError",
+    "DeadlineExceededError",
+    "DispatchError",
+    "DumpError",
+    "DuplicateBindingError",
+    "EffectUncertain",
+    "EndsRun",
+    "FilesystemError",
+    "HandrailError",
+    "LeaseLostError",
+    "LedgerError",
+    "ParseError",
+    "PathConflictError",
+    "PathEscapeError",
+    "PathNotFoundError",
+    "PromptEvaluationError",
+    "PromptRenderError",
+    "PromptValidationError",
+    "ProviderError",
+    "ReadOnlyViolation",
+    "ReducerError",
+    "ResourceError",
+    "RollbackError",
+    "SchemaError",
+    "ScriptError",
+    "SessionBusyError",
+    "SessionError",
+    "SnapshotError",
+    "ToldToModel",
+    "ToolValidationError",
+    "TransactionClosedError",
+    "TurnConflictError",
+    "UnboundResourceError",
+    "VisibilityExpansionRequired",
+]

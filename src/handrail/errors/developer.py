@@ -1,0 +1,202 @@
+"""The exceptions for the developer: something was declared, bound or used wrongly. The tree: `handrail.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from handrail.errors.root import HandrailError
+
+
+class PromptValidationError(HandrailError, ValueError):
+    """A tool, section, policy or prompt that is declared wrongly.
+
+    Attributes:
+        section_path: keys from the root section to the one at fault, empty when it lies outside a section.
+        tool: name of the tool at fault, if one is.
+        dataclass: the parameter or result type at fault, if one is.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        section_path: Sequence[str] = (),
+        tool: str | None = None,
+        dataclass: type[object] | None = None,
+    ) -> None:
+        where = [f"section {'.'.join(section_path)}" if section_path else "", f"tool {tool}" if tool else ""]
+        prefix = ", ".join(part for part in where if part)
+        super().__init__(f"{prefix}: {message}" if prefix else message)
+        self.section_path = tuple(section_path)
+        self.tool = tool
+        self.dataclass = dataclass
+
+
+class PromptRenderError(HandrailError):
+    """A prompt that was rendered without the parameters its sections need.
+
+    Attributes:
+        section_path: keys from the root section to the one at fault.
+        dataclass: the parameter type that was missing, if that is the fault.
+    """
+
+    def __init__(
+        self, message: str, *, section_path: Sequence[str] = (), dataclass: type[object] | None = None
+    ) -> None:
+        super().__init__(f"section {'.'.join(section_path)}: {message}" if section_path else message)
+        self.section_path = tuple(section_path)
+        self.dataclass = dataclass
+
+
+class SchemaError(HandrailError, TypeError):
+    """A type that cannot be closed and described; `type` is the offender and `path` where it stands."""
+
+    def __init__(self, message: str, *, type: object, path: str = "$") -> None:
+        super().__init__(message)
+        self.type = type
+        self.path = path
+
+
+class ParseError(HandrailError, ValueError):
+    """Data that does not fit its dataclass; `faults` holds every fault as `(path, message)`."""
+
+    def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
+class DumpError(HandrailError, ValueError):
+    """A value that JSON cannot say, or that is not of its declared type; `faults` as in `ParseError`."""
+
+    def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults)
+
+
+class DispatchError(HandrailError):
+    """Subscribers that raised while an event was dispatched.
+
+    All subscribers of the event were called. `failures` holds `(subscriber name, exception)` in the order of the calls;
+    the first one is also the `__cause__`.
+    """
+
+    def __init__(self, event: object, failures: Sequence[tuple[str, Exception]]) -> None:
+        told = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failures)
+        super().__init__(f"{len(failures)} subscriber(s) of {type(event).__name__} failed: {told}")
+        self.event = event
+        self.failures = tuple(failures)
+
+
+class LedgerError(HandrailError):
+    """An entry of the ledger whose state does not allow what was asked of it. Nothing was changed.
+
+    Attributes:
+        key: the effect's key.
+        status: the state of its entry: `"running"`, `"done"`, `"failed"` or `"unknown"`.
+    """
+
+    def __init__(self, message: str, *, key: str, status: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.status = status
+
+
+class ScriptError(HandrailError, AssertionError):
+    """A script that disagrees with the run it is played in, or that cannot be read (`handrail.testing`).
+
+    Attributes:
+        step: the reply at fault, counted from 1; `None` if the fault lies in none of them.
+    """
+
+    def __init__(self, message: str, *, step: int | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+class SessionError(HandrailError):
+    """A session that was used against its rules."""
+
+
+class SessionBusyError(SessionError):
+    """A write to a session from outside, while a call holds its turn. Nothing was written."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id} is in use by a call, so a write from outside it was refused. Write inside the "
+            "call (start a handler's own threads with contextvars.copy_context().run), or after it has ended."
+        )
+        self.session_id = session_id
+
+
+class ReducerError(SessionError, TypeError):
+    """Reducers that clash, or a reducer that returned something that no slice can become."""
+
+
+class SnapshotError(SessionError, ValueError):
+    """A snapshot that belongs to another owner, is out of date, or cannot be read."""
+
+
+class ResourceError(HandrailError):
+    """The root of what goes wrong between a resource and who asks for it."""
+
+
+class UnboundResourceError(ResourceError, LookupError):
+    """Nothing is bound for `protocol`."""
+
+    def __init__(self, protocol: type[object], *, needed_by: Sequence[type[object]] = ()) -> None:
+        chain = " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
+        super().__init__(
+            f"nothing is bound for {protocol.__name__} (asked for by {chain}). "
+            f"Bind one: Prompt(template).bind(resources={{{protocol.__name__}: ...}}), "
+            f"or ask with a default: resources.get({protocol.__name__}, None)."
+        )
+        self.protocol = protocol
+        self.needed_by = tuple(needed_by)
+
+
+class CircularResourceError(ResourceError):
+    """Providers that need each other; `path` starts and ends with the same type."""
+
+    def __init__(self, path: Sequence[type[object]]) -> None:
+        chain = " -> ".join(kind.__name__ for kind in path)
+        super().__init__(f"these resources need each other: {chain}. Let one of them do without the next.")
+        self.path = tuple(path)
+
+
+class DuplicateBindingError(ResourceError, ValueError):
+    """Two bindings of one type in one registry."""
+
+    def __init__(self, protocol: type[object]) -> None:
+        super().__init__(
+            f"{protocol.__name__} is bound twice in one registry. Keep one, or merge two registries: "
+            "in ResourceRegistry.merge the later one wins."
+        )
+        self.protocol = protocol
+
+
+class ProviderError(ResourceError):
+    """A provider that raised, or that made something else than it promised; chained to the cause if there is one."""
+
+    def __init__(self, message: str, *, protocol: type[object]) -> None:
+        super().__init__(message)
+        self.protocol = protocol
+
+
+class FilesystemError(HandrailError):
+    """A file operation that cannot be done; `path` is the path as it was given."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class PathNotFoundError(FilesystemError, FileNotFoundError):
+    """No such file or folder."""
+
+
+class PathConflictError(FilesystemError):
+    """A file where a folder is needed, a folder where a file is, or a target that exists already."""
+
+
+class PathEscapeError(FilesystemError, ValueError):
+    """A path that leaves the root of the filesystem, or that is not a path at all."""

@@ -1,0 +1,134 @@
+"""The exceptions that a model is told of, and those that end the run. The tree: `handrail.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from handrail.errors.root import HandrailError
+
+
+class ToldToModel(HandrailError):
+    """The branch of the tree that becomes a failed result: the model reads the message."""
+
+
+class ToolValidationError(ToldToModel, ValueError):
+    """Arguments that parse, but that the handler or a policy finds wanting. The message goes to the model."""
+
+
+class ReadOnlyViolation(ToldToModel):
+    """A write by a call that may only read. Nothing was written.
+
+    Attributes:
+        tool: name of the tool whose call tried.
+        what: what it tried to do.
+    """
+
+    def __init__(self, tool: str, what: str) -> None:
+        super().__init__(
+            f"{tool} may only read, so it cannot {what}. Declare the tool with effect='state' (or 'external') to write."
+        )
+        self.tool = tool
+        self.what = what
+
+
+class TransactionClosedError(ToldToModel):
+    """A write by a handler whose call has already ended. Nothing was written.
+
+    Attributes:
+        tool: name of the tool whose call has ended.
+        what: what the late handler tried to do.
+    """
+
+    def __init__(self, tool: str, what: str) -> None:
+        super().__init__(f"the call of {tool} has ended, so it can no longer {what}; nothing was written")
+        self.tool = tool
+        self.what = what
+
+
+class TurnConflictError(ToldToModel):
+    """A nested call that would have waited for a call that waits for its own caller. Nothing was run."""
+
+
+class LeaseLostError(ToldToModel):
+    """The claim of an effect has passed to another owner: stop, and leave the effect to them.
+
+    Attributes:
+        key: the effect's key.
+        fence: the fence that this owner held.
+    """
+
+    def __init__(self, key: str, fence: int) -> None:
+        super().__init__(
+            f"the lease of effect {key} (fence {fence}) has been lost: it ran out, and another call or a person has "
+            "taken the effect over. Stop without doing it."
+        )
+        self.key = key
+        self.fence = fence
+
+
+class EffectUncertain(ToldToModel):
+    """Raised by a handler that cannot tell whether its effect happened: the ledger keeps the effect as `unknown`."""
+
+
+class EndsRun(HandrailError):
+    """The branch of the tree that no model can mend: it is rolled back, recorded and raised to the caller."""
+
+
+class PromptEvaluationError(EndsRun):
+    """The evaluation of a prompt that stopped.
+
+    Attributes:
+        phase: where it stopped: `"tool"`, `"request"`, `"response"`, `"budget"` or `"rollback"`.
+        tool: name of the tool that ran, if one did.
+    """
+
+    def __init__(self, message: str, *, phase: str = "tool", tool: str | None = None) -> None:
+        super().__init__(message)
+        self.phase = phase
+        self.tool = tool
+
+
+class RollbackError(PromptEvaluationError):
+    """Participants that could not be restored; every other one was. `failures` holds `(participant, exception)`."""
+
+    def __init__(self, tool: str, failures: Sequence[tuple[object, Exception]]) -> None:
+        told = "; ".join(f"{type(who).__name__}: {type(error).__name__}: {error}" for who, error in failures)
+        super().__init__(f"the call of {tool} could not be undone in full: {told}", phase="rollback", tool=tool)
+        self.failures = tuple(failures)
+
+
+class DeadlineExceededError(EndsRun):
+    """The deadline has passed."""
+
+
+class BudgetExceededError(EndsRun):
+    """More tokens were used than the budget allows; `dimension` names which, `used` and `allowed` say how many."""
+
+    def __init__(self, *, dimension: str, used: int, allowed: int) -> None:
+        super().__init__(f"the budget is used up: {dimension} is {used}, and at most {allowed} were allowed")
+        self.dimension = dimension
+        self.used = used
+        self.allowed = allowed
+
+
+class VisibilityExpansionRequired(EndsRun):
+    """The model asked for sections that are rendered as summaries: render the prompt again with them opened.
+
+    Attributes:
+        section_keys: dotted paths of the sections to open.
+        reason: what the model gave as its reason.
+        requested_overrides: what to open them to, by dotted path.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        section_keys: Sequence[str] = (),
+        reason: str = "",
+        requested_overrides: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.section_keys = tuple(section_keys)
+        self.reason = reason
+        self.requested_overrides = dict(requested_overrides or {})
