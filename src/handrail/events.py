@@ -55,10 +55,12 @@ class Dispatcher:
     The subscribers of an event are those there were when its dispatch began. No lock is held while they run.
     """
 
-    __slots__ = ("_entries", "_lock", "_matching")
+    __slots__ = ("_entries", "_lock", "_matching", "is_quiet")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.is_quiet = True
+        """Whether nobody has subscribed to anything; to be read by those for whom even asking costs too much."""
         self._entries: tuple[_Entry, ...] = ()
         self._matching: dict[type[object], tuple[_Entry, ...]] = {}  # replaced whenever `_entries` is
 
@@ -76,6 +78,7 @@ class Dispatcher:
         with self._lock:
             self._entries = (*self._entries, entry)
             self._matching = {}
+            self.is_quiet = False
         return Subscription(partial(self._remove, entry))
 
     def dispatch(self, event: object) -> None:
@@ -107,6 +110,7 @@ class Dispatcher:
         with self._lock:
             self._entries = tuple(other for other in self._entries if other is not entry)
             self._matching = {}
+            self.is_quiet = not self._entries
 
 
 def _call_all(event: object, entries: tuple[_Entry, ...]) -> None:

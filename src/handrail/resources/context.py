@@ -273,7 +273,9 @@ class CallScope:
         Raises:
             ResourceError: some could not be closed; all were tried.
         """
-        self._end(None)
+        self._is_closed = True  # first: whoever builds meanwhile looks at it afterwards
+        if self._lifetime is not None:
+            self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         self._is_closed = True  # first: whoever builds meanwhile looks at it afterwards

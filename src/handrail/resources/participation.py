@@ -95,8 +95,8 @@ def refuse_beside_others(value: object) -> None:
     """
     if _is_snapshotable(value):
         msg = (
-            f"a tool with concurrent=True runs beside other calls, so it cannot use the bound {type(value).__name__}, on which "
-            "calls take turns. Return what is to be kept as the result's value, or declare the tool without "
+            "a tool with concurrent=True runs beside other calls, so it cannot use the bound "
+            f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, or declare the tool without "
             "concurrent=True."
         )
         raise TurnConflictError(msg)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Never
 
 from handrail.errors import ParseError
 from handrail.prompt import Tool
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal
 from handrail.runtime.invocation import Invocation
-from handrail.serde import canonical_json
 
 
-def look_up(run: Invocation) -> Tool[Any, Any]:
-    """The tool that the call names.
+def unknown_tool(run: Invocation) -> Never:
+    """Refuse a call of a tool that the prompt does not have.
 
     Raises:
-        Refusal: the prompt has no such tool; the message lists the names there are, and the nearest one.
+        Refusal: always; the message lists the names there are, and the nearest one.
     """
-    run.step = Step.LOOK_UP
-    if run.tool is not None:
-        return run.tool
     known = [tool.name for tool in run.environment.rendered_prompt.tools]
     if not known:
         raise Refusal(f"there is no tool {run.call.name!r}: this prompt has no tools. Answer without calling one.")
@@ -47,4 +43,4 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
 def _example_of(tool: Tool[Any, Any]) -> str:
     if tool.params_type is None:
         return "\nIt takes no arguments: send {}."
-    return f"\nA call that is right: {canonical_json(tool.examples[0].input).decode()}" if tool.examples else ""
+    return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""

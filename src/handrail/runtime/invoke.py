@@ -29,7 +29,7 @@ it (steps 7 and 8), and the place in the queue (step 3). Keeping is explicit: `r
 from __future__ import annotations
 
 from handrail.runtime.applying import apply_result
-from handrail.runtime.arguments import look_up, parse_arguments
+from handrail.runtime.arguments import parse_arguments, unknown_tool
 from handrail.runtime.claim import NO_CLAIM
 from handrail.runtime.claiming import claim_effect
 from handrail.runtime.environment import Environment
@@ -55,7 +55,7 @@ async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMess
     """
     with Invocation(call, environment, way) as run:  #                     its place in the queue is drawn here
         try:
-            tool = look_up(run)  #                                         1
+            tool = run.tool or unknown_tool(run)  #                        1
             parse_arguments(run, tool)  #                                  2
             if run.place.waits:
                 await run.take_turn()  #                                   3

@@ -44,10 +44,13 @@ class Place:
         self.is_first = writes = tool is not None and tool.writes
         self.shared = not writes
         self.outer = caller = current()
+        turns: tuple[Turn, ...] = (environment.session.turn,)
+        if tool is not None and not tool.concurrent:
+            turns += environment.resources.turns()
         if caller is None:
-            self.ticket = draw(_turns_of(tool, environment), exclusive=writes)
+            self.ticket = draw(turns, exclusive=writes)
         else:
-            self.ticket = self._draw_inside(caller, tool, environment)
+            self.ticket = self._draw_inside(caller, tool, environment.session.turn, turns)
         self.waits = not self.ticket.runs or self._refused is not None
 
     async def take_turn(self, way: Way, deadline: Deadline | None) -> None:
@@ -77,10 +80,11 @@ class Place:
                     await _wait(way, waiter, deadline)
         self.is_first = True
 
-    def _draw_inside(self, caller: Transaction, tool: Tool[Any, Any] | None, environment: Environment) -> Ticket:
+    def _draw_inside(
+        self, caller: Transaction, tool: Tool[Any, Any] | None, own: Turn, turns: tuple[Turn, ...]
+    ) -> Ticket:
         name = "an unknown tool" if tool is None else tool.name
-        turns = _turns_of(tool, environment)
-        if caller.concurrent and not caller.holds(environment.session.turn):
+        if caller.concurrent and not caller.holds(own):
             self.outer = None
         elif not self.shared and not caller.writes:
             self._refused = ReadOnlyViolation(caller.tool, f"call {name}, which writes")
@@ -95,13 +99,6 @@ class Place:
                 self._refused = error
         self.is_first = False
         return draw((), exclusive=False)
-
-
-def _turns_of(tool: Tool[Any, Any] | None, environment: Environment) -> tuple[Turn, ...]:
-    own = environment.session.turn
-    if tool is None or tool.concurrent:
-        return (own,)
-    return (own, *environment.resources.turns())
 
 
 async def _wait(way: Way, waiter: Future[None], deadline: Deadline | None) -> None:

@@ -19,7 +19,7 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
     The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
     """
     environment = run.environment
-    event = ToolInvoked(
+    event = ToolInvoked.of(
         run.call,
         run.params,
         result,

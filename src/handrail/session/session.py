@@ -169,7 +169,7 @@ class Session:
 
     def listens(self, event_type: type[Any]) -> bool:
         """Whether a reducer or a subscriber would hear of events of this type."""
-        return self._rules.reduces(event_type) or self.dispatcher.listens(event_type)
+        return self._rules.reduces(event_type) or (not self.dispatcher.is_quiet and self.dispatcher.listens(event_type))
 
     def dispatch(self, event: object) -> None:
         """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
@@ -189,7 +189,8 @@ class Session:
         if route.logged:
             self._append_to_log(type(event), event)
             if not route.reducers:
-                self.dispatcher.dispatch(event)
+                if not self.dispatcher.is_quiet:
+                    self.dispatcher.dispatch(event)
                 return
         call = current()
         if call is None:
@@ -287,13 +288,17 @@ class Session:
 
     def _adopt(self, state: Versions, log: Versions, rules: Rules) -> None:
         self._state = State(self._owner, state)
-        self._log = dict(log)
+        # Its own versions, because those of a LOG grow: what the other session adds must not show here.
+        self._log = {kind: Version(version.owner, version.items, version.length) for kind, version in log.items()}
         self._rules = rules
 
     def _append_to_log(self, kind: type[Any], item: object) -> None:
         with self._lock:
             version = self._log.get(kind)
-            self._log[kind] = Version(self._owner, [item], 1) if version is None else version.append(self._owner, item)
+            if version is None:
+                self._log[kind] = Version(self._owner, [item], 1)
+            elif not version.grow(self._owner, item):
+                self._log[kind] = version.append(self._owner, item)
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
         """Change the STATE slices by `act`, in a call or alone; `what` names the act in errors."""
@@ -324,7 +329,8 @@ class Session:
                 self._state.apply(self._decisions(event, route.reducers))
             else:
                 self._state.append(type(event), event)
-        self.dispatcher.dispatch(event)
+        if not self.dispatcher.is_quiet:
+            self.dispatcher.dispatch(event)
 
     def _decisions(self, event: object, reducers: Reducers) -> Changes:
         """What all reducers make of an event; nothing is applied before all have answered."""

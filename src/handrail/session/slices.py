@@ -42,7 +42,7 @@ class Owner:
 
 
 class Version(Generic[T]):
-    """One state of a slice; treat it as a value.
+    """One state of a slice; treat it as a value, unless it is of a LOG.
 
     Attributes:
         owner: who may grow the list in place.
@@ -66,6 +66,14 @@ class Version(Generic[T]):
             items = items[:length]
         items.append(item)
         return Version(owner, items, length + 1)
+
+    def grow(self, owner: Owner, item: T) -> bool:
+        """Become one item longer, if this owner may; for a LOG, whose versions nobody keeps. Returns whether it did."""
+        if owner is not self.owner or len(self.items) != self.length:
+            return False
+        self.items.append(item)
+        self.length += 1
+        return True
 
     def cut_off(self, later: Version[T]) -> None:
         """Forget what was appended to this version on the way to `later`; to be called when nobody holds that."""

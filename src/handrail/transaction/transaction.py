@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,9 +18,8 @@ _NESTING = threading.Lock()
 """Guards what a transaction makes when the first call is made inside it."""
 
 
-def current() -> Transaction | None:
-    """The transaction of the call that runs in this context, open or not; `None` outside of calls."""
-    return _CURRENT.get()
+current: Callable[[], Transaction | None] = _CURRENT.get
+"""The transaction of the call that runs in this context, open or not; `None` outside of calls."""
 
 
 def check_write(participant: Snapshotable[Any], what: str) -> None:
@@ -157,20 +156,18 @@ class Transaction:
     @property
     def inner_turn(self) -> Turn:
         """The turn that calls made inside this one take among themselves."""
-        if self._inner_turn is None:
-            with _NESTING:
-                if self._inner_turn is None:
-                    self._inner_turn = Turn()
-        return self._inner_turn
+        with _NESTING:
+            if self._inner_turn is None:
+                self._inner_turn = Turn()
+            return self._inner_turn
 
     @property
     def undo_lock(self) -> threading.Lock:
         """What those nested in one outermost transaction are undone under, one at a time, itself included."""
-        if self._undo_lock is None:
-            with _NESTING:
-                if self._undo_lock is None:
-                    self._undo_lock = threading.Lock()
-        return self._undo_lock
+        with _NESTING:
+            if self._undo_lock is None:
+                self._undo_lock = threading.Lock()
+            return self._undo_lock
 
     def chain(self) -> Iterator[Transaction]:
         """This transaction and those it is nested in, the nearest first."""
@@ -251,7 +248,7 @@ class Transaction:
             TurnConflictError: a call made inside this one is still running. Leaving the block rolls both back.
             Exception: what is enlisted could not be settled; nothing is committed, and leaving the block rolls back.
         """
-        if not self.is_open():
+        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, "commit")
         if self._inner is not None:
             raise _lent(self.tool, "end", self._inner)
@@ -300,7 +297,7 @@ class Transaction:
         if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
             self._take_turn(participant, what)
         self.keep(participant, participant.snapshot())
-        if not self.is_open():
+        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
 
     def _take_turn(self, participant: Snapshotable[Any], what: str) -> None:
