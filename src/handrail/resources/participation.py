@@ -96,8 +96,8 @@ def refuse_beside_others(value: object) -> None:
     if _is_snapshotable(value):
         msg = (
             "a tool with concurrent=True runs beside other calls, so it cannot use the bound "
-            f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, or declare the tool without "
-            "concurrent=True."
+            f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, or "
+            "declare the tool without concurrent=True."
         )
         raise TurnConflictError(msg)
 

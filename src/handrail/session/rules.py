@@ -25,11 +25,13 @@ class Route:
         logged: whether their own slice is a LOG, which gets them whatever else becomes of them.
         reducers: who decides; where there is nobody, and no LOG either, an event is appended to its own slice.
         what: names the taking in of such an event, for messages.
+        append: names the appending of such a value past all reducers, for messages.
     """
 
     logged: bool
     reducers: Reducers
     what: str
+    append: str
 
 
 class Rules:
@@ -69,7 +71,9 @@ class Rules:
         if route is None:
             logged = self.policy(event_type) is SlicePolicy.LOG
             reducers = self._reducers.get(event_type, ())
-            route = routes[event_type] = Route(logged, reducers, f"dispatch {event_type.__name__}")
+            route = routes[event_type] = Route(
+                logged, reducers, f"dispatch {event_type.__name__}", f"append to {event_type.__name__}"
+            )
         return route
 
     def reduces(self, event_type: type[Any]) -> bool:

@@ -16,13 +16,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from threading import get_ident
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
 from handrail.errors import ReducerError, SessionBusyError, SessionError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.changes import Append, Change, Replace, SliceChange, check_change
+from handrail.session.log import Log
 from handrail.session.reducers import Reducer
 from handrail.session.rules import Reducers, Route, Rules
 from handrail.session.saved import Saved, read, write
@@ -55,8 +55,8 @@ class Slice(SliceView[T], Generic[T]):
         return self._session.version_of(self._kind)
 
     def append(self, item: T) -> None:
-        """Add one item, past all reducers; use `Session.dispatch` for events."""
-        self._session.change(self._kind, Append(item), f"append to {self._kind.__name__}")
+        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
+        self._session.append(self._kind, item)
 
     def seed(self, *items: T) -> None:
         """Make the slice hold just these items."""
@@ -67,13 +67,7 @@ class Slice(SliceView[T], Generic[T]):
         self._session.change(self._kind, Replace(()), f"clear {self._kind.__name__}")
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
-        """Let a reducer decide what becomes of this slice when an event of that type is dispatched.
-
-        Registering the same reducer again changes nothing.
-
-        Raises:
-            ReducerError: another reducer of this slice takes events of that type already.
-        """
+        """Let a reducer decide what becomes of this slice; see `Session.register`."""
         self._session.register(event_type, reducer, into=self._kind)
 
 
@@ -109,11 +103,10 @@ class Session:
         self._outside = threading.RLock()
         self._rules = Rules({}, {})
         self._state = State(self._owner, {})
-        self._log: dict[type[Any], Version[Any]] = {}
+        self._log = Log(self._owner, {})
         self._access: dict[type[Any], Slice[Any]] = {}
 
     def __repr__(self) -> str:
-        """Name the session, not its contents."""
         return f"Session({self.session_id!r})"
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
@@ -132,7 +125,7 @@ class Session:
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
         with self._lock:
-            return (*_items(self._state.seen()), *_items(self._log))
+            return (*_items(self._state.seen()), *_items(self._log.slices))
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
         """Say what becomes of a type's slice on rollback, in this session, before anything is in it.
@@ -141,9 +134,8 @@ class Session:
             SessionError: the slice holds something already, or something that has not been committed yet.
         """
         with self._lock:
-            if any(kind in slices and slices[kind].length for slices in (*self._state.now[1:], self._log)):
-                msg = f"slice {kind.__name__} is in use; declare its policy before the first event"
-                raise SessionError(msg)
+            if any(kind in slices and slices[kind].length for slices in (*self._state.now[1:], self._log.slices)):
+                raise SessionError(f"slice {kind.__name__} is in use; declare its policy before the first event")
             self._rules.policy(kind)
             self._rules.declare(kind, policy)
 
@@ -163,7 +155,13 @@ class Session:
             self._rules.install(state, initial)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Let a reducer decide what becomes of slice `into` when an event is dispatched; see `Slice.register`."""
+        """Let a reducer decide what becomes of slice `into` when an event of that type is dispatched.
+
+        Registering the same reducer again changes nothing.
+
+        Raises:
+            ReducerError: another reducer of the slice takes events of that type already.
+        """
         with self._lock:
             self._rules.register(event_type, reducer, into=into)
 
@@ -187,7 +185,8 @@ class Session:
         """
         route = self._rules.route(type(event))
         if route.logged:
-            self._append_to_log(type(event), event)
+            with self._lock:
+                self._log.append(type(event), event)
             if not route.reducers:
                 if not self.dispatcher.is_quiet:
                     self.dispatcher.dispatch(event)
@@ -198,25 +197,36 @@ class Session:
         else:
             self._take_in(event, route, call)
 
+    def append(self, kind: type[T], item: T) -> None:
+        """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
+        route = self._rules.route(kind)
+        call = current()
+        if route.logged or call is None or type(item) is not kind:
+            self.change(kind, Append(item), route.append)
+        else:
+            with self._lock:
+                self._state.open(self, call, route.append)
+                self._state.append(kind, item)
+
     def change(self, kind: type[T], change: Change[T], what: str) -> None:
         """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
         check_change(change, kind)
         if self._rules.policy(kind) is SlicePolicy.LOG:
             if not isinstance(change, Append):
-                msg = f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}"
-                raise SessionError(msg)
-            self._append_to_log(kind, change.item)
+                raise SessionError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
+            with self._lock:
+                self._log.append(kind, change.item)
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())
 
     def version_of(self, kind: type[T]) -> Version[T] | None:
         """The version of a slice that this context sees: its call's own changes, or what has been committed."""
-        slices = self._log if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
+        slices = self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
         return slices.get(kind)
 
     def snapshot(self) -> SessionSnapshot:
         """The STATE slices as this context sees them; costs the same however much they hold."""
-        if self._state.joining == get_ident():
+        if self._state.joining == threading.get_ident():
             return SessionSnapshot(self._owner, self._state.seen())
         with self._lock:
             return SessionSnapshot(self._owner, self._state.held())
@@ -229,8 +239,7 @@ class Session:
             SessionBusyError: outside of calls, while a call holds the session.
         """
         if snapshot.owner is not self._owner:
-            msg = f"the snapshot belongs to session {snapshot.owner.session_id}, not to {self.session_id}"
-            raise SnapshotError(msg)
+            raise SnapshotError(f"the snapshot belongs to session {snapshot.owner.session_id}, not {self.session_id}")
         if undoing():
             with self._lock:
                 self._state.undo(snapshot.slices)
@@ -244,7 +253,7 @@ class Session:
         """
         fork = Session(session_id=session_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self._lock:
-            fork._adopt(self._state.held(), self._log, self._rules.copy())
+            fork._adopt(self._state.held(), self._log.slices, self._rules.copy())
         return fork
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
@@ -260,7 +269,7 @@ class Session:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
         """
         with self._lock:
-            state, log = self._state.seen(), dict(self._log)
+            state, log = self._state.seen(), dict(self._log.slices)
         return write(Saved(self.session_id, self.tags, _items(state), _items(log)))
 
     @staticmethod
@@ -288,17 +297,8 @@ class Session:
 
     def _adopt(self, state: Versions, log: Versions, rules: Rules) -> None:
         self._state = State(self._owner, state)
-        # Its own versions, because those of a LOG grow: what the other session adds must not show here.
-        self._log = {kind: Version(version.owner, version.items, version.length) for kind, version in log.items()}
+        self._log = Log(self._owner, log)
         self._rules = rules
-
-    def _append_to_log(self, kind: type[Any], item: object) -> None:
-        with self._lock:
-            version = self._log.get(kind)
-            if version is None:
-                self._log[kind] = Version(self._owner, [item], 1)
-            elif not version.grow(self._owner, item):
-                self._log[kind] = version.append(self._owner, item)
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
         """Change the STATE slices by `act`, in a call or alone; `what` names the act in errors."""
