@@ -177,7 +177,7 @@ def test_wrong_status_is_told_with_the_right_ones_and_an_example() -> None:
     """What the arguments may be is told before the suite sees them."""
     told = planned().refused("planning_update_step", step_id=1, status="finished")
     assert '"pending", "in_progress" or "done"' in told
-    assert told.endswith('{"status":"in_progress","step_id":2,"title":null}')
+    assert told.endswith('{"step_id":2,"title":null,"status":"in_progress"}')
 
 
 def test_failing_subscriber_undoes_the_planning() -> None:
