@@ -13,14 +13,20 @@ An external effect whose handler was left behind or interrupted, and any effect 
 
 from __future__ import annotations
 
+import logging
 from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
-from handrail.errors import LeaseLostError
+from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import IdempotencyConfig, Tool, ToolResult
 from handrail.runtime.effects import Claimed, EffectResult, Hit
 from handrail.runtime.ledger import EffectLedger
 from handrail.transaction import Enlisted
+
+_log = logging.getLogger("handrail.runtime")
+
+_ATTEMPTS_TO_RECORD = 3
+"""How often a store that fails is asked to record an effect that has happened."""
 
 
 class Effect(NamedTuple):
@@ -144,8 +150,21 @@ class EffectClaim(Claim):
 
     def _record(self, result: EffectResult) -> None:
         self._settled = True
-        if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
-            raise LeaseLostError(self._claimed.key, self._claimed.fence)
+        for attempt in range(1, _ATTEMPTS_TO_RECORD + 1):
+            try:
+                recorded = self._ledger.complete(self._claimed, result, ttl=self._ttl)
+            except Exception as error:
+                _log.exception("%s is done; attempt %d to record it failed", self._tool.name, attempt)
+                if attempt == _ATTEMPTS_TO_RECORD:
+                    self._ledger.give_up(self._claimed)
+                    raise EffectUncertain(
+                        f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not "
+                        "ask for it again; its result was not kept."
+                    ) from error
+            else:
+                if not recorded:
+                    raise LeaseLostError(self._claimed.key, self._claimed.fence)
+                return
 
 
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:

@@ -81,14 +81,18 @@ class Rules:
         return event_type in self._reducers
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Set the policy of a slice, which is empty."""
+        """Set the policy of a slice, which is empty; see `Session.declare`."""
+        self.policy(kind)  # raises for what is no dataclass
+        if policy is SlicePolicy.LOG and self._decides_on(kind):
+            raise _no_log(kind)
         self._policies[kind] = policy
         self._routes = {}
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
         """Add a reducer; see `Session.register`."""
-        for kind in (event_type, into):
-            self.policy(kind)  # raises for what is no dataclass
+        self.policy(event_type)  # raises for what is no dataclass
+        if self.policy(into) is SlicePolicy.LOG:
+            raise _no_log(into)
         reducers = self._reducers.get(event_type, ())
         known = dict(reducers).get(into, reducer)
         if known is not reducer:
@@ -99,14 +103,24 @@ class Rules:
 
     def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
         """Add the reducers that a state slice declares; see `Session.install`."""
-        if any(into is state for reducers in self._reducers.values() for into, _ in reducers):
+        if self._decides_on(state):
             msg = f"{state.__name__} has reducers in this session already"
             raise ReducerError(msg)
         methods = methods_of(state, initial)
         for kind in (state, *methods):
-            self.policy(kind)  # all must be dataclasses before any is registered
+            self.policy(kind)  # all must be dataclasses before anything is registered
         for event_type, reducer in methods.items():
             self.register(event_type, reducer, into=state)
+
+    def _decides_on(self, kind: type[Any]) -> bool:
+        return any(into is kind for reducers in self._reducers.values() for into, _ in reducers)
+
+
+def _no_log(kind: type[Any]) -> ReducerError:
+    return ReducerError(
+        f"slice {kind.__name__} is a LOG, which gets every event of its own type and no other; let reducers decide on "
+        "STATE slices"
+    )
 
 
 def _policy_of(kind: object) -> SlicePolicy:

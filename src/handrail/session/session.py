@@ -132,11 +132,11 @@ class Session:
 
         Raises:
             SessionError: the slice holds something already, or something that has not been committed yet.
+            ReducerError: it would be a LOG, and reducers decide on it.
         """
         with self._lock:
             if any(kind in slices and slices[kind].length for slices in (*self._state.now[1:], self._log.slices)):
                 raise SessionError(f"slice {kind.__name__} is in use; declare its policy before the first event")
-            self._rules.policy(kind)
             self._rules.declare(kind, policy)
 
     def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
@@ -148,8 +148,8 @@ class Session:
                 seeded.
 
         Raises:
-            ReducerError: no method is marked, or the slice has reducers already. Nothing is registered then.
-            SessionError: the class or one of the events is no dataclass. Nothing is registered then.
+            ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
+            SessionError: the class or one of the events is no dataclass. Nothing is registered.
         """
         with self._lock:
             self._rules.install(state, initial)
@@ -160,7 +160,7 @@ class Session:
         Registering the same reducer again changes nothing.
 
         Raises:
-            ReducerError: another reducer of the slice takes events of that type already.
+            ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
         """
         with self._lock:
             self._rules.register(event_type, reducer, into=into)

@@ -1,0 +1,332 @@
+"""Step 7: what the ledger's answers mean for a call, and what it is told in the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import EffectUncertain, LeaseLostError
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
+from handrail.runtime.effects import EffectResult
+from handrail.session import Append, SliceView
+from handrail.store.memory import MemoryLedgerStore
+from handrail.store.protocol import EffectRow
+from handrail.testing import FakeClock
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
+"""The first word is the key, so that calls with other arguments can have the same."""
+
+
+class Service:
+    """The world outside: counts what was done to it."""
+
+    def __init__(self, *, error: Exception | None = None) -> None:
+        self.done: list[str] = []
+        self.error = error
+
+    def __call__(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        self.done.append(params.text)
+        if self.error is not None:
+            raise self.error
+        return ToolResult.ok(Note(f"did {params.text}"), message="done")
+
+
+def door_of(service: Any, ledger: EffectLedger | None = None, **options: Any) -> ToolExecutor:
+    """An executor with one external tool, `pay`."""
+    shared = {key: options.pop(key) for key in ("session", "deadline", "clock") if key in options}
+    options = {"effect": "external", "idempotency": BY_TEXT} | options
+    return executor(tool("pay", service, **options), effect_ledger=ledger or EffectLedger(), **shared)
+
+
+@both_ways
+@pytest.mark.requirement("S-07c")
+def test_a_key_with_other_arguments_is_a_conflict_and_never_a_replay(way: Run) -> None:
+    """The same key stands for one set of arguments."""
+    service = Service()
+    door = door_of(service)
+    assert way(door, call("pay", "A 10")).success
+    message = way(door, call("pay", "A 20"))
+    assert not message.success
+    assert "already stands for a call of pay with other arguments" in message.content
+    assert service.done == ["A 10"]
+
+
+@both_ways
+def test_a_failed_effect_leaves_its_key_free_for_mended_arguments(way: Run) -> None:
+    """Nothing has happened under it, so there is nothing to protect."""
+    service = Service(error=ValueError("too much"))
+    door = door_of(service)
+    assert not way(door, call("pay", "A 1000")).success
+    service.error = None
+    assert way(door, call("pay", "A 10")).content == "did A 10"
+    assert service.done == ["A 1000", "A 10"]
+
+
+@pytest.mark.requirement("S-07b")
+def test_a_busy_effect_is_told_where_the_tool_does_not_wait() -> None:
+    """`on_busy="reject"`: the other call goes on, this one is not run."""
+    started, release = threading.Event(), threading.Event()
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        release.wait()
+        return ToolResult.ok(params)
+
+    ledger = EffectLedger()
+    once = IdempotencyConfig(scope="shop", on_busy="reject")
+    first = door_of(pay, ledger, idempotency=once, session=Session())
+    second = door_of(pay, ledger, idempotency=once, session=Session())
+    with ThreadPoolExecutor(1) as thread:
+        paying = thread.submit(first.execute, call("pay"))
+        started.wait()
+        message = second.execute(call("pay"))
+        release.set()
+        assert paying.result().success
+    assert not message.success
+    assert "is being carried out by another call" in message.content
+
+
+@both_ways
+@pytest.mark.requirement("S-07b")
+def test_a_busy_effect_is_told_when_the_deadline_passes(way: Run) -> None:
+    """The call waits for the other as long as it may, and no longer."""
+    ledger = EffectLedger()
+    once = IdempotencyConfig(scope="shop")
+    started, release = threading.Event(), threading.Event()
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        release.wait()
+        return ToolResult.ok(params)
+
+    first = door_of(pay, ledger, idempotency=once, session=Session())
+    second = door_of(
+        pay, ledger, idempotency=once, session=Session(), deadline=Deadline.after(timedelta(milliseconds=50))
+    )
+    with ThreadPoolExecutor(1) as thread:
+        paying = thread.submit(first.execute, call("pay"))
+        started.wait()
+        assert "Try later" in way(second, call("pay")).content
+        release.set()
+        assert paying.result().success
+
+
+@both_ways
+@pytest.mark.requirement("S-07d")
+def test_an_uncertain_effect_is_not_run_again(way: Run) -> None:
+    """The handler cannot tell, so nobody may repeat it by accident."""
+    service = Service(error=EffectUncertain("the line went dead"))
+    door = door_of(service)
+    assert way(door, call("pay", "A")).content == "the line went dead"
+    message = way(door, call("pay", "A"))
+    assert "it is not known whether it took effect (the line went dead)" in message.content
+    assert service.done == ["A"]
+
+
+async def _found(params: Note, key: str) -> ToolResult[Note] | None:
+    return ToolResult.ok(Note(f"found {key}"))
+
+
+def _not_found(params: Note, key: str) -> None:
+    return None
+
+
+def _cannot_tell(params: Note, key: str) -> ToolResult[Note]:
+    return ToolResult.error("no answer")
+
+
+def _broken(params: Note, key: str) -> ToolResult[Note] | None:
+    raise ConnectionError("no line")
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "reconcile, content, runs",
+    [
+        (_found, "found session:A", 1),
+        (_not_found, "did A", 2),
+        (_cannot_tell, "could not tell either", 1),
+        (_broken, "Asking the other side failed: ConnectionError: no line", 1),
+    ],
+)
+@pytest.mark.requirement("S-07d")
+def test_reconcile_asks_the_world(way: Run, reconcile: Any, content: str, runs: int) -> None:
+    """It happened, it did not, or nobody can tell: only the second lets the handler run again."""
+    service = Service(error=EffectUncertain("dead"))
+    door = door_of(service, reconcile=reconcile)
+    way(door, call("pay", "A"))
+    service.error = None
+    message = way(door, call("pay", "A"))
+    assert content in message.content
+    assert len(service.done) == runs
+    assert message.success == (content in {"found session:A", "did A"})
+
+
+@both_ways
+@pytest.mark.requirement("S-10d")
+def test_a_replay_is_applied_where_the_first_application_was_undone(way: Run) -> None:
+    """The world has changed, the session has not: the stored result is applied, once."""
+    service, failing = Service(), [True]
+
+    def reduce(view: SliceView[Kept], event: Note) -> Append[Kept]:
+        if failing.pop() if failing else False:
+            raise ArithmeticError("not now")
+        return Append(Kept(event.text))
+
+    session = Session(session_id="s")
+    session[Kept].register(Note, reduce)
+    door = door_of(service, session=session)
+    assert not way(door, call("pay", "A")).success
+    assert session[Kept].all() == ()
+    for _ in range(2):
+        assert way(door, call("pay", "A")).replayed
+        assert session[Kept].all() == (Kept("did A"),)
+    assert service.done == ["A"]
+
+
+def test_another_session_applies_the_result_of_a_shared_effect_too() -> None:
+    """Each session applies it once for itself."""
+    ledger, service = EffectLedger(), Service()
+    once = IdempotencyConfig(scope="shop")
+    sessions = [Session(), Session()]
+    for session in sessions:
+        assert door_of(service, ledger, idempotency=once, session=session).execute(call("pay", "A")).success
+        assert session[Note].all() == (Note("did A"),)
+    assert service.done == ["A"]
+
+
+@pytest.mark.parametrize("text", ["", "0"])
+def test_an_empty_result_is_replayed_as_it_was(text: str) -> None:
+    """Falsy is not absent."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult(message="", value=Note(text))
+
+    door = door_of(pay)
+    first, second = door.execute(call("pay", "A", id="1")), door.execute(call("pay", "A", id="2"))
+    assert (second.replayed, second.result) == (True, first.result)
+
+
+def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed() -> None:
+    """The effect has happened, so the key is never freed; only the value is gone."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note("\ud800"), message="paid")
+
+    door = door_of(pay)
+    assert door.execute(call("pay", "A", id="1")).success
+    again = door.execute(call("pay", "A", id="2"))
+    assert again.replayed
+    assert again.content == "paid (This was done before, and is not done again. Its value could not be kept.)"
+
+
+def test_a_result_of_the_wrong_type_is_done_all_the_same() -> None:
+    """The handler has run: its effect is not repeated because it answered badly."""
+    runs: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> Any:
+        runs.append(params.text)
+        return "paid"
+
+    door = door_of(pay)
+    assert not door.execute(call("pay", "A", id="1")).success
+    assert "pay was done, but its handler returned no result" in door.execute(call("pay", "A", id="2")).content
+    assert runs == ["A"]
+
+
+def test_without_a_declared_key_the_slot_is_the_key() -> None:
+    """The same recorded call, asked again, is not run again; another call is."""
+    service = Service()
+    door = door_of(service, idempotency=None)
+    assert door.execute(call("pay", "A", id="1")).success
+    assert door.execute(call("pay", "A", id="1")).replayed
+    assert not door.execute(call("pay", "A", id="2")).replayed
+    assert [event.effect_key for event in events(door)] == ["call:1", "call:1", "call:2"]
+    assert service.done == ["A", "A"]
+
+
+def test_strategy_none_always_runs() -> None:
+    """The ledger has no part in such calls."""
+    service = Service()
+    door = door_of(service, idempotency=IdempotencyConfig(strategy="none"))
+    for _ in range(2):
+        assert not door.execute(call("pay", "A", id="1")).replayed
+    assert service.done == ["A", "A"]
+    assert events(door)[0].effect_key is None
+
+
+def test_a_handler_that_lost_its_lease_is_told_and_undone() -> None:
+    """The effect has passed to another owner: its beat says so, and what it did to state is undone."""
+    clock = FakeClock()
+    ledger = EffectLedger(clock=clock)
+    other = EffectLedger(ledger.store, clock=clock)
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        clock.advance(timedelta(minutes=5))
+        row = ledger.row("session:A", partition="s")
+        assert row is not None
+        assert other.resolve(row, EffectResult("by a person"))
+        with pytest.raises(LeaseLostError):
+            context.beat()
+        return ToolResult.ok(params)
+
+    door = door_of(pay, ledger, session=Session(session_id="s"), clock=clock)
+    message = door.execute(call("pay", "A"))
+    assert "has been lost" in message.content
+    assert door.environment.session[Kept].all() == ()
+    assert door.execute(call("pay", "A", id="2")).replayed
+
+
+class FailingStore(MemoryLedgerStore):
+    """A store that is down at certain moments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down: set[str] = set()
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        self._check("insert")
+        return super().insert(row)
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        self._check("replace")
+        return super().replace(seen, row)
+
+    def _check(self, what: str) -> None:
+        if what in self.down:
+            raise OSError("disk gone")
+
+
+@both_ways
+def test_a_store_that_is_down_before_the_handler_keeps_it_from_running(way: Run) -> None:
+    """Fail closed: what cannot be recorded is not done."""
+    store, service = FailingStore(), Service()
+    store.down = {"insert"}
+    door = door_of(service, EffectLedger(store))
+    assert not way(door, call("pay", "A")).success
+    assert service.done == []
+
+
+@both_ways
+def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run) -> None:
+    """The effect has happened and is not asked for again; the state is undone."""
+    store, service = FailingStore(), Service()
+    door = door_of(service, EffectLedger(store))
+    store.down = {"replace"}
+    message = way(door, call("pay", "A"))
+    assert message.content.startswith("pay was done, but that could not be recorded (OSError).")
+    assert door.environment.session[Note].all() == ()
+    row = door.environment.effect_ledger.row("session:A", partition="s")
+    assert row is not None
+    assert row.status == "running"
