@@ -1,0 +1,50 @@
+"""The figures of `docs/performance.md`: from a run of the benchmark into the page.
+
+make bench ARGS="--format json" > report.json
+.venv/bin/python -m tests.docs.figures report.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.architecture.sources import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
+
+
+def tables(report: Mapping[str, Any]) -> str:
+    """The tables of a run: each case beside the floor, and each bound with what was measured."""
+    floor = report["microseconds"]["floor"]
+    cases = [f"| {name} | {taken / floor:.1f} |" for name, taken in report["microseconds"].items()]
+    bounds = [
+        f"| {ratio['case']} / {ratio['floor']} | {ratio['at_most']:.1f} | {ratio['measured']:.2f} | "
+        f"{'yes' if ratio['met'] else 'no'} |"
+        for ratio in report["ratios"]
+    ]
+    head = ("\n| case | x floor |", "|---|---:|")
+    bounds_head = ("\n| bound | at most | measured | held |", "|---|---:|---:|---|")
+    return "\n".join((*head, *cases, *bounds_head, *bounds, "\n"))
+
+
+def with_tables(page: str, report: Mapping[str, Any]) -> str:
+    """The page with the tables of a run in place of those it has."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{BEGIN}{tables(report)}{END}{rest.partition(END)[2]}"
+
+
+def rows_of(page: str) -> list[str]:
+    """The cases and bounds that a page has figures for."""
+    measured = page.partition(BEGIN)[2].partition(END)[0]
+    rows = [line.removeprefix("| ").split(" | ")[0] for line in measured.splitlines() if line.startswith("| ")]
+    return [row for row in rows if row not in {"case", "bound"}]
+
+
+if __name__ == "__main__":
+    measured = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), measured), encoding="utf-8")

@@ -1,0 +1,115 @@
+"""What the README and the docs say of the repository is so: links, names, commands, extras, indexes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from benchmarks.calls import BOUNDS, cases
+from handrail.runtime import Step
+from tests.architecture.sources import ROOT, listed
+from tests.docs.figures import BEGIN, END, PAGE, rows_of, with_tables
+from tests.docs.links import Link, anchors_of, links_of, names_in
+
+DOCS = ROOT / "docs"
+DECISIONS = DOCS / "decisions"
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Files and folders exist, and so do the headings that are linked."""
+    faults = [fault for page in PAGES for link in links_of(page) if (fault := _fault(link))]
+    assert not faults, listed(faults)
+
+
+def test_every_name_that_is_linked_is_defined_there() -> None:
+    """A link to a module whose text is code names something that the module defines."""
+    faults = [
+        f"{_from_root(link.page)}: {link.path} defines no {name}"
+        for page in PAGES
+        for link in links_of(page)
+        if link.target.suffix == ".py" and link.target.exists()
+        for name in link.names
+        if name not in names_in(link.target)
+    ]
+    assert not faults, listed(faults)
+
+
+@pytest.mark.parametrize("folder", [DOCS, DECISIONS], ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
+    """The index links each page, in the order of their names where they are numbered."""
+    linked = [link.target for link in links_of(folder / "README.md") if link.target.parent == folder]
+    pages = [page for page in sorted(folder.glob("*.md")) if page.name != "README.md"]
+    assert set(linked) >= set(pages)
+    if folder == DECISIONS:
+        assert linked == pages
+
+
+def test_decisions_are_indexed_under_their_titles() -> None:
+    """The index says what was decided, in the words of the record."""
+    titles = {link.target: link.text for link in links_of(DECISIONS / "README.md")}
+    for page in sorted(DECISIONS.glob("0*.md")):
+        head = page.read_text(encoding="utf-8").partition("\n")[0]
+        assert head == f"# {int(page.name[:4])}. {titles[page]}"
+
+
+def test_the_steps_of_the_page_are_those_of_the_pipeline() -> None:
+    """As many, in the same order."""
+    text = (DOCS / "tool-call.md").read_text(encoding="utf-8")
+    numbers = [int(number) for number in re.findall(r"^\| (\d+) \| ", text, re.MULTILINE)]
+    assert numbers == [step.value for step in Step]
+
+
+def test_the_extras_of_the_readme_are_those_of_the_project() -> None:
+    """Whoever types one gets it."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| extra |")[2].partition("\n\n")[0]
+    named = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`([^`]+)`", row)]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(named) == sorted(project["optional-dependencies"])
+
+
+def test_the_commands_that_are_named_can_be_made() -> None:
+    """`make ...` in any page is a target of the Makefile."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8"))}
+    assert named
+    assert named <= targets
+
+
+def test_the_figures_are_those_of_the_benchmark() -> None:
+    """The page on performance has a row for each case and each bound of `make bench`, and for nothing else."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert rows_of(page) == [*cases(), *(f"{bound.case} / {bound.floor}" for bound in BOUNDS)]
+
+
+def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
+    """Those of an earlier run go, and nothing else changes."""
+    ratio = {"case": "success", "floor": "floor", "at_most": 4.0, "measured": 3.456, "met": True}
+    report = {"microseconds": {"floor": 2.0, "success": 7.0}, "ratios": [ratio]}
+    page = PAGE.read_text(encoding="utf-8")
+    changed = with_tables(page, report)
+    assert rows_of(changed) == ["floor", "success", "success / floor"]
+    assert "| success | 3.5 |" in changed
+    assert "| success / floor | 4.0 | 3.46 | yes |" in changed
+    assert (changed.partition(BEGIN)[0], changed.partition(END)[2]) == (
+        page.partition(BEGIN)[0],
+        page.partition(END)[2],
+    )
+
+
+def _fault(link: Link) -> str:
+    where = f"{_from_root(link.page)}: [{link.text}]({link.path}{'#' if link.anchor else ''}{link.anchor})"
+    if not link.target.exists():
+        return f"{where} leads nowhere"
+    if link.anchor and link.anchor not in anchors_of(link.target):
+        return f"{where}: there is no such heading"
+    return ""
+
+
+def _from_root(page: Path) -> Path:
+    return page.relative_to(ROOT)
