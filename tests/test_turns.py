@@ -26,14 +26,17 @@ class Carrier:
 
 
 def write(*turns: Turn) -> Ticket:
+    """An exclusive ticket."""
     return draw(turns, exclusive=True)
 
 
 def read(*turns: Turn) -> Ticket:
+    """A shared ticket."""
     return draw(turns, exclusive=False)
 
 
 def waiter_of(ticket: Ticket) -> Future[None]:
+    """The waiter of a ticket that has to wait."""
     waiter = ticket.waiter
     assert waiter is not None
     return waiter
@@ -61,10 +64,9 @@ def test_a_writer_waits_for_every_reader_before_it() -> None:
     writer = write(turn)
     waiter = waiter_of(writer)
     readers[1].release()
-    assert not writer.runs
-    assert not waiter.done()
+    assert (writer.runs, waiter.done()) == (False, False)
     readers[0].release()
-    assert writer.runs
+    assert (writer.runs, waiter.done()) == (True, True)
     assert waiter.result(timeout=0) is None
     assert writer.waiter is None
 

@@ -150,6 +150,7 @@ class TurnsMachine(RuleBasedStateMachine):
 
 
 def conflict(one: Ticket, other: Ticket) -> bool:
+    """Rule 1."""
     return (one.exclusive or other.exclusive) and bool({*one.turns} & {*other.turns})
 
 

@@ -9,10 +9,12 @@ from handrail.turns import Ticket, Turn, draw
 
 
 def write(*turns: Turn, inside: Ticket | None = None) -> Ticket:
+    """An exclusive ticket."""
     return draw(turns, exclusive=True, inside=inside)
 
 
 def read(*turns: Turn, inside: Ticket | None = None) -> Ticket:
+    """A shared ticket."""
     return draw(turns, exclusive=False, inside=inside)
 
 
@@ -23,6 +25,7 @@ def test_a_nested_ticket_goes_ahead_of_those_that_wait() -> None:
     waiting = write(session, files)
     nested = write(files, inside=outer)
     assert nested.runs
+    assert files.queue == [nested, waiting]
     outer.release()
     assert not waiting.runs
     nested.release()
@@ -76,10 +79,10 @@ def test_two_calls_that_hold_a_session_share_files_while_a_writer_waits_for_both
     in_one, in_other = write(files, inside=one), write(files, inside=other)
     assert (in_one.runs, in_other.runs, writer.runs) == (True, False, False)
     in_one.release()
-    assert in_other.runs
+    assert (in_other.runs, writer.runs) == (True, False)
     one.release()
     in_other.release()
-    assert not writer.runs
+    assert (in_other.runs, writer.runs) == (True, False)
     other.release()
     assert writer.runs
     writer.release()
@@ -179,10 +182,26 @@ def test_a_circle_through_one_that_waits_takes_the_wish_back_too() -> None:
 
 
 def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:
-    """What has ended is waited for by nobody."""
+    """A call that makes thousands of others holds on to none of them, and nobody waits for what has ended."""
     left, right = Turn(), Turn()
     one, other = write(left), write(right)
     given_up = write(right, inside=one)
+    assert list(one.links.inside) == [given_up]
     given_up.release()
+    assert not one.links.inside
     assert not write(left, inside=other).runs
-    one.release()
+
+
+def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
+    """Rules 3 and 5: it stands before it, so what becomes of it is applied earlier."""
+    session, files = Turn(), Turn()
+    outer = write(session)
+    waiting = read(session, files)
+    nested = read(files, inside=outer)
+    assert nested.ask_first() is None
+    outer.release()
+    assert waiting.runs
+    asked = waiting.ask_first()
+    assert asked is not None
+    nested.release()
+    assert asked.done()

@@ -58,7 +58,7 @@ def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], patter
         make(FILES).glob(pattern)
 
 
-@given(st.text(alphabet="ab*?[]!-^&~|.\n", min_size=1, max_size=8).map(lambda text: text.replace("..", ".")))
+@given(st.text(alphabet="ab*?[]!-^&~|.\n", min_size=1, max_size=8).filter(lambda text: ".." not in text))
 def test_any_pattern_is_answered(pattern: str) -> None:
     """No pattern is a fault in itself: brackets that do not close are characters like others."""
     InMemoryFilesystem({"a": "", "b[": "", "a\nb": ""}).glob(pattern)

@@ -9,7 +9,7 @@ from handrail.errors import EndsRun
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import is_async
-from handrail.runtime.claim import NO_CLAIM, Claim, EffectClaim, StoredResult, from_store, is_result, to_store
+from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, is_result, to_store
 from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal
@@ -34,8 +34,6 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     """
     run.step = Step.CLAIM
     key = _key_of(run, tool)
-    if key is None:
-        return NO_CLAIM
     run.effect_key = key.key
     ledger = run.environment.effect_ledger
     config = tool.idempotency or _SLOT
@@ -56,13 +54,12 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
         answer = ledger.claim(request)
 
 
-def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey | None:
+def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
+    """The declared key, or the call's slot."""
     session_id = run.environment.session.session_id
-    if tool.idempotency is not None:
-        return tool.idempotency.effect_key(tool.name, run.params, session_id=session_id)
-    if tool.effect == "external":
-        return slot_effect_key(run.call.id, run.params, session_id=session_id)
-    return None
+    config = tool.idempotency
+    declared = None if config is None else config.effect_key(tool.name, run.params, session_id=session_id)
+    return declared or slot_effect_key(run.call.id, run.params, session_id=session_id)
 
 
 def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: IdempotencyConfig) -> ClaimRequest:

@@ -1,4 +1,4 @@
-"""The pipeline: the only code that runs a handler. Every door calls `invoke`, or `invoke_now` without an event loop.
+"""The pipeline: the only code that runs a handler. Every door calls `invoke`.
 
 Theory of operation. A call is carried out in thirteen steps:
 
@@ -38,12 +38,7 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.judging import approve, judge
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.recording import record
-from handrail.runtime.ways import INLINE, Way, drive
-
-
-def invoke_now(call: ToolCall, environment: Environment) -> ToolMessage:
-    """Carry a call out on this thread, without an event loop; see `invoke`."""
-    return drive(invoke(call, environment, INLINE))
+from handrail.runtime.ways import Way
 
 
 async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMessage:
