@@ -1,0 +1,323 @@
+"""What happens at the edges of the steps: nested claims, clean-up that fails, waits that are broken off."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import DeadlineExceededError, PromptEvaluationError, ToolValidationError
+from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
+from handrail.resources import Binding, Scope
+from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolInvoked
+from handrail.runtime.effects import ClaimRequest
+from handrail.serde import digest
+from handrail.session import Append, SliceView
+from tests.runtime.bench import Kept, Note, call, echo, events, executor, tool
+
+
+class Verdict:
+    """A policy that answers with what a function says."""
+
+    name = "verdict"
+
+    def __init__(self, check: Callable[[], PolicyDecision]) -> None:
+        self.answer = check
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return self.answer()
+
+    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
+        context.session[Kept].append(Kept(params.text))
+
+
+def test_a_tool_without_parameters_says_what_to_send() -> None:
+    """Its example is the empty object."""
+
+    def now(params: None, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note("noon"))
+
+    clock_tool = Tool[None, Note](name="now", description="Tells the time.", handler=now, effect="read")
+    door = executor(clock_tool)
+    assert door.execute(ToolCall("1", "now", '{"zone": "UTC"}')).content.endswith("It takes no arguments: send {}.")
+    assert [door.execute(ToolCall("2", "now", text)).content for text in ("{}", "")] == ["noon", "noon"]
+
+
+def test_the_example_of_a_bad_call_is_the_first_one() -> None:
+    """As the tool declares it."""
+    examples = (ToolExample(description="Says a", input=Note("a"), output=Note("a")),)
+    assert '{"text":"a"}' in executor(tool("echo", examples=examples)).execute(ToolCall("1", "echo", "[]")).content
+
+
+def test_an_inner_call_of_the_same_effect_gets_the_result_of_the_first() -> None:
+    """It came of a call inside the same call, and is not recorded before that has ended."""
+    runs: list[str] = []
+    door: list[ToolExecutor] = []
+
+    def keep(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        runs.append(context.call_id)
+        return ToolResult.ok(params)
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        first, second = (door[0].execute(call("keep", id=name)) for name in ("a", "b"))
+        assert (first.replayed, second.replayed) == (False, True)
+        return ToolResult.ok(params)
+
+    door.append(executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig())))
+    assert door[0].execute(call("outer")).success
+    assert runs == ["a"]
+    assert door[0].environment.session[Note].all() == (Note("hello"), Note("hello"))
+
+
+def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself() -> None:
+    """It would wait for ever; it is told that the effect is being carried out."""
+    door: list[ToolExecutor] = []
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(door[0].execute(call("pay", id="inner")).content))
+
+    door.append(executor(tool("pay", pay, effect="external", idempotency=IdempotencyConfig())))
+    assert "is being carried out by another call" in door[0].execute(call("pay")).content
+
+
+def test_a_stored_result_that_cannot_be_read_is_unknown() -> None:
+    """Nobody guesses what it was, and nothing is run again."""
+    ledger = EffectLedger()
+    door = executor(tool("pay", effect="external", idempotency=IdempotencyConfig()), effect_ledger=ledger)
+    assert door.execute(call("pay")).success
+    [row] = ledger.rows()
+    assert ledger.store.replace(row, row._replace(value=b'{"txt":1}'))
+    message = door.execute(call("pay", id="again"))
+    assert "its result cannot be read" in message.content
+    assert not message.success
+
+
+def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run() -> None:
+    """It is somebody else's service, after all."""
+    ledger, release = EffectLedger(), threading.Event()
+    once = IdempotencyConfig(scope="shop")
+
+    def hang(params: Note, key: str) -> None:
+        release.wait()
+
+    def end(params: Note, key: str) -> None:
+        raise PromptEvaluationError("enough")
+
+    key = once.effect_key("pay", Note("hello"), session_id="s")
+    assert key is not None
+    lost = ledger.claim(ClaimRequest(key.partition, key.key, "pay", digest(Note("hello"))))
+    assert ledger.mark_unknown(lost, "the line went dead")  # type: ignore[arg-type]  # a first claim is granted
+    deadline = Deadline.after(timedelta(milliseconds=50))
+    slow = executor(
+        tool("pay", effect="external", idempotency=once, reconcile=hang), effect_ledger=ledger, deadline=deadline
+    )
+    assert "took too long" in slow.execute(call("pay")).content
+    release.set()
+    ending = executor(tool("pay", effect="external", idempotency=once, reconcile=end), effect_ledger=ledger)
+    with pytest.raises(PromptEvaluationError, match="enough"):
+        ending.execute(call("pay"))
+
+
+@pytest.mark.parametrize("error", [PromptEvaluationError("stop"), ToolValidationError("not on Sundays")])
+def test_what_a_policy_raises_is_told_or_ends_the_run(error: Exception) -> None:
+    """As the table says, by the branch of the tree that it is from."""
+
+    def check() -> PolicyDecision:
+        raise error
+
+    door = executor(tool("echo"), policies=(Verdict(check),))
+    if isinstance(error, PromptEvaluationError):
+        with pytest.raises(PromptEvaluationError, match="stop"):
+            door.execute(call("echo"))
+    else:
+        assert door.execute(call("echo")).content == "policy verdict denies echo: not on Sundays"
+    assert events(door)[0].refused_at is Step.POLICY
+
+
+@pytest.mark.anyio
+async def test_a_denied_read_is_judged_again_when_the_reads_before_it_have_ended() -> None:
+    """The outcome is that of running the calls one by one, although they run beside each other."""
+    door: list[ToolExecutor] = []
+
+    def check() -> PolicyDecision:
+        seen = len(door[0].environment.session[Kept])
+        return PolicyDecision.allow() if seen == len(events(door[0])) == asked.pop(0) else PolicyDecision.deny("early")
+
+    asked = [0, 1, 1]
+    door.append(executor(tool("look", effect="read"), policies=(Verdict(check),)))
+    messages = await door[0].execute_all_async([call("look", "a", id="1"), call("look", "b", id="2")])
+    assert [message.success for message in messages] == [True, True]
+    assert asked == []
+
+
+def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline() -> None:
+    """Nobody waits for a person past the deadline."""
+    release = threading.Event()
+
+    def approver(request: ApprovalRequest) -> bool:
+        return release.wait()
+
+    deadline = Deadline.after(timedelta(milliseconds=30))
+    ask = Verdict(lambda: PolicyDecision.ask("sure?"))
+    door = executor(tool("echo"), policies=(ask,), approver=approver, deadline=deadline)
+    with pytest.raises(PromptEvaluationError, match="while approval was awaited"):
+        door.execute(call("echo"))
+    release.set()
+
+
+def test_an_approver_may_end_the_run() -> None:
+    """A person who says stop means all of it."""
+
+    def approver(request: ApprovalRequest) -> bool:
+        raise PromptEvaluationError("stop everything")
+
+    door = executor(tool("echo"), policies=(Verdict(lambda: PolicyDecision.ask("sure?")),), approver=approver)
+    with pytest.raises(PromptEvaluationError, match="stop everything"):
+        door.execute(call("echo"))
+
+
+class Stuck:
+    """A resource of one call that cannot be closed."""
+
+    def close(self) -> None:
+        raise OSError("stuck")
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_a_resource_that_cannot_be_closed_fails_a_success_and_is_logged_otherwise(
+    succeeds: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be closed may not have been written; a call that has failed anyway goes on failing."""
+
+    def use(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Stuck)
+        return ToolResult.ok(params) if succeeds else ToolResult.error("no")
+
+    binding = Binding(Stuck, lambda _: Stuck(), scope=Scope.TOOL_CALL)
+    door = executor(tool("use", use), resources={Stuck: binding})
+    message = door.execute(call("use"))
+    assert not message.success
+    assert ("OSError: stuck" in message.content) == succeeds
+    assert door.environment.session[Note].all() == ()
+    assert "could not be closed" in caplog.text or succeeds
+
+
+def test_listeners_of_the_record_may_write() -> None:
+    """Reducers of `ToolInvoked` have a transaction of their own, in the turn of the call."""
+
+    def count(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
+        return Append(Kept(event.name))
+
+    session = Session()
+    session[Kept].register(ToolInvoked, count)
+    session.dispatcher.subscribe(ToolInvoked, lambda event: session[Note].append(Note(event.call_id)))
+    door = executor(tool("fail", lambda_fail), tool("look", effect="read"), session=session)
+    door.execute(call("fail", id="1"))
+    door.execute(call("look", id="2"))
+    door.execute(call("nothing", id="3"))
+    assert [kept.text for kept in session[Kept]] == ["fail", "look", "nothing"]
+    assert [note.text for note in session[Note]] == ["1", "hello", "2", "3"]
+
+
+def lambda_fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Fail."""
+    return ToolResult.error("no")
+
+
+@pytest.mark.anyio
+async def test_a_call_cancelled_while_a_refusal_waits_for_its_turn_is_recorded_once() -> None:
+    """It was refused; what ends it is the cancellation, and the listeners hear of it without a turn."""
+    started = asyncio.Event()
+    heard: list[str] = []
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("hold", hold))
+    door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
+    await started.wait()
+    refused = asyncio.ensure_future(door.execute_async(call("nothing", id="2")))
+    await asyncio.sleep(0)
+    refused.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await refused
+    holding.cancel()
+    await asyncio.wait([holding])
+    assert heard == [event.call_id for event in events(door)] == ["2", "1"]
+
+
+@pytest.mark.anyio
+async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order() -> None:
+    """Better so than not at all."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await release.wait()
+        return ToolResult.ok(params)
+
+    session = Session()
+    holder = executor(tool("hold", hold), session=session)
+    hurried = executor(session=session, deadline=Deadline.after(timedelta(milliseconds=20)))
+    holding = asyncio.ensure_future(holder.execute_async(call("hold", id="1")))
+    await started.wait()
+    assert "no tools" in (await hurried.execute_async(call("nothing", id="2"))).content
+    release.set()
+    assert (await holding).success
+    assert [event.call_id for event in session[ToolInvoked]] == ["2", "1"]
+
+
+def test_a_call_made_by_a_late_handler_is_refused() -> None:
+    """Its own call has ended, so nothing it asks for is done."""
+    release, done = threading.Event(), threading.Event()
+    answers: list[str] = []
+    door: list[ToolExecutor] = []
+
+    def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        answers.append(door[0].execute(call("echo", id="late")).content)
+        done.set()
+        return ToolResult.ok(params)
+
+    door.append(executor(tool("slow", slow, timeout=timedelta(milliseconds=10)), tool("echo", echo)))
+    assert not door[0].execute(call("slow")).success
+    release.set()
+    assert done.wait(10)
+    assert answers == ["the call of slow has ended, so it can no longer call echo; nothing was written"]
+    assert door[0].environment.session[Note].all() == ()
+
+
+def test_a_read_inside_a_read_is_applied_in_the_turn_of_both() -> None:
+    """The inner result is applied when the outer call is the first of its turn too."""
+    door: list[ToolExecutor] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert door[0].execute(call("inner", "inner", id="inner")).success
+        return ToolResult.ok(params)
+
+    door.append(executor(tool("outer", outer, effect="read"), tool("inner", effect="read")))
+    assert door[0].execute(call("outer", "outer")).success
+    assert [note.text for note in door[0].environment.session[Note]] == ["inner", "outer"]
+
+
+def test_a_deadline_error_of_a_resource_is_that_of_the_call() -> None:
+    """Whoever raises it."""
+
+    def provide(_: object) -> Stuck:
+        raise DeadlineExceededError("too late")
+
+    def use(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Stuck)
+        return ToolResult.ok(params)
+
+    door = executor(tool("use", use), resources={Stuck: Binding(Stuck, provide)})
+    with pytest.raises(PromptEvaluationError, match="too late"):
+        door.execute(call("use"))
