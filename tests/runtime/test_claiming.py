@@ -288,6 +288,37 @@ def test_a_handler_that_lost_its_lease_is_told_and_undone() -> None:
     assert door.execute(call("pay", "A", id="2")).replayed
 
 
+@both_ways
+def test_an_external_effect_that_reports_failure_may_be_asked_for_again(way: Run) -> None:
+    """Only successes are recorded."""
+    answers = [ToolResult[Note].error("no funds"), ToolResult.ok(Note("paid"))]
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return answers.pop(0)
+
+    door = door_of(pay)
+    assert [way(door, call("pay", "A")).content for _ in range(2)] == ["no funds", "paid"]
+
+
+@both_ways
+def test_an_idempotent_state_tool_that_timed_out_may_run_again(way: Run) -> None:
+    """What it did has been undone, so nothing about it is unknown."""
+    release = threading.Event()
+    runs: list[str] = []
+
+    def keep(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        runs.append(context.call_id)
+        if len(runs) == 1:
+            release.wait()
+        return ToolResult.ok(params)
+
+    door = door_of(keep, effect="state", timeout=timedelta(milliseconds=300))
+    assert not way(door, call("pay", "A", id="1")).success
+    release.set()
+    assert way(door, call("pay", "A", id="2")).success
+    assert runs == ["1", "2"]
+
+
 class FailingStore(MemoryLedgerStore):
     """A store that is down at certain moments."""
 

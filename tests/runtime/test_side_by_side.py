@@ -279,3 +279,51 @@ def test_calls_of_a_reply_are_answered_in_the_order_asked() -> None:
     calls = [call("echo" if n % 2 else "look", str(n), id=str(n)) for n in range(20)]
     assert [message.call_id for message in door.execute_all(calls)] == [str(n) for n in range(20)]
     assert [event.call_id for event in events(door)] == [str(n) for n in range(20)]
+
+
+@pytest.mark.anyio
+async def test_a_read_inside_a_read_waits_for_the_reads_before_its_caller() -> None:
+    """Its result is applied in the order asked, although its own turn has long come."""
+    first_may_end, inner_has_run = asyncio.Event(), asyncio.Event()
+    door: list[ToolExecutor] = []
+
+    async def first(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        await first_may_end.wait()
+        return ToolResult.ok(params)
+
+    async def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert (await door[0].execute_async(call("inner", "inner", id="inner"))).success
+        return ToolResult.ok(params)
+
+    async def inner(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        inner_has_run.set()
+        return ToolResult.ok(params)
+
+    tools = [tool(run.__name__, run, effect="read") for run in (first, outer, inner)]
+    door.append(executor(*tools))
+    asked = asyncio.ensure_future(door[0].execute_all_async([call("first", "first", id="1"), call("outer", id="2")]))
+    await inner_has_run.wait()
+    assert door[0].environment.session[Note].all() == ()
+    first_may_end.set()
+    assert all(message.success for message in await asked)
+    assert [note.text for note in door[0].environment.session[Note]] == ["first", "inner", "hello"]
+
+
+def test_calls_that_would_wait_for_each_other_are_refused_not_stuck() -> None:
+    """Two calls hold a session each, and call into the other's: one goes through, one is told."""
+    one, two = Session(), Session()
+    met = threading.Barrier(2, timeout=30)
+    doors: dict[str, ToolExecutor] = {}
+
+    def across(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        met.wait()
+        return ToolResult.ok(Note(doors[params.text].execute(call("echo", id="inner")).content))
+
+    for name, session in (("one", one), ("two", two)):
+        doors[name] = executor(tool("across", across), tool("echo", echo), session=session)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(doors["one"].execute, call("across", "two", id="1"))
+        second = threads.submit(doors["two"].execute, call("across", "one", id="2"))
+        answers = sorted((first.result(30).content, second.result(30).content))
+    assert answers[0] == "hello"
+    assert answers[1].startswith("this call would wait for a call that itself waits for the one this was made in")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from handrail.prompt import ToolContext, ToolResult
+from handrail.resources import Binding, Scope
 from handrail.runtime.ways import INLINE, ON_LOOP, OverranError, drive
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, call, executor, tool
@@ -76,3 +77,39 @@ def test_a_thread_that_ends_after_its_loop_is_no_fault() -> None:
     assert not asyncio.run(door.execute_async(call("slow"))).success
     release.set()
     assert done.wait(10)
+
+
+def test_a_bounded_handler_that_is_in_time_is_answered_from_its_thread() -> None:
+    """The bound costs a thread, and nothing else."""
+    caller = threading.get_ident()
+    threads: list[int] = []
+
+    def quick(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        threads.append(threading.get_ident())
+        return ToolResult.ok(params)
+
+    assert executor(tool("quick", quick, timeout=timedelta(minutes=1))).execute(call("quick")).success
+    assert executor(tool("quick", quick)).execute(call("quick")).success
+    assert [thread == caller for thread in threads] == [False, True]
+
+
+def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
+    """It is cancelled and given a moment: what it holds is let go of before its resources are closed."""
+    order: list[str] = []
+
+    class Line:
+        def close(self) -> None:
+            order.append("closed")
+
+    async def hang(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.resources.get(Line)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            order.append("cleaned up")
+        return ToolResult.ok(params)
+
+    binding = Binding(Line, lambda _: Line(), scope=Scope.TOOL_CALL)
+    door = executor(tool("hang", hang, timeout=timedelta(milliseconds=10)), resources={Line: binding})
+    assert not door.execute(call("hang")).success
+    assert order == ["cleaned up", "closed"]

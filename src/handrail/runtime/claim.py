@@ -21,6 +21,7 @@ from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import IdempotencyConfig, Tool, ToolResult
 from handrail.runtime.effects import Claimed, EffectResult, Hit
 from handrail.runtime.ledger import EffectLedger
+from handrail.store.protocol import EffectRow
 from handrail.transaction import Enlisted
 
 _log = logging.getLogger("handrail.runtime")
@@ -82,12 +83,7 @@ class StoredResult(Claim):
 
 
 class EffectClaim(Claim):
-    """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end.
-
-    Attributes:
-        row: the row of the ledger as it was claimed.
-        result: the result of a call that has succeeded inside another one that has not ended yet.
-    """
+    """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end."""
 
     def __init__(self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], config: IdempotencyConfig) -> None:
         """Hold what the ledger has granted."""
@@ -97,11 +93,19 @@ class EffectClaim(Claim):
         self._ttl = config.ttl
         self._settled = False
         self._unknown: str | None = None
-        self.result: ToolResult[Any] | None = None
-        self.row = claimed.row
-        self.effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
+        self._result: ToolResult[Any] | None = None
+        self.effect = self._effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
         self.fence = claimed.fence
         self.enlisted = (self,)
+
+    def stands_for(self, row: EffectRow) -> bool:
+        """Whether this is the claim under which the effect of a row is being carried out."""
+        own = self._claimed.row
+        return (own.effect_id, own.fence) == (row.effect_id, row.fence)
+
+    def finished(self) -> StoredResult | None:
+        """The result, if the call that holds this claim has succeeded inside one that has not ended yet."""
+        return None if self._result is None else StoredResult(self._effect, self._result)
 
     def beat(self) -> None:
         """Give a sign of life; see `Claim.beat`."""
@@ -127,7 +131,7 @@ class EffectClaim(Claim):
 
     def keep(self, result: ToolResult[Any]) -> None:
         """Leave it to the transaction to record the result; see `Claim.keep`."""
-        self.result = result
+        self._result = result
 
     def committing(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
@@ -135,8 +139,8 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
-        if self.result is not None and not self._settled:
-            self._record(to_store(self._tool, self.result))
+        if self._result is not None and not self._settled:
+            self._record(to_store(self._tool, self._result))
 
     def undone(self) -> None:
         """Give the claim up; called when the transaction has been rolled back."""
@@ -150,21 +154,21 @@ class EffectClaim(Claim):
 
     def _record(self, result: EffectResult) -> None:
         self._settled = True
-        for attempt in range(1, _ATTEMPTS_TO_RECORD + 1):
-            try:
-                recorded = self._ledger.complete(self._claimed, result, ttl=self._ttl)
-            except Exception as error:
-                _log.exception("%s is done; attempt %d to record it failed", self._tool.name, attempt)
-                if attempt == _ATTEMPTS_TO_RECORD:
-                    self._ledger.give_up(self._claimed)
-                    raise EffectUncertain(
-                        f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not "
-                        "ask for it again; its result was not kept."
-                    ) from error
-            else:
-                if not recorded:
-                    raise LeaseLostError(self._claimed.key, self._claimed.fence)
-                return
+        if not self._complete(result, attempts=_ATTEMPTS_TO_RECORD):
+            raise LeaseLostError(self._claimed.key, self._claimed.fence)
+
+    def _complete(self, result: EffectResult, *, attempts: int) -> bool:
+        try:
+            return self._ledger.complete(self._claimed, result, ttl=self._ttl)
+        except Exception as error:
+            _log.exception("%s was done, and recording it has failed", self._tool.name)
+            if attempts > 1:
+                return self._complete(result, attempts=attempts - 1)
+            self._ledger.give_up(self._claimed)
+            raise EffectUncertain(
+                f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for "
+                "it again; its result was not kept."
+            ) from error
 
 
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:

@@ -100,13 +100,14 @@ def _held_by_caller(busy: Busy) -> StoredResult | None:
         Refusal: this call was made inside the one that carries the effect out, so it would wait for its own caller.
     """
     caller = current()
-    for transaction in () if caller is None else caller.chain():
-        for part in transaction.enlisted:
-            if isinstance(part, EffectClaim) and part.row == busy.row and part.effect is not None:
-                if part.result is None:
-                    raise Refusal(busy.message)
-                return StoredResult(part.effect, part.result)
-    return None
+    enlisted = () if caller is None else (part for transaction in caller.chain() for part in transaction.enlisted)
+    held = [part for part in enlisted if isinstance(part, EffectClaim) and part.stands_for(busy.row)]
+    if not held:
+        return None
+    stored = held[0].finished()
+    if stored is None:
+        raise Refusal(busy.message)
+    return stored
 
 
 async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig) -> None:

@@ -166,11 +166,11 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
     Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions (`StopIteration`).
     """
     loop = asyncio.get_running_loop()
-    done = loop.create_future()
+    done: asyncio.Future[None] = loop.create_future()
 
     def tell(_: Future[Any]) -> None:
         try:
-            loop.call_soon_threadsafe(_set_once, done)
+            loop.call_soon_threadsafe(done.set_result, None)
         except RuntimeError:  # the loop has been closed: nobody waits any more
             _log.debug("a handler ended after the event loop of its call")
 
@@ -178,11 +178,6 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
     finished, _ = await asyncio.wait((done,), timeout=seconds)
     if not finished:
         raise OverranError
-
-
-def _set_once(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float) -> T:
