@@ -16,8 +16,6 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
 from handrail.runtime.effects import EffectResult
 from handrail.session import Append, SliceView
-from handrail.store.memory import MemoryLedgerStore
-from handrail.store.protocol import EffectRow
 from handrail.testing import FakeClock
 from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, tool
 
@@ -317,47 +315,3 @@ def test_an_idempotent_state_tool_that_timed_out_may_run_again(way: Run) -> None
     release.set()
     assert way(door, call("pay", "A", id="2")).success
     assert runs == ["1", "2"]
-
-
-class FailingStore(MemoryLedgerStore):
-    """A store that is down at certain moments."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down: set[str] = set()
-
-    def insert(self, row: EffectRow) -> EffectRow | None:
-        self._check("insert")
-        return super().insert(row)
-
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        self._check("replace")
-        return super().replace(seen, row)
-
-    def _check(self, what: str) -> None:
-        if what in self.down:
-            raise OSError("disk gone")
-
-
-@both_ways
-def test_a_store_that_is_down_before_the_handler_keeps_it_from_running(way: Run) -> None:
-    """Fail closed: what cannot be recorded is not done."""
-    store, service = FailingStore(), Service()
-    store.down = {"insert"}
-    door = door_of(service, EffectLedger(store))
-    assert not way(door, call("pay", "A")).success
-    assert service.done == []
-
-
-@both_ways
-def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run) -> None:
-    """The effect has happened and is not asked for again; the state is undone."""
-    store, service = FailingStore(), Service()
-    door = door_of(service, EffectLedger(store))
-    store.down = {"replace"}
-    message = way(door, call("pay", "A"))
-    assert message.content.startswith("pay was done, but that could not be recorded (OSError).")
-    assert door.environment.session[Note].all() == ()
-    row = door.environment.effect_ledger.row("session:A", partition="s")
-    assert row is not None
-    assert row.status == "running"

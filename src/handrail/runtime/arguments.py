@@ -11,6 +11,9 @@ from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal
 from handrail.runtime.invocation import Invocation
 
+_LONGEST_NAME = 80
+"""Characters of an unknown name that are given back; tools have names of at most 64."""
+
 
 def unknown_tool(run: Invocation) -> Never:
     """Refuse a call of a tool that the prompt does not have.
@@ -18,12 +21,14 @@ def unknown_tool(run: Invocation) -> Never:
     Raises:
         Refusal: always; the message lists the names there are, and the nearest one.
     """
+    asked = repr(run.call.name)
+    asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
     known = [tool.name for tool in run.environment.rendered_prompt.tools]
     if not known:
-        raise Refusal(f"there is no tool {run.call.name!r}: this prompt has no tools. Answer without calling one.")
-    near = get_close_matches(run.call.name, known, n=1)
+        raise Refusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
+    near = get_close_matches(asked.strip("'"), known, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise Refusal(f"there is no tool {run.call.name!r}.{hint} The tools are: {', '.join(known)}.")
+    raise Refusal(f"there is no tool {asked}.{hint} The tools are: {', '.join(known)}.")
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:

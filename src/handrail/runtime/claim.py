@@ -4,7 +4,7 @@ When the ledger is told:
 
 | tool | the handler succeeded | the call was undone |
 |---|---|---|
-| `effect="external"` | at once: the world has changed | failed, if the handler failed |
+| `effect="external"`, or `concurrent` | at once: it is not undone with the call | failed, if the handler failed |
 | others with `idempotency` | with the commit of the outermost transaction, or not at all | failed |
 
 An external effect whose handler was left behind or interrupted, and any effect of which a handler says so with
@@ -18,16 +18,22 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from handrail.errors import EffectUncertain, LeaseLostError
-from handrail.prompt import IdempotencyConfig, Tool, ToolResult
+from handrail.prompt import Tool, ToolResult
+from handrail.prompt.idempotency import DAY
 from handrail.runtime.effects import Claimed, EffectResult, Hit
 from handrail.runtime.ledger import EffectLedger
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Enlisted
+from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
 
 _ATTEMPTS_TO_RECORD = 3
 """How often a store that fails is asked to record an effect that has happened."""
+
+
+_HOLDERS: dict[str, Ticket] = {}
+"""The tickets of the calls of this process that carry effects out, by the effect's id; each claim has its own entry."""
 
 
 class Effect(NamedTuple):
@@ -85,18 +91,21 @@ class StoredResult(Claim):
 class EffectClaim(Claim):
     """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end."""
 
-    def __init__(self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], config: IdempotencyConfig) -> None:
-        """Hold what the ledger has granted."""
+    def __init__(self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], ticket: Ticket) -> None:
+        """Hold what the ledger has granted to the call of that ticket."""
         self._ledger = ledger
         self._claimed = claimed
         self._tool = tool
-        self._ttl = config.ttl
-        self._settled = False
+        self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
+        self._at_once = tool.effect == "external" or tool.concurrent
+        self._recorded = False
+        self._given_up = False
         self._unknown: str | None = None
         self._result: ToolResult[Any] | None = None
         self.effect = self._effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
         self.fence = claimed.fence
         self.enlisted = (self,)
+        self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
 
     def stands_for(self, row: EffectRow) -> bool:
         """Whether this is the claim under which the effect of a row is being carried out."""
@@ -122,7 +131,7 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
         """
-        if self._tool.effect != "external":
+        if not self._at_once:
             return
         if not is_result(returned):
             self._record(EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None))
@@ -139,36 +148,60 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
-        if self._result is not None and not self._settled:
-            self._record(to_store(self._tool, self._result))
+        if self._result is not None and not self._recorded:
+            self._complete(to_store(self._tool, self._result))
+        self._let_go()
 
     def undone(self) -> None:
-        """Give the claim up; called when the transaction has been rolled back."""
-        if self._settled:
+        """Give the claim up; called when the transaction has been rolled back.
+
+        A store that fails here is logged: the lease runs out by itself, and the effect is unknown then.
+        """
+        self._let_go()
+        if self._given_up or (self._recorded and self._at_once):
             return
-        self._settled = True
-        if self._unknown is None:
-            self._ledger.fail(self._claimed)
-        else:
-            self._ledger.mark_unknown(self._claimed, self._unknown)
+        try:
+            if self._recorded:  # as a part of something that could not be committed whole
+                self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
+            elif self._unknown is None:
+                self._ledger.fail(self._claimed)
+            else:
+                self._ledger.mark_unknown(self._claimed, self._unknown)
+        except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
+            _log.exception("what became of the effect of %s could not be recorded", self._tool.name)
+            self._ledger.give_up(self._claimed)
+
+    def _let_go(self) -> None:
+        if _HOLDERS.get(self._claimed.row.effect_id) is self._ticket:
+            del _HOLDERS[self._claimed.row.effect_id]
 
     def _record(self, result: EffectResult) -> None:
-        self._settled = True
-        if not self._complete(result, attempts=_ATTEMPTS_TO_RECORD):
-            raise LeaseLostError(self._claimed.key, self._claimed.fence)
+        """Record an effect that has happened, and try again if the store fails."""
+        for attempts_left in reversed(range(_ATTEMPTS_TO_RECORD)):
+            try:
+                return self._complete(result)
+            except LeaseLostError:
+                raise
+            except Exception as error:
+                _log.exception("%s was done, and recording it has failed", self._tool.name)
+                if not attempts_left:
+                    self._given_up = True
+                    self._ledger.give_up(self._claimed)
+                    raise EffectUncertain(
+                        f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not "
+                        "ask for it again; its result was not kept."
+                    ) from error
+        return None
 
-    def _complete(self, result: EffectResult, *, attempts: int) -> bool:
-        try:
-            return self._ledger.complete(self._claimed, result, ttl=self._ttl)
-        except Exception as error:
-            _log.exception("%s was done, and recording it has failed", self._tool.name)
-            if attempts > 1:
-                return self._complete(result, attempts=attempts - 1)
-            self._ledger.give_up(self._claimed)
-            raise EffectUncertain(
-                f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for "
-                "it again; its result was not kept."
-            ) from error
+    def _complete(self, result: EffectResult) -> None:
+        if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
+            raise LeaseLostError(self._claimed.key, self._claimed.fence)
+        self._recorded = True
+
+
+def holder_of(row: EffectRow) -> Ticket | None:
+    """The ticket of the call of this process that carries out the effect of a row, if it is one of this process."""
+    return _HOLDERS.get(row.effect_id)
 
 
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:

@@ -9,10 +9,10 @@ from handrail.errors import EndsRun
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import is_async
-from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, is_result, to_store
+from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, holder_of, is_result, to_store
 from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.events import Step
-from handrail.runtime.failures import Refusal
+from handrail.runtime.failures import Refusal, told
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ways import OverranError
 from handrail.transaction import current
@@ -41,7 +41,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     answer = ledger.claim(request)
     while True:
         if isinstance(answer, Claimed):
-            return EffectClaim(ledger, answer, tool, config)
+            return EffectClaim(ledger, answer, tool, run.place.ticket)
         if isinstance(answer, Conflict):
             raise Refusal(answer.message)
         if isinstance(answer, Unknown) and await _has_not_happened(run, tool, answer, config):
@@ -58,6 +58,10 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     """The declared key, or the call's slot."""
     session_id = run.environment.session.session_id
     config = tool.idempotency
+    if config is None and not run.call.id:
+        raise Refusal(
+            f"{tool.name} acts outside, and this call has no id by which it could be known again. Give it one."
+        )
     declared = None if config is None else config.effect_key(tool.name, run.params, session_id=session_id)
     return declared or slot_effect_key(run.call.id, run.params, session_id=session_id)
 
@@ -115,13 +119,19 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig) -> N
     if config.on_busy == "reject":
         raise Refusal(busy.message)
     deadline = run.environment.deadline
+    seconds = None if deadline is None else deadline.remaining().total_seconds()
+    ticket, holder = run.place.ticket, holder_of(busy.row)
+    if holder is not None:
+        ticket.lean_on(holder)
     changed = busy.changed()
     try:
-        await run.way.wait(changed, seconds=None if deadline is None else deadline.remaining().total_seconds())
+        await run.way.wait(changed, seconds=seconds)
     except OverranError:
         raise Refusal(busy.message) from None
     finally:
         changed.cancel()
+        if holder is not None:
+            ticket.lean_off(holder)
 
 
 async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unknown, config: IdempotencyConfig) -> bool:
@@ -146,7 +156,7 @@ async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unkn
         raise
     except Exception as error:
         _log.exception("reconcile of %s failed", tool.name)
-        raise Refusal(f"{unknown.message} Asking the other side failed: {type(error).__name__}: {error}") from error
+        raise Refusal(f"{unknown.message} Asking the other side failed: {told(error)}") from error
     if found is None:
         return True
     if not is_result(found) or not found.success:

@@ -54,9 +54,9 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         ends.__cause__ = error
         return Failure(ToolResult.error(str(ends)), ends)
     if isinstance(error, EndsRun) or not isinstance(error, Exception):
-        return Failure(ToolResult.error(f"{tool_name} was ended by {_told(error)}"), error)
+        return Failure(ToolResult.error(f"{tool_name} was ended by {told(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
-    return Failure(ToolResult.error(f"{tool_name} failed: {_told(error)}"), None)
+    return Failure(ToolResult.error(f"{tool_name} failed: {told(error)}"), None)
 
 
 def wrong_handler(tool: Tool[Any, Any], error: TypeError) -> Refusal:
@@ -78,8 +78,18 @@ def overran(tool: Tool[Any, Any], timeout: timedelta) -> Refusal:
     return Refusal(took)
 
 
-def _told(error: BaseException) -> str:
-    message = str(error)
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[:_LONGEST_MESSAGE]}... ({len(message)} characters)"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+def told(error: BaseException) -> str:
+    """An exception in words for the model: type and message, cut; of what is no `Exception`, the type alone."""
+    name = type(error).__name__
+    if not isinstance(error, Exception):
+        return name  # who cancelled, and where, is none of the model's business
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot say what it is must not become another one
+        return name
+    return f"{name}: {cut(message)}" if message else name
+
+
+def cut(text: str) -> str:
+    """A text of somebody else's, as long as a model should be made to read."""
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}... ({len(text)} characters)"

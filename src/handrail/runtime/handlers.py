@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -44,6 +45,8 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         raise
     finally:
         run.handler_seconds = now() - started
+    if inspect.isawaitable(returned):
+        raise _not_awaited(tool, returned)
     if claim.effect is not None:
         claim.happened(returned)
     if is_result(returned) and type(returned.value) is tool.result_type and type(returned.message) is str:
@@ -53,6 +56,8 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
 
 async def _run_bounded(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> object:
     seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
+    if by_deadline and not seconds:
+        raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, tool, run.params, context)
     try:
         return await run.way.run(body, is_async=tool.is_async, seconds=seconds)
@@ -61,6 +66,15 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], context: ToolConte
             late = "the deadline passed while the handler ran; its changes were undone"
             raise DeadlineExceededError(late) from overrun
         raise overran(tool, tool.timeout or timedelta(0)) from overrun
+
+
+def _not_awaited(tool: Tool[Any, Any], returned: object) -> Refusal:
+    """What to say of a plain handler that returned something to be awaited: none of it has run."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+    return Refusal(
+        f"{tool.name} did nothing: its handler returned something to be awaited, and is not declared `async def`."
+    )
 
 
 def _tell(claim: Claim, error: BaseException) -> None:

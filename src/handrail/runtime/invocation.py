@@ -55,8 +55,8 @@ class Invocation:
         self.environment = environment
         self.way = way
         prompt = environment.rendered_prompt
-        self.tool = tool = prompt.tool(call.name)
-        self.policies = prompt.policies.get(call.name, ())
+        self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
+        self.policies = () if tool is None else prompt.policies[call.name]
         self.place = Place(tool, environment)
         resources = environment.resources
         beside = tool is not None and tool.concurrent

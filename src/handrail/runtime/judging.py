@@ -9,7 +9,7 @@ from handrail.errors import DeadlineExceededError, EndsRun, ToldToModel
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolContext
 from handrail.prompt.signature import is_async
 from handrail.runtime.events import Step
-from handrail.runtime.failures import Refusal
+from handrail.runtime.failures import Refusal, told
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ways import OverranError
 
@@ -27,15 +27,14 @@ async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, 
         Refusal: a policy denies, or could not decide. The message names it.
     """
     run.step = Step.POLICY
-    policies = run.policies
     context = run.context()
     try:
-        return _ask_each(policies, tool, run.params, context)
+        return _ask_each(run, tool, context)
     except Refusal:
         if not run.place.shared:
             raise
     await run.take_first_turn()
-    return _ask_each(policies, tool, run.params, context)
+    return _ask_each(run, tool, context)
 
 
 async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
@@ -58,11 +57,12 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
         raise Refusal(f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without.")
 
 
-def _ask_each(policies: Any, tool: Tool[Any, Any], params: object, context: ToolContext) -> tuple[PolicyQuestion, ...]:  # noqa: ANN401
+def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
-    for policy in policies:
+    for policy in run.policies:
         try:
-            decision = policy.check(tool, params, context=context)
+            with run.place.judged():
+                decision = policy.check(tool, run.params, context=context)
         except EndsRun:
             raise
         except ToldToModel as error:
@@ -70,8 +70,7 @@ def _ask_each(policies: Any, tool: Tool[Any, Any], params: object, context: Tool
         except Exception as error:
             _log.exception("policy %s failed on %s", policy.name, tool.name)
             raise Refusal(
-                f"policy {policy.name} could not decide on {tool.name}, so it was not run "
-                f"({type(error).__name__}: {error})"
+                f"policy {policy.name} could not decide on {tool.name}, so it was not run ({told(error)})"
             ) from error
         if decision.verdict == "deny":
             raise Refusal(f"policy {policy.name} denies {tool.name}: {decision.reason}")
@@ -85,14 +84,15 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     try:
-        answer = await run.way.run(lambda: approver(request), is_async=is_async(approver), seconds=seconds)
+        with run.place.judged():
+            answer = await run.way.run(lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except OverranError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
     except EndsRun:
         raise
     except Exception as error:
         _log.exception("the approver failed on %s", tool.name)
-        raise Refusal(f"{tool.name} was not approved: asking failed with {type(error).__name__}: {error}") from error
+        raise Refusal(f"{tool.name} was not approved: asking failed with {told(error)}") from error
     if isinstance(answer, Approval):
         return answer
     if isinstance(answer, bool):

@@ -13,7 +13,10 @@ call, as an agent used as a tool does: it stands on its own.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from handrail.errors import DeadlineExceededError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
@@ -23,6 +26,10 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.ways import OverranError, Way
 from handrail.transaction import Transaction, current
 from handrail.turns import Ticket, Turn, draw
+
+_JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
+"""The ticket of the call that policies or an approver are judging in this context. A call that they make stands inside
+it: one that needs the same turns is refused, because it would wait for the call that it judges."""
 
 
 class Place:
@@ -47,11 +54,20 @@ class Place:
         turns: tuple[Turn, ...] = (environment.session.turn,)
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()
-        if caller is None:
+        if caller is None and _JUDGED.get() is None:
             self.ticket = draw(turns, exclusive=writes)
         else:
             self.ticket = self._draw_inside(caller, tool, environment.session.turn, turns)
         self.waits = not self.ticket.runs or self._refused is not None
+
+    @contextmanager
+    def judged(self) -> Generator[None]:
+        """Let policies and the approver judge the call in this block; what they call themselves stands inside it."""
+        token = _JUDGED.set(self.ticket)
+        try:
+            yield
+        finally:
+            _JUDGED.reset(token)
 
     async def take_turn(self, way: Way, deadline: Deadline | None) -> None:
         """Wait until the turn has come.
@@ -81,24 +97,29 @@ class Place:
         self.is_first = True
 
     def _draw_inside(
-        self, caller: Transaction, tool: Tool[Any, Any] | None, own: Turn, turns: tuple[Turn, ...]
+        self, caller: Transaction | None, tool: Tool[Any, Any] | None, own: Turn, turns: tuple[Turn, ...]
     ) -> Ticket:
-        name = "an unknown tool" if tool is None else tool.name
-        if caller.concurrent and not caller.holds(own):
-            self.outer = None
-        elif not self.shared and not caller.writes:
-            self._refused = ReadOnlyViolation(caller.tool, f"call {name}, which writes")
-        else:
-            turns = (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
-        if caller.state != "open":
-            self._refused = TransactionClosedError(caller.tool, f"call {name}")
+        if caller is not None:
+            turns = self._turns_inside(caller, "an unknown tool" if tool is None else tool.name, own, turns)
+        inside = _JUDGED.get() or (None if caller is None else caller.ticket)
         if self._refused is None:
             try:
-                return draw(turns, exclusive=not self.shared, inside=caller.ticket)
+                return draw(turns, exclusive=not self.shared, inside=inside)
             except TurnConflictError as error:
                 self._refused = error
         self.is_first = False
         return draw((), exclusive=False)
+
+    def _turns_inside(self, caller: Transaction, name: str, own: Turn, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        """The turns that a call made inside another takes; notes what forbids it."""
+        if caller.state != "open":
+            self._refused = TransactionClosedError(caller.tool, f"call {name}")
+        if caller.concurrent and not caller.holds(own):
+            self.outer = None
+            return turns
+        if not self.shared and not caller.writes:
+            self._refused = self._refused or ReadOnlyViolation(caller.tool, f"call {name}, which writes")
+        return (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
 
 
 async def _wait(way: Way, waiter: Future[None], deadline: Deadline | None) -> None:

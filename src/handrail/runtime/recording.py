@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from handrail.errors import SessionBusyError
 from handrail.prompt import ToolResult
 from handrail.runtime.events import ToolInvoked
 from handrail.runtime.invocation import Invocation
-from handrail.transaction import Transaction
+from handrail.transaction import Transaction, current
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -36,19 +37,31 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
     if not session.listens(ToolInvoked):
         session.dispatch(event)
         return
+    session[ToolInvoked].append(event)
     try:
-        if run.place.is_first and run.place.ticket.runs:
-            _dispatch_in_turn(run, event)
-        else:
-            session[ToolInvoked].append(event)
-            session.dispatcher.dispatch(event)
+        _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but who listens to it failed", run.call.name)
 
 
-def _dispatch_in_turn(run: Invocation, event: ToolInvoked) -> None:
-    """Let reducers and subscribers of the event write, in a transaction of their own within the call's turn."""
-    place = run.place
-    with Transaction(f"record {run.call.name}", ticket=place.ticket, writes=True, parent=place.outer) as transaction:
-        run.environment.session.dispatch(event)
-        transaction.commit()
+def _announce(run: Invocation, event: ToolInvoked) -> None:
+    """Let reducers and subscribers hear of the call: in its turn, if it has come to it, and otherwise after it.
+
+    In its turn they may write, in a transaction of their own. A call that has ended before it was first of its turn, or
+    inside a call that has ended, gives up its place before; then reducers are told only if the session is free.
+    """
+    session, place = run.environment.session, run.place
+    if place.is_first and place.ticket.runs and (place.outer is None or place.outer.is_open()):
+        record_of = f"record {run.call.name}"
+        with Transaction(record_of, ticket=place.ticket, writes=True, parent=place.outer) as transaction:
+            session.announce(event)
+            transaction.commit()
+        return
+    place.ticket.release()
+    if current() is not None:
+        session.dispatcher.dispatch(event)
+        return
+    try:
+        session.announce(event)
+    except SessionBusyError:
+        session.dispatcher.dispatch(event)

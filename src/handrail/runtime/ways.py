@@ -23,6 +23,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from handrail.errors import PromptEvaluationError
@@ -79,7 +80,7 @@ class Inline:
                 "another call holds the session or a resource, and waiting for it here would stop the event loop of "
                 "this thread; on an event loop, use `await execute_async(call)`"
             )
-        if not wait((waiter,), timeout=seconds).done:
+        if not wait((waiter,), timeout=_capped(seconds)).done:
             raise OverranError
 
     async def run(self, body: Callable[[], Any], *, is_async: bool, seconds: float | None) -> Any:  # noqa: ANN401 - as above
@@ -90,13 +91,12 @@ class Inline:
                     "an `async def` handler needs the event loop of this thread, which `execute` would stop; on an "
                     "event loop, use `await execute_async(call)`"
                 )
-            return asyncio.run(ON_LOOP.run(body, is_async=True, seconds=seconds))
-        if seconds is None:
-            return body()
-        future = on_own_thread(body)
-        if not wait((future,), timeout=seconds).done:
-            raise OverranError
-        return future.result()
+            if seconds is None:
+                return asyncio.run(ON_LOOP.run(body, is_async=True, seconds=None))
+            # On a thread, because a loop waits for its threads and tasks, even for those that overran.
+            bounded = partial(ON_LOOP.run, body, is_async=True, seconds=seconds)
+            return _within(on_own_thread(lambda: asyncio.run(bounded())), seconds + 2 * _CLEAN_UP_SECONDS)
+        return body() if seconds is None else _within(on_own_thread(body), seconds)
 
 
 class OnLoop:
@@ -150,6 +150,17 @@ def on_own_thread(body: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=work, name="handrail-call", daemon=True).start()
     return future
+
+
+def _within(future: Future[T], seconds: float) -> T:
+    if not wait((future,), timeout=_capped(seconds)).done:
+        raise OverranError
+    return future.result()
+
+
+def _capped(seconds: float | None) -> float | None:
+    """A span that the system can wait for; the longest one is some three hundred years."""
+    return None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
 
 
 def _loop_is_running() -> bool:

@@ -135,7 +135,7 @@ class Session:
             ReducerError: it would be a LOG, and reducers decide on it.
         """
         with self._lock:
-            if any(kind in slices and slices[kind].length for slices in (*self._state.now[1:], self._log.slices)):
+            if self._state.is_used(kind) or kind in self._log.slices:
                 raise SessionError(f"slice {kind.__name__} is in use; declare its policy before the first event")
             self._rules.declare(kind, policy)
 
@@ -183,14 +183,18 @@ class Session:
             ReducerError: a reducer returned what no slice can become, or wrote to the session; what a reducer raises
                 itself passes unchanged.
         """
-        route = self._rules.route(type(event))
-        if route.logged:
+        if self._rules.route(type(event)).logged:
             with self._lock:
                 self._log.append(type(event), event)
-            if not route.reducers:
-                if not self.dispatcher.is_quiet:
-                    self.dispatcher.dispatch(event)
-                return
+        self.announce(event)
+
+    def announce(self, event: object) -> None:
+        """The same for an event that is in its LOG already; see `dispatch`."""
+        route = self._rules.route(type(event))
+        if route.logged and not route.reducers:
+            if not self.dispatcher.is_quiet:
+                self.dispatcher.dispatch(event)
+            return
         call = current()
         if call is None:
             self._alone(route.what, partial(self._take_in, event, route))
@@ -261,9 +265,7 @@ class Session:
         return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
 
     def to_json(self) -> str:
-        """The session's id, its tags and what its slices hold, as this context sees them, as JSON for people.
-
-        Reducers, subscribers and the parent are not in it.
+        """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
 
         Raises:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
@@ -276,10 +278,7 @@ class Session:
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
         """The session that `to_json` wrote, as a new one; register reducers and subscribers again.
 
-        Args:
-            data: what `to_json` returned.
-            types: the classes of the slices. No other class is looked for, and nothing is imported.
-            parent: the session that it was made for.
+        `types` are the classes of the slices: no other class is looked for, and nothing is imported.
 
         Raises:
             SnapshotError: the data is no saved session, is cut short, holds a type that is not among `types`, or an

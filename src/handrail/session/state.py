@@ -11,8 +11,8 @@ What a reader sees
 When an end is cut off
     Undoing a call cuts off what it appended to lists that are still there, so that the next append can grow them in
     place. Nobody outside of the call can hold a version that looks at those items, but somebody inside can, who has
-    taken a snapshot or made a fork. Then nothing is cut off until the outermost transaction has ended, and the next
-    append copies the list instead.
+    taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
+    outermost transaction has ended, and the next append copies the list instead.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ class State:
             return working
         call = current()
         return working if call is not None and call.root is writer else before
+
+    def is_used(self, kind: type[Any]) -> bool:
+        """Whether a slice holds something, for its writer or for everybody else."""
+        writer, working, before = self.now
+        views = (working,) if writer is None or writer.committed else (working, before)
+        return any(kind in slices and slices[kind].length for slices in views)
 
     def held(self) -> Versions:
         """The slices as this context sees them, for somebody who may hold them for ever."""
@@ -100,8 +106,9 @@ class State:
         self.now = (writer, becomes, before)
 
     def go_back(self, slices: Versions) -> None:
-        """Become what somebody has held, for the writer that `open` let in; they may go on holding all they have."""
+        """Become what somebody holds, for the writer that `open` let in."""
         writer, _, before = self.now
+        self._end_is_held = True
         self.now = (writer, slices, before)
 
     def undo(self, slices: Versions) -> None:

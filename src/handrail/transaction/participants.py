@@ -42,5 +42,8 @@ class Enlisted(Protocol):
         ...
 
     def undone(self) -> None:
-        """Settle that nothing has happened. Called when the transaction, or one it is nested in, was rolled back."""
+        """Settle that nothing has happened. Called when the transaction, or one it is nested in, was rolled back.
+
+        That may be after `committing`, when something else that was enlisted could not be settled.
+        """
         ...

@@ -252,13 +252,12 @@ class Transaction:
             raise TransactionClosedError(self.tool, "commit")
         if self._inner is not None:
             raise _lent(self.tool, "end", self._inner)
-        while self._enlisted:
-            part, *rest = self._enlisted
+        for part in self._enlisted:
             if self.parent is None:
-                part.committing()
+                part.committing()  # if one cannot be settled, leaving the block undoes those that were
             else:
                 self.parent.enlist(part)
-            self._enlisted = tuple(rest)
+        self._enlisted = ()
         self.committed = True
         self.state = "ended"
         self._saved.clear()

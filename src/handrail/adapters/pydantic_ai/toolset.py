@@ -44,7 +44,7 @@ class Arguments(dict[str, Any]):
     def _decoded(self) -> dict[str, Any]:
         try:
             found: object = from_json(self.text) if self._readable else None
-        except ValueError:
+        except (ValueError, TypeError):  # the latter for half a character, which is no JSON
             return {}
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}  # decoded JSON
 

@@ -29,14 +29,17 @@ module, which is held for a few list operations and never while a waiter is told
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Protocol, runtime_checkable
 
 from handrail.errors import TurnConflictError
 
 _LOCK = threading.Lock()
+
+_CIRCLE = (
+    "this call would wait for a call that itself waits for the one this was made in, so neither could go on. Make the "
+    "calls one after the other."
+)
 
 
 class Turn:
@@ -62,15 +65,17 @@ class Links:
         blockers: the tickets it waits for.
         behind: the tickets that wait for it.
         inside: the unreleased tickets that were drawn inside it, at any depth.
+        leans: the tickets whose calls it waits for outside of any queue; see `Ticket.lean_on`.
     """
 
-    __slots__ = ("behind", "blockers", "inside")
+    __slots__ = ("behind", "blockers", "inside", "leans")
 
     def __init__(self) -> None:
         """Connect with nobody yet."""
         self.blockers: dict[Ticket, None] = {}
         self.behind: dict[Ticket, None] = {}
         self.inside: dict[Ticket, None] = {}
+        self.leans: dict[Ticket, None] = {}
 
 
 class Ticket:
@@ -141,6 +146,22 @@ class Ticket:
             self.turns += more
         return True
 
+    def lean_on(self, other: Ticket) -> None:
+        """Note that this call waits for another one outside of any queue, as for its effect; end it with `lean_off`.
+
+        Raises:
+            TurnConflictError: the other one waits for this call, or for one that this was made in.
+        """
+        with _LOCK:
+            if not _awaited((other,)).isdisjoint((self, *self.ancestors())):
+                raise TurnConflictError(_CIRCLE)
+            self.links.leans[other] = None
+
+    def lean_off(self, other: Ticket) -> None:
+        """Note that it waits no more."""
+        with _LOCK:
+            self.links.leans.pop(other, None)
+
     def release(self) -> None:
         """Leave all queues, whether it ran or still waited, and let those behind go on. Doing it twice is once."""
         with _LOCK:
@@ -186,11 +207,7 @@ class Ticket:
         ]
         ancestors = self.ancestors()
         if not _awaited(ahead, wishes=False).isdisjoint(ancestors):
-            msg = (
-                "this call would wait for a call that itself waits for the one this was made in, so neither could go "
-                "on. Make the calls one after the other."
-            )
-            raise TurnConflictError(msg)
+            raise TurnConflictError(_CIRCLE)
         for other in ahead:
             self.wait_for(other)
         self.runs = not ahead
@@ -252,7 +269,7 @@ def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True) -> set[Ticket]:
         ticket = to_visit.pop()
         if ticket not in seen:
             seen.add(ticket)
-            to_visit += ticket.links.inside
+            to_visit += (*ticket.links.inside, *ticket.links.leans)
             if wishes or not ticket.runs:
                 to_visit += ticket.links.blockers
     return seen
@@ -291,52 +308,3 @@ def draw(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = No
                 ticket.stand_behind(queue)
             queue.append(ticket)
     return ticket
-
-
-@runtime_checkable
-class TakesTurns(Protocol):
-    """A participant that carries its own turn, as sessions and filesystems do.
-
-    It calls `handrail.transaction.check_write` before each change.
-    """
-
-    @property
-    def turn(self) -> Turn:
-        """The one turn of this participant; always the same object."""
-        ...
-
-
-class _LentTurns:
-    """Turns for participants that carry none, kept by identity for as long as the participant lives."""
-
-    def __init__(self) -> None:
-        self._turns: dict[int, Turn] = {}
-        self._lock = threading.Lock()
-
-    def of(self, participant: object) -> Turn:
-        key = id(participant)
-        with self._lock:
-            turn = self._turns.get(key)
-            if turn is None:
-                weakref.finalize(participant, self._turns.pop, key, None).atexit = False
-                turn = self._turns[key] = Turn()
-        return turn
-
-
-_LENT = _LentTurns()
-
-
-def own_turn(participant: object) -> Turn | None:
-    """The turn that a participant carries itself, if it does (`TakesTurns`)."""
-    turn = getattr(participant, "turn", None)
-    return turn if isinstance(turn, Turn) else None
-
-
-def turn_of(participant: object) -> Turn:
-    """The turn of a participant: its own, or one that is kept for it.
-
-    Raises:
-        TypeError: the participant carries no turn and cannot be weakly referenced (a class with `__slots__` and no
-            `__weakref__`); give it a `turn` attribute.
-    """
-    return own_turn(participant) or _LENT.of(participant)

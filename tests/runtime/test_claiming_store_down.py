@@ -1,0 +1,72 @@
+"""A store that is down: before the handler nothing is done, after it nothing is done twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolMessage
+from handrail.store.memory import MemoryLedgerStore
+from handrail.store.protocol import EffectRow
+from tests.runtime.bench import BOTH_WAYS, Note, call, executor, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+
+
+def door_of(done: list[str], store: MemoryLedgerStore) -> ToolExecutor:
+    """An executor with one external tool, `pay`, which keeps account of what it did."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        done.append(params.text)
+        return ToolResult.ok(params)
+
+    paying = tool("pay", pay, effect="external", idempotency=IdempotencyConfig(strategy="custom", key_fn=lambda _: "A"))
+    return executor(paying, effect_ledger=EffectLedger(store))
+
+
+class FailingStore(MemoryLedgerStore):
+    """A store that is down at certain moments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down: set[str] = set()
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        self._check("insert")
+        return super().insert(row)
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        self._check("replace")
+        return super().replace(seen, row)
+
+    def _check(self, what: str) -> None:
+        if what in self.down:
+            raise OSError("disk gone")
+
+
+@both_ways
+def test_a_store_that_is_down_before_the_handler_keeps_it_from_running(way: Run) -> None:
+    """Fail closed: what cannot be recorded is not done."""
+    store, done = FailingStore(), list[str]()
+    store.down = {"insert"}
+    door = door_of(done, store)
+    assert not way(door, call("pay", "A")).success
+    assert done == []
+
+
+@both_ways
+def test_a_store_that_is_down_after_the_handler_says_that_it_was_done(way: Run) -> None:
+    """The effect has happened and is not asked for again; the state is undone."""
+    store, done = FailingStore(), list[str]()
+    door = door_of(done, store)
+    store.down = {"replace"}
+    message = way(door, call("pay", "A"))
+    assert message.content.startswith("pay was done, but that could not be recorded (OSError).")
+    assert door.environment.session[Note].all() == ()
+    row = door.environment.effect_ledger.row("session:A", partition="s")
+    assert row is not None
+    assert row.status == "running"

@@ -1,0 +1,56 @@
+"""What may become of a slice."""
+
+from __future__ import annotations
+
+import pytest
+
+from handrail.errors import ReducerError
+from handrail.session import Append, Keep, Replace
+from handrail.session.changes import check_change
+from handrail.session.slices import FixedView, Owner, Version
+from tests.session.samples import A, B, C, Note
+
+ME = Owner("me")
+
+
+def test_append_adds_one_item() -> None:
+    """In place, where it can."""
+    version = Version(ME, [A], 1)
+    after = Append(B).apply(version, ME)
+    assert after.items is version.items
+    assert FixedView(Append(B).apply(None, ME)).all() == (B,)
+
+
+def test_replace_makes_the_slice_these_items() -> None:
+    """Whatever it held."""
+    version = Version(ME, [A], 1)
+    assert FixedView(Replace((B, C)).apply(version, ME)).all() == (B, C)
+    assert FixedView(Replace(()).apply(None, ME)).all() == ()
+    assert FixedView(version).all() == (A,)
+
+
+def test_keep_leaves_the_slice_as_it_is() -> None:
+    """The very same version."""
+    version = Version(ME, [A], 1)
+    assert Keep().apply(version, ME) is version
+    assert Keep().apply(None, ME) is None
+
+
+@pytest.mark.parametrize("change", [Append(A), Replace((A, B)), Replace(()), Keep()])
+def test_a_change_that_brings_items_of_the_slice_is_taken(change: object) -> None:
+    """A slice holds instances of its type."""
+    check_change(change, Note)
+
+
+@pytest.mark.parametrize("change", [None, A, (A,), Append])
+def test_what_is_no_change_is_refused(change: object) -> None:
+    """The message says what to return."""
+    with pytest.raises(ReducerError, match=r"reducer of slice Note returned .*; return Append\(item\), Replace"):
+        check_change(change, Note)
+
+
+@pytest.mark.parametrize("change", [Append("x"), Replace((A, "x")), Append(Note)])
+def test_an_item_of_another_type_is_refused(change: object) -> None:
+    """The message names the slice and the item."""
+    with pytest.raises(ReducerError, match=r"slice Note cannot hold a (str|type): "):
+        check_change(change, Note)

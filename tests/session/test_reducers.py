@@ -1,0 +1,136 @@
+"""Reducers by name, by key, and as methods of a state slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from handrail.errors import ReducerError
+from handrail.session import Append, Keep, Replace, SliceView, append_all, reducer, replace_latest, upsert_by
+from handrail.session.reducers import methods_of
+from handrail.session.slices import FixedView, Owner, Version
+from tests.session.samples import A, Add, B, Note, Reset, Task, Total
+
+
+def view_of(*items: Task) -> SliceView[Task]:
+    """A slice that holds the items."""
+    return FixedView(Version(Owner("me"), list(items), len(items)))
+
+
+def key_of(task: Task) -> str:
+    """What a task is known by."""
+    return task.key
+
+
+def test_append_all_keeps_every_event() -> None:
+    """As the newest item."""
+    assert append_all(FixedView[Note](None), A) == Append(A)
+
+
+def test_replace_latest_keeps_the_newest_event() -> None:
+    """And no other."""
+    assert replace_latest(FixedView[Note](None), B) == Replace((B,))
+
+
+def test_upsert_appends_an_event_with_a_new_key() -> None:
+    """It is the newest of its key."""
+    upsert = upsert_by(key_of)
+    assert upsert(view_of(Task("a", "1")), Task("b", "2")) == Append(Task("b", "2"))
+    assert upsert(view_of(), Task("b", "2")) == Append(Task("b", "2"))
+
+
+def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
+    """Of several with its key, the place of the first."""
+    upsert = upsert_by(key_of)
+    view = view_of(Task("a", "1"), Task("b", "2"), Task("c", "3"), Task("b", "4"))
+    assert upsert(view, Task("b", "5")) == Replace((Task("a", "1"), Task("b", "5"), Task("c", "3")))
+
+
+def test_a_state_slice_becomes_what_its_method_returns() -> None:
+    """An instance of the class, or a change."""
+    methods = methods_of(Total, None)
+    view = FixedView(Version(Owner("me"), [Total(2)], 1))
+    assert list(methods) == [Add, Reset]
+    assert methods[Add](view, Add(3)) == Replace((Total(5),))
+    assert methods[Reset](view, Reset()) == Append(Total(0))
+
+
+def test_an_empty_state_slice_passes_events_over() -> None:
+    """Until it is seeded, or if it says what it begins with, from there."""
+    empty = FixedView[Total](None)
+    assert methods_of(Total, None)[Add](empty, Add(3)) == Keep()
+    assert methods_of(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
+
+
+def test_a_method_may_take_several_events() -> None:
+    """One mark for each."""
+
+    @dataclass(frozen=True)
+    class Count:
+        seen: int = 0
+
+        @reducer(on=Add)
+        @reducer(on=Reset)
+        def count(self, _event: Add | Reset) -> Count:
+            return Count(self.seen + 1)
+
+    methods = methods_of(Count, Count)
+    assert list(methods) == [Add, Reset]
+    assert methods[Reset](FixedView(None), Reset()) == Replace((Count(1),))
+
+
+def test_methods_are_inherited_and_overridden() -> None:
+    """As methods are: what a subclass writes anew counts, marked or not."""
+
+    @dataclass(frozen=True)
+    class Doubled(Total):
+        @reducer(on=Add)
+        def add(self, event: Add) -> Doubled:
+            return Doubled(self.amount + 2 * event.amount)
+
+        def reset(self, _event: Reset) -> Keep:
+            return Keep()
+
+    methods = methods_of(Doubled, lambda: Doubled(0))
+    assert list(methods) == [Add]
+    assert methods[Add](FixedView(None), Add(3)) == Replace((Doubled(6),))
+
+
+def test_a_method_that_returns_nothing_is_told() -> None:
+    """The message names the method and what to return."""
+
+    @dataclass(frozen=True)
+    class Forgetful:
+        @reducer(on=Add)
+        def add(self, event: Add) -> None:
+            pass
+
+    reduce = methods_of(Forgetful, Forgetful)[Add]
+    with pytest.raises(
+        ReducerError, match=r"Forgetful\.add returned None; return the next Forgetful, or a change of it"
+    ):
+        reduce(FixedView(None), Add(1))
+
+
+def test_two_methods_for_one_event_are_refused() -> None:
+    """Nothing would say which one decides."""
+
+    @dataclass(frozen=True)
+    class Torn:
+        @reducer(on=Add)
+        def one(self, _event: Add) -> Torn:
+            return self
+
+        @reducer(on=Add)
+        def other(self, _event: Add) -> Torn:
+            return self
+
+    with pytest.raises(ReducerError, match=r"Torn\.other reduces Add, which another of its methods does already"):
+        methods_of(Torn, None)
+
+
+def test_a_class_without_marked_methods_is_refused() -> None:
+    """There would be nothing to install."""
+    with pytest.raises(ReducerError, match=r"Note has no method marked @reducer\(on=Event\)"):
+        methods_of(Note, None)

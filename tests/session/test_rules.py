@@ -1,0 +1,270 @@
+"""The rules of a session: policies, registering and installing."""
+
+from __future__ import annotations
+
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from handrail.errors import ReducerError, SessionError
+from handrail.session import Append, Keep, Replace, Session, SlicePolicy, append_all, reducer, replace_latest
+from tests.session.samples import A, Add, B, Happened, Note, Reset, Task, Total
+from tests.transaction.notebooks import call
+
+
+class Plain:
+    """Not a dataclass."""
+
+
+NO_DATACLASSES: list[Any] = [Plain, str, 3, A, list[Note], None]
+
+
+@pytest.mark.parametrize("kind", NO_DATACLASSES, ids=repr)
+def test_a_slice_is_of_a_dataclass(kind: type[Any]) -> None:
+    """The message names what was given, and what to give."""
+    with pytest.raises(SessionError, match=r"a slice holds values of a dataclass, and .* is none"):
+        Session()[kind]
+
+
+def test_only_instances_of_dataclasses_are_events() -> None:
+    """Nothing is taken in."""
+    session = Session()
+    for event in ("text", Note, Plain()):
+        with pytest.raises(SessionError, match="a slice holds values of a dataclass"):
+            session.dispatch(event)
+    assert session.kinds == ()
+
+
+def test_a_class_says_what_becomes_of_its_slice() -> None:
+    """STATE unless it says LOG."""
+    session = Session()
+    session.dispatch(A)
+    session.dispatch(Happened("a"))
+    with call(session):
+        session.dispatch(B)
+        session.dispatch(Happened("b"))
+    assert session[Note].all() == (A,)
+    assert session[Happened].all() == (Happened("a"), Happened("b"))
+
+
+def test_a_class_that_says_something_else_is_refused() -> None:
+    """The message says what to write."""
+
+    @dataclass(frozen=True)
+    class Torn:
+        slice_policy = "log"
+
+    with pytest.raises(SessionError, match=r"Torn\.slice_policy is 'log'; make it SlicePolicy\.STATE or"):
+        Session()[Torn]
+
+
+@pytest.mark.parametrize("event", [A, Happened("a")])
+def test_a_session_says_otherwise_by_declaring(event: Note | Happened) -> None:
+    """For itself, and for its forks."""
+    session, kind = Session(), type(event)
+    session.declare(kind, SlicePolicy.LOG if kind is Note else SlicePolicy.STATE)
+    fork = session.fork()
+    for each in (session, fork):
+        with call(each):
+            each.dispatch(event)
+        assert each[kind].all() == ((event,) if kind is Note else ())
+        with call(each) as transaction:
+            each[kind].append(event)
+            transaction.commit()
+        assert each[kind].latest() == event
+
+
+def test_a_slice_that_is_empty_again_may_change_its_policy() -> None:
+    """The next event is taken in by the new one."""
+    session = Session()
+    session.dispatch(A)
+    session[Note].clear()
+    session.declare(Note, SlicePolicy.LOG)
+    with call(session):
+        session.dispatch(B)
+    assert session[Note].all() == (B,)
+
+
+def test_a_slice_in_use_keeps_its_policy() -> None:
+    """Also one that only an open call has written to, which nobody else sees yet."""
+    session = Session()
+    session.dispatch(Happened("a"))
+    with pytest.raises(SessionError, match="slice Happened is in use; declare its policy before the first event"):
+        session.declare(Happened, SlicePolicy.STATE)
+    with call(session):
+        session.dispatch(A)
+    session.declare(Note, SlicePolicy.LOG)
+
+
+def test_a_slice_that_an_open_call_has_written_to_is_in_use() -> None:
+    """Whoever asks: the call itself, or somebody who does not see what it wrote."""
+    session = Session()
+    with call(session):
+        session.dispatch(A)
+        for context in (copy_context(), Context()):
+            with pytest.raises(SessionError, match="slice Note is in use"):
+                context.run(session.declare, Note, SlicePolicy.LOG)
+
+
+def test_a_registered_reducer_decides_instead_of_appending() -> None:
+    """On its slice; the event's own slice stays empty."""
+    session = Session()
+    session[Total].register(Add, lambda view, event: Replace((Total(sum(t.amount for t in view) + event.amount),)))
+    session.dispatch(Add(2))
+    session.dispatch(Add(3))
+    assert session[Total].all() == (Total(5),)
+    assert session[Add].all() == ()
+
+
+def test_reducers_of_one_event_decide_on_a_slice_each() -> None:
+    """The event's own slice among them, if one is registered for it."""
+    session = Session()
+    session[Note].register(Note, replace_latest)
+    session[Task].register(Note, lambda _view, note: Append(Task(note.text, "")))
+    session.dispatch(A)
+    session.dispatch(B)
+    assert session[Note].all() == (B,)
+    assert session[Task].all() == (Task("a", ""), Task("b", ""))
+
+
+def test_registering_a_reducer_again_changes_nothing() -> None:
+    """A section that is used by two prompts registers twice."""
+    session = Session()
+    for _ in range(2):
+        session[Note].register(Note, append_all)
+    session.dispatch(A)
+    assert session[Note].all() == (A,)
+
+
+def test_another_reducer_of_a_slice_for_the_same_event_is_refused() -> None:
+    """Nothing would say which one decides; the first stays."""
+    session = Session()
+    session[Note].register(Note, append_all)
+    with pytest.raises(ReducerError, match="slice Note has another reducer for Note already"):
+        session[Note].register(Note, replace_latest)
+    session.dispatch(A)
+    session.dispatch(B)
+    assert session[Note].all() == (A, B)
+
+
+def test_a_reducer_counts_from_the_next_event_on() -> None:
+    """Also for a type whose events came in before."""
+    session = Session()
+    session.dispatch(A)
+    session[Note].register(Note, replace_latest)
+    session.dispatch(B)
+    assert session[Note].all() == (B,)
+
+
+def test_events_and_slices_of_reducers_are_dataclasses() -> None:
+    """Nothing is registered."""
+    session = Session()
+    with pytest.raises(SessionError, match="Plain"):
+        session.register(Note, lambda _view, _event: Keep(), into=Plain)
+    with pytest.raises(SessionError, match="Plain"):
+        session.register(Plain, lambda _view, _event: Keep(), into=Note)
+    assert not session.listens(Plain)
+    assert not session.listens(Note)
+
+
+def test_no_reducer_decides_on_a_log() -> None:
+    """It gets every event of its own type; neither registering nor declaring brings the two together."""
+    session = Session()
+    with pytest.raises(ReducerError, match="slice Happened is a LOG, which gets every event of its own type"):
+        session[Happened].register(Happened, replace_latest)
+    session[Note].register(Note, replace_latest)
+    with pytest.raises(ReducerError, match="slice Note is a LOG"):
+        session.declare(Note, SlicePolicy.LOG)
+    session.declare(Note, SlicePolicy.STATE)
+
+
+def test_the_event_of_a_log_is_logged_and_reduced() -> None:
+    """Reducers decide on other slices by it."""
+    session = Session()
+    session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
+    with call(session):
+        session.dispatch(Happened("a"))
+        assert session[Note].all() == (Note("a"),)
+    assert session[Note].all() == ()
+    assert session[Happened].all() == (Happened("a"),)
+
+
+def test_an_installed_state_slice_follows_its_methods() -> None:
+    """From what it is seeded with, or from what it says it begins with."""
+    seeded, begun = Session(), Session()
+    seeded.install(Total)
+    begun.install(Total, initial=lambda: Total(100))
+    for session in (seeded, begun):
+        session.dispatch(Add(1))
+    seeded[Total].seed(Total(10))
+    for session in (seeded, begun):
+        session.dispatch(Add(2))
+    assert (seeded[Total].all(), begun[Total].all()) == ((Total(12),), (Total(103),))
+    begun.dispatch(Reset())
+    begun.dispatch(Reset())
+    assert begun[Total].all() == (Total(103), Total(0))
+
+
+def test_a_slice_with_reducers_is_not_installed() -> None:
+    """Neither twice nor beside others."""
+    session = Session()
+    session[Total].register(Add, lambda _view, _event: Keep())
+    with pytest.raises(ReducerError, match="Total has reducers in this session already"):
+        session.install(Total)
+    assert not session.listens(Reset)
+
+
+def test_what_cannot_be_installed_whole_is_not_installed() -> None:
+    """One of its events is no dataclass."""
+
+    @dataclass(frozen=True)
+    class Half:
+        @reducer(on=Add)
+        def add(self, _event: Add) -> Half:
+            return self
+
+        @reducer(on=Plain)
+        def plain(self, _event: Plain) -> Half:
+            return self
+
+    session = Session()
+    with pytest.raises(SessionError, match="Plain"):
+        session.install(Half)
+    assert not session.listens(Add)
+
+
+def test_a_fork_takes_the_rules_with_it_and_goes_its_own_way() -> None:
+    """What is registered later is registered with one of them."""
+    session = Session()
+    session[Note].register(Note, replace_latest)
+    fork = session.fork()
+    fork[Task].register(Note, lambda _view, note: Append(Task(note.text, "")))
+    session[Total].register(Note, lambda _view, _event: Append(Total(1)))
+    for each in (session, fork):
+        each.dispatch(A)
+        each.dispatch(B)
+    assert (session.kinds, fork.kinds) == ((Note, Total), (Note, Task))
+    assert session[Note].all() == fork[Note].all() == (B,)
+
+
+def test_what_is_registered_inside_a_call_stays() -> None:
+    """Rules are no state."""
+    session = Session()
+    with call(session):
+        session[Note].register(Note, replace_latest)
+    assert session.listens(Note)
+
+
+def test_a_session_listens_where_somebody_would_hear() -> None:
+    """A reducer or a subscriber; appending by default is not hearing."""
+    session = Session()
+    session.dispatch(A)
+    assert not session.listens(Note)
+    subscription = session.dispatcher.subscribe(Note, print)
+    assert session.listens(Note)
+    subscription.close()
+    assert not session.listens(Note)
+    session[Note].register(Note, append_all)
+    assert session.listens(Note)

@@ -1,0 +1,239 @@
+"""Sessions as JSON: what comes back, and what is told of data and values that do not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import SnapshotError
+from handrail.session import Session, SlicePolicy, replace_latest
+from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
+
+TYPES = (Note, Happened, Rich, Task)
+NOTE = "tests.session.samples:Note"
+
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+notes = st.builds(Note, texts)
+riches = st.builds(
+    Rich,
+    texts,
+    st.integers(-(2**63), 2**63),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(Mood),
+    st.dates(),
+    st.decimals(allow_nan=False, allow_infinity=False),
+    st.lists(st.builds(Task, texts, texts)).map(tuple),
+    st.dictionaries(texts, st.none() | notes),
+)
+
+
+@dataclass(frozen=True)
+class Loose:
+    """A value that may hold what JSON cannot say."""
+
+    anything: Any
+
+
+@dataclass(frozen=True)
+class Special(Note):
+    """A note, and more."""
+
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Unsayable:
+    """A class that has no form in JSON."""
+
+    call: Callable[[], None]
+
+
+def saved() -> dict[str, Any]:
+    """A small saved session, decoded."""
+    session = Session(session_id="s")
+    session.dispatch(A)
+    decoded: dict[str, Any] = json.loads(session.to_json())
+    return decoded
+
+
+@given(
+    st.tuples(texts, st.dictionaries(texts, texts)),
+    st.lists(notes),
+    st.lists(riches),
+    st.lists(st.builds(Happened, texts)),
+)
+def test_a_session_comes_back_as_it_was(
+    name: tuple[str, dict[str, str]], some: list[Note], more: list[Rich], logged: list[Happened]
+) -> None:
+    """Its id, its tags, every item of every slice; and saved again it is the same text."""
+    session = Session(session_id=name[0], tags=name[1])
+    session[Note].seed(*some)
+    session[Rich].seed(*more)
+    for event in logged:
+        session.dispatch(event)
+    back = Session.from_json(session.to_json(), types=TYPES)
+    assert (back.session_id, back.tags) == name
+    assert back.kinds == session.kinds
+    assert all(back[kind].all() == session[kind].all() for kind in session.kinds)
+    assert back.to_json() == session.to_json()
+
+
+def test_the_json_is_for_people() -> None:
+    """Types stand in it by module and name, STATE and LOG apart, and empty slices not at all."""
+    session = Session(session_id="s", tags={"run": "1"})
+    session.dispatch(A)
+    session.dispatch(Happened("h"))
+    session[Task].seed(Task("k", "t"))
+    session[Task].clear()
+    assert json.loads(session.to_json()) == {
+        "format": "handrail.session/1",
+        "session_id": "s",
+        "tags": {"run": "1"},
+        "state": {NOTE: [{"text": "a"}]},
+        "log": {"tests.session.samples:Happened": [{"what": "h"}]},
+    }
+
+
+def test_what_comes_back_is_a_session_like_any_other() -> None:
+    """It grows in place, keeps to its policies, and takes reducers; the parent is given anew."""
+    session, parent = Session(), Session()
+    session.declare(Note, SlicePolicy.LOG)
+    session.dispatch(A)
+    session[Task].append(Task("k", "t"))
+    back = Session.from_json(session.to_json().encode(), types=TYPES, parent=parent)
+    back[Task].register(Task, replace_latest)
+    before = back.snapshot()
+    back.dispatch(B)
+    back.dispatch(Task("k", "u"))
+    back.restore(before)
+    assert back[Note].all() == (A, B)
+    assert back[Task].all() == (Task("k", "t"),)
+    assert back.parent is parent
+
+
+def test_types_that_are_not_in_the_data_do_no_harm() -> None:
+    """One list of types serves all sessions of a program."""
+    assert Session.from_json(Session(session_id="s").to_json(), types=TYPES).kinds == ()
+
+
+def test_a_type_that_was_not_passed_is_named() -> None:
+    """With what to do; nothing is imported to find it."""
+    session = Session()
+    session.dispatch(A)
+    session.dispatch(Happened("h"))
+    with pytest.raises(SnapshotError) as caught:
+        Session.from_json(session.to_json(), types=(Happened,))
+    assert NOTE in str(caught.value)
+    assert "Happened" not in str(caught.value)
+    assert "Session.from_json(data, types=(TheClass, ...))" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "data", ["", "{", "null", "[]", "{}", "x", '{"format": "handrail.session/2"}', b"\xff", "\ud800", "[" * 100_000]
+)
+def test_what_is_no_saved_session_is_refused(data: str | bytes) -> None:
+    """The message says what to pass."""
+    with pytest.raises(SnapshotError, match=r"no saved session, or not the whole of one; pass what Session\.to_json"):
+        Session.from_json(data, types=TYPES)
+
+
+def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
+    """No part of a session passes for the whole."""
+    data = Session.to_json(Session(session_id="s", tags={"run": "1"}))
+    for length in range(len(data)):
+        with pytest.raises(SnapshotError):
+            Session.from_json(data[:length], types=TYPES)
+
+
+@pytest.mark.parametrize(
+    "key,value,told",
+    [
+        ("session_id", 3, "session_id"),
+        ("session_id", None, "session_id"),
+        ("tags", ["a"], "tags"),
+        ("tags", {"a": 1}, "tags.a"),
+        ("state", [], "state"),
+        ("state", {NOTE: {}}, "state"),
+        ("log", {NOTE: ["a"]}, "log"),
+        ("extra", 1, "extra"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named(key: str, value: object, told: str) -> None:
+    """By its path."""
+    with pytest.raises(SnapshotError, match=f"no saved session.*\\n?.*{told}"):
+        Session.from_json(json.dumps({**saved(), key: value}), types=TYPES)
+
+
+@pytest.mark.parametrize("item", [{}, {"text": 3}, {"text": "a", "more": 1}])
+def test_an_item_that_does_not_fit_its_type_is_named(item: object) -> None:
+    """By slice and place, with what is wrong."""
+    data = json.dumps({**saved(), "state": {NOTE: [{"text": "a"}, item]}})
+    with pytest.raises(SnapshotError, match=f"slice {NOTE} cannot be read: item 1: .*(text|more)"):
+        Session.from_json(data, types=TYPES)
+
+
+def test_two_types_of_one_name_are_refused() -> None:
+    """On either way: nothing would tell their slices apart."""
+
+    def made() -> type[Any]:
+        @dataclass(frozen=True)
+        class Twin:
+            text: str = ""
+
+        return Twin
+
+    one, other = made(), made()
+    session = Session()
+    session.dispatch(one())
+    session.dispatch(other())
+    with pytest.raises(
+        SnapshotError, match=r"two types are called .*Twin, so a saved session could not tell them apart"
+    ):
+        session.to_json()
+    with pytest.raises(SnapshotError, match="two types are called"):
+        Session.from_json(Session().to_json(), types=(one, other))
+    Session.from_json(Session().to_json(), types=(one, one))
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), "\ud800", object()], ids=["nan", "inf", "half", "object"]
+)
+def test_an_item_that_json_cannot_say_is_named(value: object) -> None:
+    """By slice and place, with what is wrong."""
+    session = Session()
+    session[Loose].seed(Loose(1), Loose(value))
+    with pytest.raises(
+        SnapshotError, match=r"slice tests\.session\.test_saved:Loose cannot be saved: item 1: .*anything"
+    ):
+        session.to_json()
+
+
+def test_a_session_whose_name_json_cannot_say_is_named() -> None:
+    """Half of a surrogate pair is no text."""
+    with pytest.raises(SnapshotError, match=r"session 's\\ud800' cannot be saved"):
+        Session(session_id="s\ud800").to_json()
+
+
+def test_a_type_that_has_no_form_in_json_is_named() -> None:
+    """On either way."""
+    session = Session()
+    session.dispatch(Unsayable(print))
+    with pytest.raises(SnapshotError, match=r"slice tests\.session\.test_saved:Unsayable has no form in JSON: .*call"):
+        session.to_json()
+    data = json.dumps({**saved(), "state": {"tests.session.test_saved:Unsayable": [{}]}})
+    with pytest.raises(SnapshotError, match="Unsayable has no form in JSON"):
+        Session.from_json(data, types=(Unsayable,))
+
+
+def test_an_item_that_would_come_back_as_less_is_refused() -> None:
+    """A subclass among the items of its base."""
+    session = Session()
+    session[Note].seed(A, Special("b", "c"))
+    with pytest.raises(SnapshotError, match="item 1 is a Special, which would come back as a Note"):
+        session.to_json()

@@ -1,0 +1,341 @@
+"""Sessions outside of calls: what each method does, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import Context
+from types import MappingProxyType
+
+import pytest
+
+from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError, SnapshotError
+from handrail.events import Dispatcher
+from handrail.session import Append, Change, Replace, Session, SliceView
+from handrail.turns import TakesTurns, draw
+from tests.session.samples import A, B, C, D, Happened, Note, Task, Total
+from tests.transaction.notebooks import PATIENCE, call
+
+
+def test_a_new_session_is_empty() -> None:
+    """And has an id of its own."""
+    session, other = Session(), Session(new_id=lambda: "given")
+    assert session.kinds == ()
+    assert session[Note].all() == ()
+    assert session[Note].latest() is None
+    assert session.session_id != Session().session_id
+    assert other.session_id == "given"
+    assert Session(session_id="", new_id=lambda: "unused").session_id == ""
+    assert repr(other) == "Session('given')"
+    assert isinstance(session, TakesTurns)
+
+
+def test_a_session_keeps_what_it_is_made_with() -> None:
+    """Tags are copied, and cannot be changed."""
+    tags, dispatcher, parent = {"run": "1"}, Dispatcher(), Session()
+    session = Session(tags=tags, dispatcher=dispatcher, parent=parent)
+    tags["run"] = "2"
+    assert session.tags == {"run": "1"}
+    assert isinstance(session.tags, MappingProxyType)
+    assert session.dispatcher is dispatcher
+    assert session.parent is parent
+
+
+def test_a_slice_is_written_item_by_item_at_once_or_emptied() -> None:
+    """Past all reducers."""
+    session = Session()
+    session[Note].register(Note, lambda _view, _event: Replace(()))
+    session[Note].append(A)
+    session[Note].append(B)
+    assert session[Note].all() == (A, B)
+    session[Note].seed(C, D)
+    assert session[Note].all() == (C, D)
+    session[Note].seed()
+    assert session[Note].all() == ()
+    session[Note].append(A)
+    session[Note].clear()
+    assert session[Note].all() == ()
+
+
+def test_a_slice_takes_no_item_of_another_type() -> None:
+    """Nor does it take a part of what it was given."""
+    session = Session()
+    session[Note].append(A)
+
+    def refused() -> None:
+        for write in (session[Note].append, session[Note].seed):
+            with pytest.raises(ReducerError, match="slice Note cannot hold a Task"):
+                write(Task("k", "t"))  # type: ignore[arg-type]  # the fault under test
+
+    refused()
+    with call(session) as transaction:
+        refused()
+        transaction.commit()
+    assert session[Note].all() == (A,)
+
+
+def test_a_log_only_grows() -> None:
+    """By events and by items; the message names what it cannot do."""
+    session = Session()
+    session[Happened].append(Happened("a"))
+    session.dispatch(Happened("b"))
+    with pytest.raises(SessionError, match="slice Happened is a LOG, which only grows: it cannot clear Happened"):
+        session[Happened].clear()
+    with pytest.raises(SessionError, match="it cannot seed Happened"):
+        session[Happened].seed(Happened("c"))
+    with pytest.raises(ReducerError, match="slice Happened cannot hold a Note"):
+        session[Happened].append(A)  # type: ignore[arg-type]  # the fault under test
+    assert session[Happened].all() == (Happened("a"), Happened("b"))
+
+
+def test_kinds_are_the_slices_that_hold_something() -> None:
+    """STATE first."""
+    session = Session()
+    session.dispatch(Happened("a"))
+    session.dispatch(A)
+    session[Task].seed(Task("k", "t"))
+    session[Task].clear()
+    assert session.kinds == (Note, Happened)
+
+
+def test_an_event_is_appended_to_its_own_slice_by_default() -> None:
+    """And then subscribers hear of it, who see it there."""
+    session, heard = Session(), list[tuple[Note, tuple[Note, ...]]]()
+    session.dispatcher.subscribe(Note, lambda event: heard.append((event, session[Note].all())))
+    session.dispatch(A)
+    session.dispatch(B)
+    assert heard == [(A, (A,)), (B, (A, B))]
+
+
+def test_a_failing_reducer_leaves_nothing_of_the_event() -> None:
+    """Also where another reducer had decided already, and nobody hears; its error passes unchanged."""
+    session, heard, error = Session(), list[Note](), ValueError("no")
+
+    def fail(_view: SliceView[Task], _event: Note) -> Change[Task]:
+        raise error
+
+    session[Note].register(Note, lambda _view, event: Append(event))
+    session[Task].register(Note, fail)
+    session.dispatcher.subscribe(Note, heard.append)
+    with pytest.raises(ValueError, match="no") as caught:
+        session.dispatch(A)
+    assert caught.value is error
+    assert session.kinds == ()
+    assert heard == []
+
+
+def test_a_reducer_that_returns_no_change_is_told() -> None:
+    """Nothing of the event is left."""
+    session = Session()
+    session[Note].register(Note, lambda _view, event: Append(event))
+    session[Task].register(Note, lambda _view, _event: None)  # type: ignore[arg-type,return-value]  # the fault
+    with pytest.raises(ReducerError, match="a reducer of slice Task returned None"):
+        session.dispatch(A)
+    assert session.kinds == ()
+
+
+def test_a_reducer_that_writes_itself_is_told() -> None:
+    """It may only say what is to change; what it wrote is undone."""
+    session = Session()
+
+    def write(_view: SliceView[Note], event: Note) -> Change[Note]:
+        session[Task].append(Task("k", event.text))
+        return Append(event)
+
+    session[Note].register(Note, write)
+    with pytest.raises(ReducerError, match="a reducer of Note wrote to the session itself"):
+        session.dispatch(A)
+    assert session.kinds == ()
+
+
+def test_reducers_see_the_slice_before_the_event() -> None:
+    """Each its own, and neither what the others make of it."""
+    session, seen = Session(), list[tuple[int, ...]]()
+
+    def look(view: SliceView[Note], event: Note) -> Change[Note]:
+        seen.append((len(view), len(session[Note]), len(session[Task])))
+        return Append(event)
+
+    session[Task].register(Note, lambda _view, event: Append(Task("k", event.text)))
+    session[Note].register(Note, look)
+    session.dispatch(A)
+    session.dispatch(B)
+    assert seen == [(0, 0, 0), (1, 1, 1)]
+
+
+def test_a_failing_subscriber_undoes_the_event() -> None:
+    """With whatever other subscribers wrote; all of them were called."""
+    session, heard = Session(), list[Note]()
+
+    def fail(_event: Note) -> None:
+        raise ValueError("no")
+
+    session.dispatcher.subscribe(Note, lambda event: session[Total].append(Total(len(event.text))))
+    session.dispatcher.subscribe(Note, fail)
+    session.dispatcher.subscribe(Note, heard.append)
+    with pytest.raises(DispatchError, match="no"):
+        session.dispatch(A)
+    assert session.kinds == ()
+    assert heard == [A]
+
+
+def test_an_event_of_a_log_is_kept_whatever_becomes_of_it() -> None:
+    """Reducers and subscribers fail, and it stays."""
+    session = Session()
+
+    def fail(_event: Happened) -> None:
+        raise ValueError("no")
+
+    session.dispatcher.subscribe(Happened, fail)
+    with pytest.raises(DispatchError):
+        session.dispatch(Happened("a"))
+    assert session[Happened].all() == (Happened("a"),)
+    session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
+    with pytest.raises(DispatchError):
+        session.dispatch(Happened("b"))
+    assert session[Happened].all() == (Happened("a"), Happened("b"))
+    assert session[Note].all() == ()
+
+
+def test_an_event_of_a_log_needs_no_turn() -> None:
+    """Unless a reducer takes it; even then it is logged before the turn is asked for."""
+    session, heard = Session(), list[Happened]()
+    session.dispatcher.subscribe(Happened, heard.append)
+    draw((session.turn,), exclusive=True)
+    session.dispatch(Happened("a"))
+    session[Happened].append(Happened("b"))
+    session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
+    with pytest.raises(SessionBusyError):
+        session.dispatch(Happened("c"))
+    assert session[Happened].all() == (Happened("a"), Happened("b"), Happened("c"))
+    assert heard == [Happened("a")]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusive: bool) -> None:
+    """The message says where to write; reading goes on."""
+    session = Session(session_id="s1")
+    session.dispatch(A)
+    before = session.snapshot()
+    session.dispatch(B)
+    ticket = draw((session.turn,), exclusive=exclusive)
+    for write in (session.dispatch, session[Note].append, session[Note].seed):
+        with pytest.raises(SessionBusyError, match="session s1 is in use by a call") as caught:
+            write(C)
+        assert caught.value.session_id == "s1"
+    with pytest.raises(SessionBusyError):
+        session[Note].clear()
+    with pytest.raises(SessionBusyError):
+        session.restore(before)
+    assert session[Note].all() == (A, B)
+    assert session.turn.queue == [ticket]
+    ticket.release()
+    session.dispatch(C)
+    assert session[Note].all() == (A, B, C)
+
+
+def test_a_write_from_outside_a_call_by_its_own_thread_is_refused_too() -> None:
+    """A thread that was started without the call's context is outside."""
+    session = Session()
+    with call(session) as transaction:
+        session.dispatch(A)
+        with pytest.raises(SessionBusyError, match=r"copy_context\(\)\.run"):
+            Context().run(session.dispatch, B)
+        transaction.commit()
+    assert session[Note].all() == (A,)
+
+
+def test_writes_from_outside_wait_for_each_other() -> None:
+    """Threads that collect events need no lock of their own."""
+    session, entered, go_on = Session(), threading.Event(), threading.Event()
+
+    def pause(event: Note) -> None:
+        if event is A:
+            entered.set()
+            assert go_on.wait(PATIENCE)
+
+    session.dispatcher.subscribe(Note, pause)
+    threads = [threading.Thread(target=session.dispatch, args=(note,)) for note in (A, B, C, D)]
+    threads[0].start()
+    assert entered.wait(PATIENCE)
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert session[Note].latest() is not A
+    assert sorted(note.text for note in session[Note]) == ["a", "b", "c", "d"]
+
+
+def test_a_write_from_outside_inside_another_of_the_same_thread_is_refused() -> None:
+    """A subscriber that leaves its context would wait for itself."""
+    session = Session()
+    session.dispatcher.subscribe(Note, lambda event: Context().run(session[Task].append, Task("k", event.text)))
+    with pytest.raises(DispatchError, match="SessionBusyError"):
+        session.dispatch(A)
+    assert session.kinds == ()
+
+
+def test_a_child_is_an_empty_session_with_a_parent() -> None:
+    """It is made for work done on behalf of the other; it takes neither state nor rules with it."""
+    session = Session(session_id="s", tags={"run": "1"}, new_id=lambda: "made")
+    session.install(Total)
+    session.dispatch(A)
+    child = session.child(tags={"agent": "x"})
+    assert (child.session_id, child.parent, child.kinds) == ("made", session, ())
+    assert child.tags == {"agent": "x"}
+    assert child.turn is not session.turn
+    assert session.child(session_id="c").session_id == "c"
+
+
+def test_a_fork_starts_with_everything_and_goes_its_own_way() -> None:
+    """STATE and LOG; neither sees what the other does afterwards."""
+    session = Session(tags={"run": "1"}, parent=Session(), new_id=iter(("s", "f")).__next__)
+    session.dispatch(A)
+    session.dispatch(Happened("a"))
+    fork = session.fork()
+    session.dispatch(B)
+    session.dispatch(Happened("b"))
+    fork.dispatch(C)
+    fork.dispatch(Happened("c"))
+    fork.dispatch(Happened("d"))
+    assert (session[Note].all(), fork[Note].all()) == ((A, B), (A, C))
+    assert [event.what for event in session[Happened]] == ["a", "b"]
+    assert [event.what for event in fork[Happened]] == ["a", "c", "d"]
+    assert (fork.session_id, fork.parent, fork.tags) == ("f", session.parent, session.tags)
+    assert session.fork(session_id="g").session_id == "g"
+
+
+def test_nobody_has_subscribed_to_a_fork() -> None:
+    """Its dispatcher is its own."""
+    session, heard = Session(), list[Note]()
+    session.dispatcher.subscribe(Note, heard.append)
+    session.fork().dispatch(A)
+    assert heard == []
+
+
+def test_a_snapshot_is_a_moment_to_come_back_to() -> None:
+    """As often as one likes, and forwards too; a LOG stays."""
+    session = Session()
+    session.dispatch(A)
+    one = session.snapshot()
+    session.dispatch(B)
+    session.dispatch(Happened("a"))
+    session[Task].append(Task("k", "t"))
+    two = session.snapshot()
+    session.restore(one)
+    assert session.kinds == (Note, Happened)
+    assert session[Note].all() == (A,)
+    session.dispatch(C)
+    assert session[Note].all() == (A, C)
+    session.restore(two)
+    assert session[Note].all() == (A, B)
+    session.restore(one)
+    assert session[Note].all() == (A,)
+
+
+def test_a_snapshot_of_another_session_is_refused() -> None:
+    """Also between a session and its fork; the message names both."""
+    session = Session(session_id="s")
+    fork = session.fork(session_id="f")
+    with pytest.raises(SnapshotError, match="the snapshot belongs to session s, not f"):
+        fork.restore(session.snapshot())

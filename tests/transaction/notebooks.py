@@ -1,0 +1,110 @@
+"""Participants for the tests of transactions, and calls that use them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from handrail.transaction import Snapshotable, Transaction, check_write
+from handrail.turns import Turn, draw, turn_of
+
+PATIENCE = 30.0
+"""Seconds after which a thread that waits has been forgotten."""
+
+
+class Notebook:
+    """Carries its turn and asks before each change, as sessions and filesystems do.
+
+    Attributes:
+        lines: what is written in it.
+        snapshots: how many were taken.
+        meanwhile: called by a write between asking and changing, under the lock.
+        on_snapshot: called while a snapshot is taken.
+        on_restore: called while it is restored, before anything changes.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        self.turn = Turn()
+        self.lines = lines
+        self.snapshots = 0
+        self.meanwhile: Callable[[], None] = nothing
+        self.on_snapshot: Callable[[], None] = nothing
+        self.on_restore: Callable[[], None] = nothing
+        self._lock = threading.RLock()
+
+    def write(self, line: str) -> None:
+        with self._lock:
+            check_write(self, f"write {line}")
+            self.meanwhile()
+            self.lines = (*self.lines, line)
+
+    def snapshot(self) -> tuple[str, ...]:
+        self.snapshots += 1
+        self.on_snapshot()
+        return self.lines
+
+    def restore(self, snapshot: tuple[str, ...]) -> None:
+        with self._lock:
+            self.on_restore()
+            self.lines = snapshot
+
+
+class Shelf:
+    """Cannot tell when it is written to: it carries no turn, and asks nobody."""
+
+    def __init__(self, *things: str) -> None:
+        self.things = list(things)
+
+    def snapshot(self) -> tuple[str, ...]:
+        return tuple(self.things)
+
+    def restore(self, snapshot: tuple[str, ...]) -> None:
+        self.things = list(snapshot)
+
+
+class Receipt:
+    """Enlisted: remembers how it was settled, and may refuse to be."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.settled: list[str] = []
+        self.refuses = refuses
+
+    def committing(self) -> None:
+        if self.refuses:
+            raise ValueError("refused")
+        self.settled.append("committed")
+
+    def undone(self) -> None:
+        self.settled.append("undone")
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    """What raises an error when it is called."""
+
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@contextmanager
+def call(
+    *participants: Snapshotable[Any], tool: str = "edit", writes: bool = True, parent: Transaction | None = None
+) -> Generator[Transaction]:
+    """A call that holds the turns of its participants, as the pipeline makes it; to be committed inside."""
+    turns = tuple(turn_of(participant) for participant in participants)
+    if parent is not None:
+        turns = (parent.inner_turn, *(turn for turn in turns if not parent.holds(turn)))
+    ticket = draw(turns, exclusive=writes, inside=None if parent is None else parent.ticket)
+    try:
+        assert ticket.waiter is None
+        with Transaction(tool, ticket=ticket, writes=writes, parent=parent) as transaction:
+            yield transaction
+    finally:
+        ticket.release()

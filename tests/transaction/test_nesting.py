@@ -1,0 +1,264 @@
+"""Calls made inside calls: savepoints, what is lent, and what becomes of an inner call when the outer one ends."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import copy_context
+
+import pytest
+
+from handrail.errors import TransactionClosedError, TurnConflictError
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.transaction.notebooks import PATIENCE, Notebook, Receipt, Shelf, call
+
+
+def nested(outer: Transaction, tool: str = "inner") -> Transaction:
+    """A transaction inside another, to be entered by hand."""
+    ticket = draw((outer.inner_turn,), exclusive=True, inside=outer.ticket)
+    return Transaction(tool, ticket=ticket, writes=True, parent=outer)
+
+
+def test_an_inner_rollback_leaves_what_the_outer_call_wrote() -> None:
+    """The inner transaction is a savepoint."""
+    notebook = Notebook("a")
+    with call(notebook) as outer:
+        notebook.write("b")
+        with call(notebook, parent=outer):
+            notebook.write("c")
+        savepoint = notebook.lines
+        notebook.write("d")
+        outer.commit()
+    assert savepoint == ("a", "b")
+    assert notebook.lines == ("a", "b", "d")
+
+
+def test_an_inner_commit_is_undone_with_the_outer_call() -> None:
+    """What it wrote has become a part of the outer one, also where only the inner one wrote."""
+    notebook, other = Notebook("a"), Notebook("x")
+    with call(notebook, other) as outer:
+        notebook.write("b")
+        with call(notebook, other, parent=outer) as inner:
+            notebook.write("c")
+            other.write("y")
+            inner.commit()
+        assert (notebook.lines, other.lines) == (("a", "b", "c"), ("x", "y"))
+    assert (notebook.lines, other.lines) == (("a",), ("x",))
+
+
+def test_what_joins_the_inner_call_joins_the_outer_ones_with_one_snapshot() -> None:
+    """Nobody else could have written to it meanwhile."""
+    notebook = Notebook("a")
+    with call(notebook) as outer, call(notebook, parent=outer) as middle, call(notebook, parent=middle) as inner:
+        notebook.write("b")
+        inner.commit()
+        assert notebook.snapshots == 1
+        assert outer.participants == middle.participants == (notebook,)
+    assert notebook.lines == ("a",)
+
+
+def test_those_that_cannot_tell_are_kept_again_for_an_inner_call() -> None:
+    """The outer call may have changed them since they joined."""
+    shelf = Shelf("a")
+    with call(shelf) as outer:
+        outer.join(shelf)
+        shelf.things.append("b")
+        with call(shelf, parent=outer):
+            shelf.things.append("c")
+        assert shelf.things == ["a", "b"]
+    assert shelf.things == ["a"]
+
+
+def test_an_inner_call_that_only_reads_keeps_nothing() -> None:
+    """There is nothing for it to undo."""
+    shelf, notebook = Shelf("a"), Notebook()
+    with call(shelf, notebook) as outer:
+        outer.join(shelf)
+        with call(shelf, parent=outer, writes=False) as inner:
+            assert inner.participants == ()
+            notebook_before = notebook.snapshots
+        notebook.write("a")
+        assert notebook.snapshots == notebook_before + 1
+
+
+def test_the_outer_call_writes_nothing_while_an_inner_one_does() -> None:
+    """The inner rollback would take it away; the message says what to wait for."""
+    notebook = Notebook()
+    with call(notebook, tool="outer") as outer:
+        context = copy_context()
+        with call(notebook, tool="inner", parent=outer):
+            message = r"outer cannot write a while a call that it made itself \(inner\) is still running"
+            with pytest.raises(TurnConflictError, match=message):
+                context.run(notebook.write, "a")
+        notebook.write("b")
+        outer.commit()
+    assert notebook.lines == ("b",)
+
+
+def test_two_inner_calls_do_not_write_at_once() -> None:
+    """They take turns among themselves; one that does not is refused."""
+    with call(tool="outer") as outer, call(tool="one", parent=outer):
+        other = Transaction("other", ticket=draw((), exclusive=True), writes=True, parent=outer)
+        with pytest.raises(TurnConflictError, match=r"outer cannot call other while .* \(one\)"), other:
+            pass
+    assert outer.inner_turn is outer.inner_turn
+
+
+def test_an_inner_call_that_only_reads_gives_nothing_back() -> None:
+    """What is lent to another one stays lent."""
+    notebook = Notebook()
+    with call(notebook, tool="outer") as outer:
+        context = copy_context()
+        with call(tool="one", parent=outer):
+            with Transaction("look", ticket=draw((), exclusive=False), writes=False, parent=outer):
+                pass
+            with pytest.raises(TurnConflictError):
+                context.run(notebook.write, "a")
+
+
+def test_an_outer_call_does_not_end_while_an_inner_one_runs() -> None:
+    """Half of what the inner one wrote would be kept; leaving undoes both."""
+    notebook = Notebook("a")
+    with call(notebook) as outer:
+        inner = nested(outer)
+        context = copy_context()
+        context.run(inner.__enter__)
+        context.run(notebook.write, "b")
+        with pytest.raises(TurnConflictError, match="edit cannot end while a call that it made itself"):
+            outer.commit()
+    assert notebook.lines == ("a",)
+    context.run(inner.__exit__, None, None, None)
+    assert notebook.lines == ("a",)
+
+
+def test_the_results_of_an_inner_reading_call_are_applied_while_the_outer_one_waits() -> None:
+    """Writing is lent to it for as long as it takes."""
+    session = Notebook()
+    with call(session, tool="outer") as outer:
+        context = copy_context()
+        with call(session, tool="inner", parent=outer, writes=False) as inner:
+            inner.open_for_results(session)
+            session.write("a")
+            with pytest.raises(TurnConflictError):
+                context.run(session.write, "b")
+            inner.commit()
+        session.write("c")
+        outer.commit()
+    assert session.lines == ("a", "c")
+
+
+def test_what_an_inner_call_enlists_is_settled_with_the_outer_one() -> None:
+    """An effect inside a call that fails has not happened."""
+    committed, undone, failed = Receipt(), Receipt(), Receipt()
+    with call() as outer:
+        with call(parent=outer) as inner:
+            inner.enlist(committed)
+            inner.commit()
+        assert committed.settled == []
+        with call(parent=outer) as inner:
+            inner.enlist(failed)
+        assert failed.settled == ["undone"]
+        outer.commit()
+    with call() as outer, call(parent=outer) as inner:
+        inner.enlist(undone)
+        inner.commit()
+    assert (committed.settled, undone.settled, failed.settled) == (["committed"], ["undone"], ["undone"])
+
+
+def test_chain_and_root_tell_what_a_transaction_is_nested_in() -> None:
+    """The nearest first; whoever is outermost is its own root."""
+    with call() as outer, call(parent=outer) as middle, call(parent=middle) as inner:
+        assert tuple(inner.chain()) == (inner, middle, outer)
+        assert inner.root is middle.root is outer.root is outer
+
+
+def test_an_inner_call_holds_what_the_outer_ones_hold() -> None:
+    """It draws only what they do not."""
+    notebook, other = Notebook(), Notebook()
+    with call(notebook) as outer, call(other, parent=outer) as inner:
+        assert inner.holds(notebook.turn)
+        assert inner.holds(other.turn)
+        assert not outer.holds(other.turn)
+
+
+def test_an_inner_call_takes_what_nobody_uses_for_the_outermost_one() -> None:
+    """It is undone with that one, so until then nobody else may write to it."""
+    notebook = Notebook()
+    with call() as outer, call(parent=outer) as inner:
+        notebook.write("a")
+        inner.commit()
+        assert outer.holds(notebook.turn)
+    assert notebook.lines == ()
+
+
+def test_no_call_begins_inside_one_that_has_ended() -> None:
+    """A handler that was left behind makes no more calls."""
+    with call(tool="outer") as outer:
+        inner = nested(outer)
+        outer.commit()
+    message = "the call of outer has ended, so it can no longer call inner"
+    with pytest.raises(TransactionClosedError, match=message), inner:
+        pass
+
+
+def test_an_inner_call_is_closed_with_the_outer_one() -> None:
+    """It may still run in a thread that was left behind: it neither writes, nor commits, nor undoes any more."""
+    notebook, receipt = Notebook("a"), Receipt()
+    with call(notebook) as outer:
+        notebook.write("b")
+        inner = nested(outer)
+        context = copy_context()
+        context.run(inner.__enter__)
+        context.run(notebook.write, "c")
+        inner.enlist(receipt)
+    assert notebook.lines == ("a",)
+    assert (inner.state, inner.is_open()) == ("open", False)
+    with pytest.raises(TransactionClosedError):
+        context.run(notebook.write, "d")
+    with pytest.raises(TransactionClosedError):
+        inner.commit()
+    context.run(inner.__exit__, None, None, None)
+    assert notebook.lines == ("a",)
+    assert receipt.settled == ["undone"]
+
+
+def test_those_nested_in_one_call_are_undone_one_at_a_time() -> None:
+    """The lock that they share is held while anything is put back."""
+    notebook = Notebook()
+    held: list[bool] = []
+    with call(notebook) as outer:
+        notebook.on_restore = lambda: held.append(outer.undo_lock.locked())
+        notebook.write("a")
+        with call(notebook, parent=outer) as inner:
+            notebook.write("b")
+        assert inner.undo_lock is outer.undo_lock
+        assert not outer.undo_lock.locked()
+    assert held == [True, True]
+
+
+def test_an_outer_call_that_is_undone_waits_for_an_inner_one_that_is_being_undone() -> None:
+    """What the inner one puts back is older than the end, and newer than the beginning, of the outer one."""
+    notebook = Notebook("a")
+    undoing, go_on = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        notebook.on_restore = lambda: None
+        undoing.set()
+        assert go_on.wait(PATIENCE)
+
+    with call(notebook) as outer:
+        notebook.write("b")
+        inner = nested(outer)
+        context = copy_context()
+        context.run(inner.__enter__)
+        context.run(notebook.write, "c")
+        notebook.on_restore = pause
+        left_behind = threading.Thread(target=context.run, args=(inner.__exit__, None, None, None))
+        left_behind.start()
+        assert undoing.wait(PATIENCE)
+        rolling_back = threading.Thread(target=outer.rollback)
+        rolling_back.start()
+        go_on.set()
+        left_behind.join(PATIENCE)
+        rolling_back.join(PATIENCE)
+    assert notebook.lines == ("a",)

@@ -1,0 +1,123 @@
+"""Putting everything back: the order, what fails, and what participants can tell meanwhile."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from handrail.errors import RollbackError
+from handrail.transaction import Transaction, check_write, current, undoing
+from handrail.turns import draw
+from tests.transaction.notebooks import Notebook, Receipt, call, raising
+
+
+def write_to(*notebooks: Notebook, enlisting: tuple[Receipt, ...] = (), error: Exception | None = None) -> None:
+    """A call that writes to all, and fails."""
+    with call(*notebooks) as transaction:
+        for receipt in enlisting:
+            transaction.enlist(receipt)
+        for notebook in notebooks:
+            notebook.write("a")
+        if error is not None:
+            raise error
+
+
+def test_the_last_to_join_is_the_first_to_be_restored() -> None:
+    """Teardown goes in reverse."""
+    notebooks = {name: Notebook() for name in "abc"}
+    restored: list[str] = []
+    with call(*notebooks.values()):
+        for name, notebook in notebooks.items():
+            notebook.on_restore = partial(restored.append, name)
+            notebook.write(name)
+    assert restored == ["c", "b", "a"]
+
+
+def test_a_restore_that_fails_does_not_keep_the_others_from_being_restored() -> None:
+    """The error names who could not be undone, and holds what each raised."""
+    first, broken, torn, last = Notebook(), Notebook(), Notebook(), Notebook()
+    failures = [OSError("disk"), ValueError("torn")]
+    broken.on_restore, torn.on_restore = map(raising, failures)
+    receipt = Receipt()
+    with pytest.raises(RollbackError) as caught:
+        write_to(first, broken, torn, last, enlisting=(receipt,))
+    assert (first.lines, last.lines) == ((), ())
+    assert receipt.settled == ["undone"]
+    assert caught.value.failures == ((torn, failures[1]), (broken, failures[0]))
+    assert caught.value.__cause__ is failures[1]
+    assert "the call of edit could not be undone in full: Notebook: ValueError: torn; Notebook: OSError" in str(
+        caught.value
+    )
+
+
+def test_a_rollback_that_fails_tells_what_led_to_it() -> None:
+    """The handler's own error is the context of the `RollbackError`."""
+    notebook = Notebook()
+    disk, error = OSError("disk"), ValueError("handler")
+    notebook.on_restore = raising(disk)
+    with pytest.raises(RollbackError) as caught:
+        write_to(notebook, error=error)
+    assert caught.value.__cause__ is disk
+    assert disk.__context__ is error
+
+
+def test_what_is_enlisted_and_cannot_be_settled_is_a_failure_too() -> None:
+    """The others are settled all the same."""
+
+    class Torn(Receipt):
+        def undone(self) -> None:
+            raise OSError("ledger")
+
+    torn, receipt = Torn(), Receipt()
+    with pytest.raises(RollbackError, match="Torn: OSError: ledger"):
+        write_to(enlisting=(torn, receipt))
+    assert receipt.settled == ["undone"]
+
+
+def test_an_interrupt_during_a_restore_goes_on_when_all_are_restored() -> None:
+    """Ctrl-C is not swallowed, and does not stop the undoing; a note says what it met."""
+    first, interrupted, last = Notebook(), Notebook(), Notebook()
+    interrupted.on_restore = raising(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt) as caught:
+        write_to(first, interrupted, last)
+    assert (first.lines, last.lines) == ((), ())
+    assert caught.value.__notes__ == [
+        "it interrupted the restoring of Notebook: the call of edit may not be undone in full"
+    ]
+    assert caught.value.__cause__ is None
+
+
+def test_an_interrupt_comes_before_the_failures_that_it_met() -> None:
+    """They are its cause."""
+    interrupted, broken = Notebook(), Notebook()
+    interrupted.on_restore = raising(KeyboardInterrupt())
+    broken.on_restore = raising(OSError("disk"))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        write_to(interrupted, broken)
+    assert isinstance(caught.value.__cause__, RollbackError)
+
+
+def test_a_restore_can_tell_that_it_is_an_undoing() -> None:
+    """No transaction is current, and `undoing()` is true, there and nowhere else."""
+    notebook = Notebook()
+    seen: list[tuple[bool, Transaction | None]] = []
+    notebook.on_restore = lambda: seen.append((undoing(), current()))
+    with call() as outer, call(notebook, parent=outer):
+        notebook.write("a")
+        assert not undoing()
+    assert seen == [(True, None)] * 2
+    assert not undoing()
+
+
+def test_a_restore_may_write_as_from_outside() -> None:
+    """Whatever call it is made in: a participant's way back is never refused, nor does it join anything."""
+    notebook = Notebook("a")
+    notebook.on_restore = lambda: check_write(notebook, "go back")
+    with call(tool="look", writes=False) as outer:
+        ticket = draw((notebook.turn,), exclusive=True, inside=outer.ticket)
+        with Transaction("edit", ticket=ticket, writes=True):
+            notebook.write("b")
+        ticket.release()
+        assert outer.participants == ()
+    assert notebook.lines == ("a",)

@@ -1,0 +1,310 @@
+"""One call's transaction: what joins it, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.transaction import Snapshotable, Transaction, check_write, current
+from handrail.turns import draw
+from tests.transaction.notebooks import Notebook, Receipt, Shelf, call, raising
+
+
+def test_a_commit_keeps_what_was_written() -> None:
+    """Committing is the act."""
+    notebook = Notebook("a")
+    with call(notebook) as transaction:
+        notebook.write("b")
+        transaction.commit()
+    assert notebook.lines == ("a", "b")
+    assert (transaction.state, transaction.committed) == ("ended", True)
+
+
+def test_leaving_without_a_commit_undoes_everything() -> None:
+    """Rolling back is the default."""
+    notebook, other = Notebook("a"), Notebook()
+    with call(notebook, other) as transaction:
+        notebook.write("b")
+        other.write("c")
+    assert (notebook.lines, other.lines) == (("a",), ())
+    assert (transaction.state, transaction.committed) == ("ended", False)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
+def test_whatever_leaves_the_block_undoes_everything(error: BaseException) -> None:
+    """`BaseException` too: a cancelled call leaves nothing behind."""
+    notebook = Notebook("a")
+
+    def work() -> None:
+        with call(notebook):
+            notebook.write("b")
+            raise error
+
+    with pytest.raises(type(error)):
+        work()
+    assert notebook.lines == ("a",)
+
+
+def test_what_was_committed_stays_whatever_leaves_the_block_after() -> None:
+    """A transaction ends once."""
+    notebook = Notebook()
+
+    def work() -> None:
+        with call(notebook) as transaction:
+            notebook.write("a")
+            transaction.commit()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert notebook.lines == ("a",)
+
+
+def test_a_transaction_is_current_in_its_block_only() -> None:
+    """That is how a participant knows to which call a write belongs."""
+    assert current() is None
+    with call() as outer:
+        assert current() is outer
+        with call(parent=outer) as inner:
+            assert current() is inner
+        assert current() is outer
+    assert current() is None
+
+
+def test_outside_of_calls_everything_may_be_written() -> None:
+    """Nobody undoes it."""
+    notebook = Notebook()
+    notebook.write("a")
+    assert notebook.lines == ("a",)
+    assert notebook.snapshots == 0
+
+
+def test_a_participant_joins_with_its_first_write() -> None:
+    """Reading costs no snapshot, and writing costs one however often it is done."""
+    notebook = Notebook()
+    with call(notebook) as transaction:
+        before = transaction.participants
+        notebook.write("a")
+        notebook.write("b")
+        assert (before, transaction.participants) == ((), (notebook,))
+    assert notebook.snapshots == 1
+
+
+def test_joining_twice_is_once() -> None:
+    """The oldest snapshot is the one to come back to."""
+    shelf = Shelf("a")
+    with call(shelf) as transaction:
+        transaction.join(shelf)
+        shelf.things.append("b")
+        transaction.join(shelf)
+        shelf.things.append("c")
+    assert shelf.things == ["a"]
+
+
+def test_those_that_cannot_tell_join_when_a_writing_call_begins() -> None:
+    """A participant that asks nobody must be kept before the handler can reach it."""
+    shelf = Shelf("a")
+    with Transaction("edit", ticket=draw((), exclusive=True), writes=True, participants=(shelf,)) as transaction:
+        assert transaction.participants == (shelf,)
+        shelf.things.append("b")
+    assert shelf.things == ["a"]
+    with Transaction("look", ticket=draw((), exclusive=False), writes=False, participants=(shelf,)) as transaction:
+        assert transaction.participants == ()
+
+
+def test_a_call_whose_participant_cannot_be_kept_does_not_begin() -> None:
+    """Its error goes on, nothing is current, and what is enlisted is told."""
+
+    class Broken(Shelf):
+        def snapshot(self) -> tuple[str, ...]:
+            raise OSError("full")
+
+    receipt, ticket = Receipt(), draw((), exclusive=True)
+    transaction = Transaction("edit", ticket=ticket, writes=True, participants=(Broken(),), enlisted=(receipt,))
+    with pytest.raises(OSError, match="full"), transaction:
+        pass
+    assert current() is None
+    assert transaction.state == "ended"
+    assert receipt.settled == ["undone"]
+
+
+def test_a_write_whose_snapshot_fails_is_not_made() -> None:
+    """What cannot be undone is not done."""
+    notebook = Notebook()
+    notebook.on_snapshot = raising(OSError("full"))
+    with call(notebook) as transaction, pytest.raises(OSError, match="full"):
+        notebook.write("a")
+    assert notebook.lines == ()
+    assert transaction.participants == ()
+
+
+def test_a_reading_call_writes_nothing() -> None:
+    """The refusal names the tool, the act and the cure."""
+    notebook = Notebook()
+    with call(notebook, tool="look", writes=False), pytest.raises(ReadOnlyViolation) as caught:
+        notebook.write("a")
+    assert notebook.lines == ()
+    assert str(caught.value).startswith("look may only read, so it cannot write a. Declare the tool with effect=")
+
+
+def test_the_results_of_a_reading_call_are_written_to_its_session_alone() -> None:
+    """From `open_for_results` on, and to nothing else."""
+    session, notebook = Notebook(), Notebook()
+    with call(session, notebook, writes=False) as transaction:
+        transaction.open_for_results(session)
+        session.write("a")
+        with pytest.raises(ReadOnlyViolation):
+            notebook.write("b")
+    assert session.lines == ()
+
+
+def test_a_writing_call_needs_no_opening_for_its_results() -> None:
+    """It may write to everything as before."""
+    session, notebook = Notebook(), Notebook()
+    with call(session, notebook) as transaction:
+        transaction.open_for_results(session)
+        notebook.write("a")
+        assert transaction.writer is None
+        transaction.commit()
+    assert notebook.lines == ("a",)
+
+
+def test_a_participant_that_no_call_uses_is_taken_in_with_its_turn() -> None:
+    """It was reached by closure; until the call has ended, it is the call's."""
+    notebook = Notebook()
+    with call() as transaction:
+        notebook.write("a")
+        assert transaction.holds(notebook.turn)
+        assert notebook.turn.queue == [transaction.ticket]
+        transaction.commit()
+    assert notebook.turn.queue == []
+    assert notebook.lines == ("a",)
+
+
+@pytest.mark.parametrize("participant", [Notebook(), Shelf()])
+def test_a_participant_that_another_call_uses_is_refused(participant: Snapshotable[tuple[str, ...]]) -> None:
+    """Two calls must not undo each other's writes; the message says how to make them take turns."""
+    other = draw((), exclusive=True)
+    with call(participant, tool="first"), Transaction("edit", ticket=other, writes=True) as transaction:
+        with pytest.raises(TurnConflictError, match=r"edit cannot use a .* another call is using .* Bind it"):
+            transaction.join(participant)
+        assert transaction.participants == ()
+
+
+def test_an_ended_transaction_takes_nothing() -> None:
+    """Neither a write, nor a participant, nor another end."""
+    notebook, shelf = Notebook(), Shelf()
+    with call(notebook) as transaction:
+        transaction.commit()
+        with pytest.raises(TransactionClosedError, match="can no longer write a"):
+            notebook.write("a")
+        with pytest.raises(TransactionClosedError, match="can no longer use a Shelf"):
+            transaction.join(shelf)
+        with pytest.raises(TransactionClosedError, match="can no longer commit"):
+            transaction.commit()
+        transaction.rollback()
+    assert transaction.committed
+    assert notebook.lines == ()
+
+
+def test_a_transaction_may_be_rolled_back_before_its_block_ends() -> None:
+    """Doing it twice is once, and no write is taken after it."""
+    notebook = Notebook("a")
+    with call(notebook) as transaction:
+        notebook.write("b")
+        transaction.rollback()
+        assert notebook.lines == ("a",)
+        with pytest.raises(TransactionClosedError):
+            notebook.write("c")
+        transaction.rollback()
+    assert notebook.lines == ("a",)
+
+
+def test_snapshots_are_let_go_of_when_the_call_has_ended() -> None:
+    """A store that keeps what a snapshot needs can see that nobody needs it; who had joined stays known."""
+
+    class Moment:
+        pass
+
+    class Store:
+        def __init__(self) -> None:
+            self.taken: list[weakref.ref[Moment]] = []
+
+        def snapshot(self) -> Moment:
+            moment = Moment()
+            self.taken.append(weakref.ref(moment))
+            return moment
+
+        def restore(self, snapshot: Moment) -> None:
+            assert self.taken[-1]() is snapshot
+
+    store = Store()
+    with call(store) as committed:
+        committed.join(store)
+        committed.commit()
+    with call(store) as undone:
+        undone.join(store)
+    gc.collect()
+    assert [moment() for moment in store.taken] == [None, None]
+    assert committed.participants == undone.participants == (store,)
+
+
+def test_an_ended_transaction_is_freed_at_once() -> None:
+    """One is made for each call, so it must be part of no circle, which only a garbage collection would free."""
+    notebook = Notebook()
+    seen = weakref.ref(notebook)
+    gc.disable()
+    try:
+        with call(notebook) as transaction:
+            notebook.write("a")
+        del transaction, notebook
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_what_is_enlisted_is_settled_by_the_commit() -> None:
+    """In the order of enlisting, as the transaction commits."""
+    first, second = Receipt(), Receipt()
+    with Transaction("edit", ticket=draw((), exclusive=True), writes=True, enlisted=(first,)) as transaction:
+        transaction.enlist(second)
+        assert transaction.enlisted == (first, second)
+        transaction.commit()
+    assert first.settled == second.settled == ["committed"]
+
+
+def test_what_is_enlisted_is_told_that_nothing_has_happened() -> None:
+    """When the transaction is rolled back."""
+    receipt = Receipt()
+    with call() as transaction:
+        transaction.enlist(receipt)
+    assert receipt.settled == ["undone"]
+
+
+def test_what_cannot_be_settled_undoes_the_call() -> None:
+    """Its error goes on, and whatever was enlisted is told, also what had been settled before it."""
+    notebook, settled, refusing, unsettled = Notebook(), Receipt(), Receipt(refuses=True), Receipt()
+
+    def work() -> None:
+        with call(notebook) as transaction:
+            notebook.write("a")
+            for receipt in (settled, refusing, unsettled):
+                transaction.enlist(receipt)
+            transaction.commit()
+
+    with pytest.raises(ValueError, match="refused"):
+        work()
+    assert notebook.lines == ()
+    assert (settled.settled, refusing.settled, unsettled.settled) == (["committed", "undone"], ["undone"], ["undone"])
+
+
+def test_check_write_is_all_that_a_participant_needs() -> None:
+    """Anything with a snapshot and a way back can take part, whatever its class."""
+    shelf = Shelf("a")
+    with call(shelf):
+        check_write(shelf, "put b")
+        shelf.things.append("b")
+    assert shelf.things == ["a"]
