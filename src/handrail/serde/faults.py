@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from handrail.serde.json_schema import Node, is_array, is_object
-from handrail.serde.location import ABSENT, Spot, followed, unwrapped
+from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed, unwrapped
 from handrail.serde.naming import place, quoted, shortened
 from handrail.serde.wording import counted, described, either, kind_in_words, kind_of, kinds_asked
 
@@ -29,6 +29,7 @@ MOST_FAULTS: Final = 100
 NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
 """What is said of a number that JSON cannot hold."""
 
+_BYTES = "got bytes, which JSON does not have"
 _LONGEST_REASON = 300
 _LONGEST_NAME = 60
 _UNKNOWN_FIELD = {"unexpected_keyword_argument", "extra_forbidden"}
@@ -53,6 +54,14 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     told = tuple(dict.fromkeys(_told(found, 0, schema)))
     rest = len(lines) - len(found)
     return (*told, ("$", f"{rest} more faults, not listed")) if rest else told
+
+
+def bytes_fault(path: Path, schema: Node, *, is_key: bool = False) -> Fault:
+    """That bytes stand at `path` in data that should be decoded JSON, or are a key of the mapping there."""
+    if is_key:
+        return place(path), f"wrong key: expected a string, {_BYTES}"
+    nodes = asked_at(path, schema)
+    return place(path), f"expected {_expected(nodes, schema)}, {_BYTES}" if nodes else _BYTES
 
 
 def message_of(faults: Sequence[Fault]) -> str:

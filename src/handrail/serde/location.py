@@ -70,6 +70,14 @@ def followed(location: Path, root: Node, data: object) -> Spot:
     return replace(spot, nodes=tuple(resolved(node, root) for node in spot.nodes))
 
 
+def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
+    """The schemas that can hold at `path` in the data: of every branch of a union, for none has been tried."""
+    nodes: tuple[Node, ...] = (root,)
+    for segment in path:
+        nodes = tuple(child for node in nodes for one in _leaves(node, root) for child in _children(one, segment))
+    return tuple(resolved(node, root) for node in nodes)
+
+
 def unwrapped(node: Node, root: Node) -> Node:
     """`node`, or what it refers to, or the one thing that it can be beside null."""
     while True:
@@ -95,6 +103,16 @@ def _step(spot: Spot, segment: str | int, root: Node) -> Spot:
         around=around,
         value=_inside(spot.value, segment),
     )
+
+
+def _leaves(node: Node, root: Node) -> Iterator[Node]:
+    """`node`, or what it refers to, or all that it can be if it is a union."""
+    node = resolved(node, root)
+    options = options_of(node)
+    if not options:
+        yield node
+    for option in options:
+        yield from _leaves(option, root)
 
 
 def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
@@ -22,13 +23,13 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
 from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.build import Built, build
-from handrail.serde.faults import MOST_FAULTS, Fault, faults_of, message_of, reason_of
+from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, message_of, reason_of
 from handrail.serde.json_schema import Mode
 from handrail.serde.kept import Kept
 from handrail.serde.location import followed
 from handrail.serde.naming import place
 from handrail.serde.text import Text, half_character, malformed, number_faults, size_faults
-from handrail.serde.untyped import culprit, json_of
+from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class Codec(Generic[T]):
         """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
 
         Raises:
-            ParseError: it does not fit, or a part of it is nothing that JSON could have held.
+            ParseError: it does not fit, or a part of it is nothing that JSON could have held: for bytes stands base64.
         """
         if isinstance(data, str | bytes | bytearray):
             return self.parse_json(data)
@@ -93,6 +94,8 @@ class Codec(Generic[T]):
             encoded = json_of(data)
         except DumpError as error:
             raise _refusal(error.faults) from None
+        if not is_decoded(data) and (found := tuple(islice(bytes_in(data), MOST_FAULTS))):
+            raise _refusal(bytes_fault(path, self._built.parsed, is_key=is_key) for path, is_key in found)
         return self.parse_json(encoded)
 
     def dump_json(self, value: T) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from pathlib import PurePath
-from typing import cast
+from typing import Final, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -16,6 +18,7 @@ from handrail.serde.location import Path
 from handrail.serde.naming import place, shortened, type_name
 
 _LONGEST_REASON = 200
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def json_of(value: object) -> bytes:
@@ -47,6 +50,34 @@ def culprit(value: object, path: Path = ()) -> Fault | None:
     return next((fault for fault in inner if fault), (place(path), _explained(reason)))
 
 
+def is_decoded(value: object) -> bool:
+    """Whether `value` is what decoded JSON is made of, exactly; found out far sooner than where something else stands.
+
+    Like `bytes_in`, for values that `json_of` could write: those have an end.
+    """
+    if type(value) in _PLAIN:
+        return True
+    if type(value) is dict:
+        for key, child in cast("dict[object, object]", value).items():
+            if type(key) is not str or (type(child) not in _PLAIN and not is_decoded(child)):
+                return False
+        return True
+    return type(value) is list and all(map(is_decoded, cast("list[object]", value)))
+
+
+def bytes_in(value: object, path: Path = ()) -> Iterator[tuple[Path, bool]]:
+    """Where bytes stand in a value that `json_of` could write, and whether they are a key of the mapping there."""
+    if isinstance(value.value if isinstance(value, Enum) else value, bytes | bytearray):
+        yield path, False
+        return
+    if isinstance(value, Mapping):
+        value = cast("Mapping[object, object]", value)
+        if any(isinstance(key, bytes) for key in value):
+            yield path, True
+    for segment, child in _parts(value):
+        yield from bytes_in(child, (*path, segment))
+
+
 def _written(value: object) -> bytes:
     return to_json(value, bytes_mode=BYTES_AS, fallback=_known)
 
@@ -68,7 +99,7 @@ def _explained(reason: str) -> str:
 def _parts(value: object) -> Iterator[tuple[str | int, object]]:
     if isinstance(value, Mapping):
         yield from ((str(key), child) for key, child in cast("Mapping[object, object]", value).items())
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, list | tuple | set | frozenset | deque):
         yield from enumerate(cast("Iterable[object]", value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))

@@ -1,0 +1,348 @@
+"""Bad input at every door: the model is told what to do, nothing changes, one event says so, and the run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.filesystem import Filesystem
+from handrail.limits import TokenUsage
+from handrail.prompt import ToolExample
+from handrail.runtime import Step, ToolCall, ToolMessage
+from handrail.testing import Call, Reply, Script
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, events, executor, files, scribble, tool
+from tests.scenarios.doors import DOORS, Door
+
+every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+GOOD = '{"text": "good"}'
+HINT = '\nA call that is right: {"text":"hi"}'
+COUNTED = TokenUsage(1, 1)  # or PydanticAI's fake model counts for itself, and stumbles over the arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A call that must be refused.
+
+    Attributes:
+        told: what the model reads, without the hint at the end.
+        arguments: the text that it sent.
+        name: the tool that it named.
+        refused_at: the step that refuses it.
+    """
+
+    told: object
+    arguments: str = GOOD
+    name: str = "write"
+    refused_at: Step = Step.PARSE
+
+
+ROWS = [
+    pytest.param(
+        Bad(
+            snapshot("write was not run: $: malformed JSON: EOF while parsing a value at line 1 column 9"), '{"text": '
+        ),
+        id="malformed",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $: expected an object with the fields (text), got an array"), '["a"]'),
+        id="array",
+    ),
+    pytest.param(
+        Bad(
+            snapshot("there is no tool 'wriet'. Did you mean write? The tools are: write."),
+            name="wriet",
+            refused_at=Step.LOOK_UP,
+        ),
+        id="unknown tool",
+    ),
+    pytest.param(
+        Bad(
+            snapshot("write was not run: $.txet: unknown field txet, did you mean text? known fields: text"),
+            '{"text": "a", "txet": 1}',
+        ),
+        id="unknown field",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $.text: expected a string, got an integer"), '{"text": 7}'), id="wrong type"
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $.text: missing field text; expected a string"), "{}"), id="missing field"
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $.text: expected a string, got a number"), '{"text": NaN}'), id="NaN"
+    ),
+    pytest.param(
+        Bad(
+            snapshot(
+                "write was not run: $: too large: 10,000,012 bytes, and at most 1,048,576 are taken; send less, in "
+                "several calls if need be"
+            ),
+            json.dumps({"text": "x" * 10_000_000}),
+        ),
+        id="10 MB",
+    ),
+    pytest.param(
+        Bad(
+            snapshot("write was not run: $: nested too deeply at line 1 column 210; send a flatter value"),
+            '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        ),
+        id="deep nesting",
+    ),
+    pytest.param(
+        Bad(
+            snapshot(
+                "write was not run: $: malformed JSON: unexpected end of hex escape at line 1 column 17; write whole "
+                "characters, not one half of a surrogate pair"
+            ),
+            '{"text": "\\ud800"}',
+        ),
+        id="escaped surrogate",
+    ),
+    pytest.param(
+        Bad(
+            snapshot(
+                "write was not run: $: not Unicode: character 11 is one half of a surrogate pair; send the whole "
+                "character or leave it out"
+            ),
+            '{"text": "\ud800"}',
+        ),
+        id="raw surrogate",
+    ),
+    pytest.param(
+        Bad(
+            snapshot(
+                "write was not run: $: malformed JSON: unexpected end of hex escape at line 1 column 9; write whole "
+                "characters, not one half of a surrogate pair"
+            ),
+            '{"\\ud800": 1}',
+        ),
+        id="surrogate in a key",
+    ),
+    pytest.param(
+        Bad(snapshot("there is no tool '\\ud800'. The tools are: write."), name="\ud800", refused_at=Step.LOOK_UP),
+        id="surrogate in a name",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $: expected an object with the fields (text), got null"), "null"), id="null"
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $: expected an object with the fields (text), got a string"), '"text"'),
+        id="a string",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $: empty; send a JSON object, {} if there is nothing to say"), "  "),
+        id="blanks",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $: malformed JSON: expected value at line 1 column 1"), "\ufeff" + GOOD),
+        id="byte order mark",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $: malformed JSON: trailing characters at line 1 column 17"), GOOD + GOOD),
+        id="two objects",
+    ),
+    pytest.param(
+        Bad(
+            snapshot(
+                "write was not run: $: a number with too many digits at line 1 column 4311; send a shorter one, or a "
+                "string"
+            ),
+            '{"text": 1' + "0" * 5_000 + "}",
+        ),
+        id="long number",
+    ),
+    pytest.param(
+        Bad(snapshot("write was not run: $.text: expected a string, got a number"), '{"text": 1e999999}'),
+        id="infinite number",
+    ),
+    pytest.param(
+        Bad(
+            snapshot(
+                'write was not run: $["kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…"]: unknown field '
+                '"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…"; known fields: text'
+            ),
+            json.dumps({"text": "a", "k" * 500_000: 1}),
+        ),
+        id="endless key",
+    ),
+]
+
+
+def _executor(**options: Any) -> ToolExecutor:
+    hint = ToolExample(description="Keeps hi", input=Note("hi"), output=Note("hi"))
+    return executor(tool("write", scribble, examples=(hint,)), resources={Filesystem: files(note="before")}, **options)
+
+
+BADS: list[Bad] = [cast("Bad", row.values[0]) for row in ROWS]  # `ParameterSet` does not say what it holds
+
+
+@every_door
+@pytest.mark.requirement("M-06a", "M-06b", "M-06c", "M-06d", "M-06e", "M-06f", "M-06g", "M-06h", "M-06i", "M-06j")
+@pytest.mark.parametrize("bad", ROWS)
+def test_bad_input_is_answered_and_the_run_goes_on(door: Door, bad: Bad) -> None:
+    """The call before it and the call after it are carried out; it changes nothing, and is recorded once."""
+    desk = _executor()
+    asked = [Call("write", GOOD), Call(bad.name, bad.arguments), Call("write", GOOD)]
+    script = Script([*(Reply(calls=[call], usage=COUNTED) for call in asked), Reply(text="Done.", usage=COUNTED)])
+    first, answer, last = door.play(script, desk)
+    assert (first.success, answer.success, last.success) == (True, False, True)
+    assert answer.content.removesuffix(HINT) == bad.told
+    assert answer.content.encode()
+    assert [event.refused_at for event in events(desk)] == [None, bad.refused_at, None]
+    assert len(desk.environment.session[Kept]) == 2
+    assert desk.environment.session.turn.queue == []
+
+
+class Circular(dict[str, Any]):
+    """Arguments that hold themselves."""
+
+    def __init__(self) -> None:
+        super().__init__(text=self)
+
+
+def _deep() -> dict[str, Any]:
+    value: Any = "x"
+    for _ in range(100_000):
+        value = [value]
+    return {"text": value}
+
+
+OBJECTS: list[Any] = [
+    pytest.param(
+        None, snapshot("write was not run: $: expected an object with the fields (text), got null"), id="None"
+    ),
+    pytest.param(
+        5, snapshot("write was not run: $: expected an object with the fields (text), got an integer"), id="a number"
+    ),
+    pytest.param(
+        ["a"], snapshot("write was not run: $: expected an object with the fields (text), got an array"), id="a list"
+    ),
+    pytest.param(
+        b'{"text": "\xff\xfe"}',
+        snapshot("write was not run: $: malformed JSON: invalid unicode code point at line 1 column 11"),
+        id="bytes that are no UTF-8",
+    ),
+    pytest.param(
+        {"text": float("nan")}, snapshot("write was not run: $.text: expected a string, got a number"), id="NaN"
+    ),
+    pytest.param(
+        {"text": "\ud800"},
+        snapshot("write was not run: $.text: a string with one half of a surrogate pair is not Unicode"),
+        id="surrogate",
+    ),
+    pytest.param(
+        {5: "a"},
+        snapshot("""\
+write was not run: $.text: missing field text; expected a string
+$["5"]: unknown field "5"; known fields: text\
+"""),
+        id="a key that is no string",
+    ),
+    pytest.param(
+        {"text": object()},
+        snapshot("write was not run: $.text: a value of type object has no form in JSON"),
+        id="an object",
+    ),
+    pytest.param(
+        {"text": "x" * 10_000_000},
+        snapshot(
+            "write was not run: $: too large: 10,000,011 bytes, and at most 1,048,576 are taken; send less, in "
+            "several calls if need be"
+        ),
+        id="10 MB",
+    ),
+    pytest.param(Circular(), snapshot("write was not run: $: contains itself"), id="circular"),
+    pytest.param(_deep(), snapshot("write was not run: $: nested too deeply"), id="deep nesting"),
+]
+
+
+@both_ways
+@pytest.mark.parametrize("arguments, told", OBJECTS)
+def test_arguments_that_no_model_sends_are_answered_too(
+    way: Callable[[ToolExecutor, ToolCall], ToolMessage], arguments: Any, told: object
+) -> None:
+    """A program hands over what it has decoded, or has not: the answer is a failed message, never an exception."""
+    desk = _executor()
+    message = way(desk, ToolCall("c", "write", arguments))
+    assert message.content.removesuffix(HINT) == told
+    assert not message.success
+    assert [event.refused_at for event in events(desk)] == [Step.PARSE]
+    assert desk.environment.session[Kept].all() == ()
+    assert way(desk, ToolCall("d", "write", GOOD)).success
+
+
+@both_ways
+@pytest.mark.requirement("M-06c")
+@pytest.mark.parametrize("name", [None, 5, ["write"], {"name": "write"}], ids=repr)
+def test_a_name_that_is_no_text_is_an_unknown_tool(
+    way: Callable[[ToolExecutor, ToolCall], ToolMessage], name: Any
+) -> None:
+    """Whatever stands where a name is due, the answer lists the names there are."""
+    desk = _executor()
+    message = way(desk, ToolCall("c", name, GOOD))
+    assert not message.success
+    assert message.content.endswith("The tools are: write.")
+    assert [event.refused_at for event in events(desk)] == [Step.LOOK_UP]
+
+
+@every_door
+@pytest.mark.requirement("M-06c")
+def test_an_endless_name_is_not_given_back_in_full(door: Door) -> None:
+    """The model reads which names there are, and not five million characters of its own."""
+    desk = _executor()
+    script = Script([Reply(calls=[Call("write" * 1_000_000, GOOD)], usage=COUNTED), Reply(text="Done.", usage=COUNTED)])
+    [answer] = door.play(script, desk)
+    assert answer.content.endswith("The tools are: write.")
+    assert len(answer.content) < 1_000
+
+
+@both_ways
+@pytest.mark.requirement("M-06e")
+def test_bytes_are_no_text(way: Callable[[ToolExecutor, ToolCall], ToolMessage]) -> None:
+    """They have no form in JSON; taken for text, they would reach the handler as something that nobody wrote."""
+    desk = _executor()
+    arguments: dict[str, Any] = {"text": b"abc"}
+    assert not way(desk, ToolCall("c", "write", arguments)).success
+
+
+@both_ways
+def test_of_a_key_that_is_given_twice_the_last_value_counts(
+    way: Callable[[ToolExecutor, ToolCall], ToolMessage],
+) -> None:
+    """As in every JSON parser that does not refuse it; what ran is what the event says."""
+    desk = _executor()
+    assert way(desk, ToolCall("c", "write", '{"text": "a", "text": "b"}')).content == "b"
+    assert events(desk)[0].params == Note("b")
+
+
+@both_ways
+def test_an_external_call_without_an_id_is_refused(way: Callable[[ToolExecutor, ToolCall], ToolMessage]) -> None:
+    """Its id is all that tells it from another one: two calls without would be taken for one effect."""
+    done: list[str] = []
+
+    def charge(params: Note, *, context: Any) -> Any:
+        done.append(params.text)
+        return scribble(params, context=context)
+
+    desk = executor(tool("charge", charge, effect="external"), resources={Filesystem: files()})
+    messages = [way(desk, ToolCall("", "charge", GOOD)), way(desk, ToolCall("", "charge", GOOD))]
+    assert [message.success for message in messages] == [False, False]
+    assert [message.replayed for message in messages] == [False, False]
+    assert done == []
+
+
+def test_bad_input_in_a_reply_of_many_holds_up_nobody() -> None:
+    """All rows at once: as many messages, in the order asked."""
+    desk = _executor()
+    calls = [ToolCall(str(number), bad.name, bad.arguments) for number, bad in enumerate(BADS)]
+    messages = asyncio.run(desk.execute_all_async([*calls, ToolCall("good", "write", GOOD)]))
+    assert [message.success for message in messages] == [False] * len(ROWS) + [True]
+    assert [event.call_id for event in events(desk)] == [message.call_id for message in messages]

@@ -1,0 +1,272 @@
+"""Handlers that behave badly: what they may not break is the state, the record, and the turn of those behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptEvaluationError, TransactionClosedError
+from handrail.filesystem import Filesystem
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, files, scribble, tool
+from tests.scenarios.watchdog import in_time
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+BRIEF = timedelta(milliseconds=20)
+
+
+class Mute(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@both_ways
+@pytest.mark.requirement("E-07")
+def test_an_exception_that_cannot_be_told_is_told_by_its_type(way: Run) -> None:
+    """It fails the call like any other; it neither leaves the door nor goes unrecorded."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        raise Mute
+
+    door = executor(tool("mute", handler))
+    message = way(door, call("mute"))
+    assert "Mute" in message.content
+    assert [event.success for event in events(door)] == [False]
+
+
+@both_ways
+@pytest.mark.requirement("E-06")
+def test_a_timeout_does_not_wait_for_threads_of_an_async_handler(way: Run) -> None:
+    """A thread that the handler awaits cannot be stopped, and is left behind like any other."""
+    release = threading.Event()
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        await asyncio.to_thread(release.wait)
+        return ToolResult.ok(params)
+
+    def run() -> ToolMessage:
+        try:
+            return way(executor(tool("slow", handler, timeout=BRIEF)), call("slow"))
+        finally:
+            release.set()
+
+    if way is BOTH_WAYS[0]:  # the loop of the other entry is the caller's own
+        assert "timeout" in in_time(run).content
+
+
+def test_a_timeout_does_not_wait_for_a_handler_that_swallows_its_cancellation() -> None:
+    """It has its moment to clean up, and is left behind after it."""
+    stop = threading.Event()
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        while not stop.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)
+        return ToolResult.ok(params)
+
+    def run() -> ToolMessage:
+        return executor(tool("slow", handler, timeout=BRIEF)).execute(call("slow"))
+
+    try:
+        assert "timeout" in in_time(run).content
+    finally:
+        stop.set()
+
+
+def test_a_call_inside_a_call_that_timed_out_is_recorded() -> None:
+    """Also where somebody listens: one event for each call, whatever came of the call it was made in."""
+    release, over = threading.Event(), threading.Event()
+    door: list[ToolExecutor] = []
+    heard: list[str] = []
+
+    def inner(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        return ToolResult.ok(params)
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        door[0].execute(call("inner", id="inside"))
+        over.set()
+        return ToolResult.ok(params)
+
+    door.append(executor(tool("outer", outer, timeout=BRIEF), tool("inner", inner)))
+    door[0].environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    assert not door[0].execute(call("outer")).success
+    release.set()
+    assert over.wait(10)
+    assert [event.call_id for event in events(door[0])] == ["call-1", "inside"]
+    assert heard == ["call-1", "inside"]
+    assert door[0].environment.session.turn.queue == []
+
+
+@both_ways
+def test_a_handler_may_go_on_after_a_call_that_ended_the_run(way: Run) -> None:
+    """It caught what the call inside raised: that call is undone, the rest is kept."""
+    door: list[ToolExecutor] = []
+
+    def stop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        scribble(params, context=context)
+        raise PromptEvaluationError("stop")
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("outer"))
+        with pytest.raises(PromptEvaluationError):
+            door[0].execute(call("stop", id="inside"))
+        return ToolResult.ok(params)
+
+    store = files(note="before")
+    door.append(executor(tool("outer", outer), tool("stop", stop), resources={Filesystem: store}))
+    assert way(door[0], call("outer")).success
+    assert door[0].environment.session[Kept].all() == (Kept("outer"),)
+    assert store.read_text("note.txt") == "before"
+    assert [event.call_id for event in events(door[0])] == ["inside", "call-1"]
+
+
+@pytest.mark.anyio
+async def test_a_handler_that_swallows_its_cancellation_has_succeeded() -> None:
+    """Nobody was told of a cancellation, so the call is an ordinary one."""
+    started = asyncio.Event()
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            context.session[Kept].append(Kept("after"))
+        return ToolResult.ok(params)
+
+    door = executor(tool("deaf", handler))
+    task = asyncio.ensure_future(door.execute_async(call("deaf")))
+    await started.wait()
+    task.cancel()
+    assert (await task).success
+    assert door.environment.session[Kept].all() == (Kept("after"),)
+    assert [event.success for event in events(door)] == [True]
+
+
+@both_ways
+def test_threads_with_the_context_of_a_call_cannot_write_after_it(way: Run) -> None:
+    """A committed call is as closed to them as a failed one, for writes and for calls."""
+    over = threading.Event()
+    refused: list[str] = []
+    threads: list[threading.Thread] = []
+    door: list[ToolExecutor] = []
+
+    def late(context: ToolContext) -> None:
+        over.wait()
+        writes: tuple[Callable[[], object], ...] = (
+            lambda: context.session[Kept].append(Kept("late")),
+            lambda: context.resources.get(Filesystem).write_text("note.txt", "late"),
+        )
+        for write in writes:
+            try:
+                write()
+            except TransactionClosedError as error:
+                refused.append(error.what)
+        refused.append(door[0].execute(call("scribble", id="late")).content)
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        threads.append(threading.Thread(target=copy_context().run, args=(late, context)))
+        threads[0].start()
+        return scribble(params, context=context)
+
+    store = files(note="before")
+    door.append(executor(tool("leave", handler), tool("scribble", scribble), resources={Filesystem: store}))
+    assert way(door[0], call("leave")).success
+    over.set()
+    threads[0].join()
+    assert [text.split(";")[0] for text in refused] == [
+        "append to Kept",
+        "write note.txt",
+        "the call of leave has ended, so it can no longer call scribble",
+    ]
+    assert door[0].environment.session[Kept].all() == (Kept("hello"),)
+    assert store.read_text("note.txt") == "hello"
+    assert [event.call_id for event in events(door[0])] == ["call-1", "late"]
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_left_running_inside_is_undone_with_its_caller() -> None:
+    """The caller cannot commit past it; both leave nothing, and the session is free at once."""
+    door: list[ToolExecutor] = []
+    started, release = asyncio.Event(), asyncio.Event()
+    left: list[asyncio.Future[ToolMessage]] = []
+
+    async def inner(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("inner"))
+        started.set()
+        await release.wait()
+        return ToolResult.ok(params)
+
+    async def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("outer"))
+        left.append(asyncio.ensure_future(door[0].execute_async(call("inner", id="inside"))))
+        await started.wait()
+        return ToolResult.ok(params)
+
+    door.append(executor(tool("outer", outer), tool("inner", inner), tool("echo")))
+    session = door[0].environment.session
+    assert not (await door[0].execute_async(call("outer"))).success
+    assert (session[Kept].all(), session.turn.queue) == ((), [])
+    assert (await door[0].execute_async(call("echo"))).success
+    release.set()
+    assert not (await left[0]).success
+    assert session[Kept].all() == ()
+    assert len(events(door[0])) == 3
+
+
+def test_calls_inside_calls_without_end_are_undone_in_full() -> None:
+    """Python's stack ends it; every level that failed is undone, and the session is free."""
+    door: list[ToolExecutor] = []
+
+    def deeper(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept(params.text))
+        inner = door[0].execute(call("deeper", id=f"{context.call_id}."))
+        return ToolResult.ok(params) if inner.success else ToolResult.error(inner.content[:200])
+
+    door.append(executor(tool("deeper", deeper), tool("echo")))
+    session = door[0].environment.session
+    assert not door[0].execute(call("deeper")).success
+    assert (session[Kept].all(), session[Note].all(), session.turn.queue) == ((), (), [])
+    assert door[0].execute(call("echo")).success
+
+
+def test_a_call_whose_event_loop_is_gone_is_undone_when_it_is_collected() -> None:
+    """Nobody cancelled it and nobody will go on with it; it must not hold the session for ever."""
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("wait", handler), tool("echo"))
+    _abandon(door)
+    gc.collect()
+    session = door.environment.session
+    assert (session[Kept].all(), session.turn.queue) == ((), [])
+    assert door.execute(call("echo")).success
+
+
+def _abandon(door: ToolExecutor) -> None:
+    coroutine: Any = door.execute_async(call("wait"))
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> None:
+        copy_context().run(coroutine.send, None)
+
+    loop.run_until_complete(begin())
+    loop.close()
