@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,10 +13,9 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import DeadlineExceededError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolInvoked
+from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Step, ToolCall
 from handrail.runtime.effects import ClaimRequest
 from handrail.serde import digest
-from handrail.session import Append, SliceView
 from tests.runtime.bench import Kept, Note, call, echo, events, executor, tool
 
 
@@ -207,74 +205,6 @@ def test_a_resource_that_cannot_be_closed_fails_a_success_and_is_logged_otherwis
     assert "could not be closed" in caplog.text or succeeds
 
 
-def test_listeners_of_the_record_may_write() -> None:
-    """Reducers of `ToolInvoked` have a transaction of their own, in the turn of the call."""
-
-    def count(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
-        return Append(Kept(event.name))
-
-    session = Session()
-    session[Kept].register(ToolInvoked, count)
-    session.dispatcher.subscribe(ToolInvoked, lambda event: session[Note].append(Note(event.call_id)))
-    door = executor(tool("fail", lambda_fail), tool("look", effect="read"), session=session)
-    door.execute(call("fail", id="1"))
-    door.execute(call("look", id="2"))
-    door.execute(call("nothing", id="3"))
-    assert [kept.text for kept in session[Kept]] == ["fail", "look", "nothing"]
-    assert [note.text for note in session[Note]] == ["1", "hello", "2", "3"]
-
-
-def lambda_fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-    """Fail."""
-    return ToolResult.error("no")
-
-
-@pytest.mark.anyio
-async def test_a_call_cancelled_while_a_refusal_waits_for_its_turn_is_recorded_once() -> None:
-    """It was refused; what ends it is the cancellation, and the listeners hear of it without a turn."""
-    started = asyncio.Event()
-    heard: list[str] = []
-
-    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        started.set()
-        await asyncio.Event().wait()
-        return ToolResult.ok(params)
-
-    door = executor(tool("hold", hold))
-    door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
-    holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
-    await started.wait()
-    refused = asyncio.ensure_future(door.execute_async(call("nothing", id="2")))
-    await asyncio.sleep(0)
-    refused.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await refused
-    holding.cancel()
-    await asyncio.wait([holding])
-    assert heard == [event.call_id for event in events(door)] == ["2", "1"]
-
-
-@pytest.mark.anyio
-async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order() -> None:
-    """Better so than not at all."""
-    started, release = asyncio.Event(), asyncio.Event()
-
-    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        started.set()
-        await release.wait()
-        return ToolResult.ok(params)
-
-    session = Session()
-    holder = executor(tool("hold", hold), session=session)
-    hurried = executor(session=session, deadline=Deadline.after(timedelta(milliseconds=20)))
-    holding = asyncio.ensure_future(holder.execute_async(call("hold", id="1")))
-    await started.wait()
-    assert "no tools" in (await hurried.execute_async(call("nothing", id="2"))).content
-    release.set()
-    assert (await holding).success
-    assert [event.call_id for event in session[ToolInvoked]] == ["2", "1"]
-
-
 def test_a_call_made_by_a_late_handler_is_refused() -> None:
     """Its own call has ended, so nothing it asks for is done."""
     release, done = threading.Event(), threading.Event()
@@ -321,3 +251,31 @@ def test_a_deadline_error_of_a_resource_is_that_of_the_call() -> None:
     door = executor(tool("use", use), resources={Stuck: Binding(Stuck, provide)})
     with pytest.raises(PromptEvaluationError, match="too late"):
         door.execute(call("use"))
+
+
+def test_a_concurrent_tool_may_use_what_nobody_takes_turns_on() -> None:
+    """A client, say: it cannot be rolled back, so nothing is lost by sharing it."""
+
+    class Client:
+        name = "client"
+
+    def fetch(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(context.resources.get(Client).name))
+
+    door = executor(tool("fetch", fetch, concurrent=True), resources={Client: Client()})
+    assert door.execute(call("fetch")).content == "client"
+
+
+def test_a_handler_that_returns_a_promise_has_done_nothing() -> None:
+    """Whatever kind of awaitable it is; an effect that was never begun may be asked for again."""
+
+    class Promise:
+        def __await__(self) -> Any:
+            yield None
+
+    def pay(params: Note, *, context: ToolContext) -> Any:
+        return Promise()
+
+    door = executor(tool("pay", pay, effect="external", idempotency=IdempotencyConfig()))
+    for name in ("1", "2"):
+        assert "is not declared `async def`" in door.execute(call("pay", id=name)).content

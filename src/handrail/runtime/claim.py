@@ -177,21 +177,22 @@ class EffectClaim(Claim):
 
     def _record(self, result: EffectResult) -> None:
         """Record an effect that has happened, and try again if the store fails."""
-        for attempts_left in reversed(range(_ATTEMPTS_TO_RECORD)):
+        attempts = 0
+        while True:
             try:
                 return self._complete(result)
             except LeaseLostError:
                 raise
             except Exception as error:
                 _log.exception("%s was done, and recording it has failed", self._tool.name)
-                if not attempts_left:
+                attempts += 1
+                if attempts == _ATTEMPTS_TO_RECORD:
                     self._given_up = True
                     self._ledger.give_up(self._claimed)
                     raise EffectUncertain(
                         f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not "
                         "ask for it again; its result was not kept."
                     ) from error
-        return None
 
     def _complete(self, result: EffectResult) -> None:
         if not self._ledger.complete(self._claimed, result, ttl=self._ttl):

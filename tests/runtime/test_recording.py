@@ -1,0 +1,112 @@
+"""Step 12: who hears of a call that is over, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import Deadline, Session, ToolInvoked
+from handrail.session import Append, SliceView
+from tests.runtime.bench import Kept, Note, call, echo, events, executor, tool
+
+
+def test_listeners_of_the_record_may_write() -> None:
+    """Reducers of `ToolInvoked` have a transaction of their own, in the turn of the call."""
+
+    def count(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
+        return Append(Kept(event.name))
+
+    session = Session()
+    session[Kept].register(ToolInvoked, count)
+    session.dispatcher.subscribe(ToolInvoked, lambda event: session[Note].append(Note(event.call_id)))
+    door = executor(tool("fail", lambda_fail), tool("look", effect="read"), session=session)
+    door.execute(call("fail", id="1"))
+    door.execute(call("look", id="2"))
+    door.execute(call("nothing", id="3"))
+    assert [kept.text for kept in session[Kept]] == ["fail", "look", "nothing"]
+    assert [note.text for note in session[Note]] == ["1", "hello", "2", "3"]
+
+
+def lambda_fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Fail."""
+    return ToolResult.error("no")
+
+
+@pytest.mark.anyio
+async def test_a_call_cancelled_while_a_refusal_waits_for_its_turn_is_recorded_once() -> None:
+    """It was refused; what ends it is the cancellation, and the listeners hear of it without a turn."""
+    started = asyncio.Event()
+    heard: list[str] = []
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("hold", hold))
+    door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
+    await started.wait()
+    refused = asyncio.ensure_future(door.execute_async(call("nothing", id="2")))
+    await asyncio.sleep(0)
+    refused.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await refused
+    holding.cancel()
+    await asyncio.wait([holding])
+    assert heard == [event.call_id for event in events(door)] == ["2", "1"]
+
+
+@pytest.mark.anyio
+async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order() -> None:
+    """Better so than not at all."""
+    started, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await release.wait()
+        return ToolResult.ok(params)
+
+    session = Session()
+    holder = executor(tool("hold", hold), session=session)
+    hurried = executor(session=session, deadline=Deadline.after(timedelta(milliseconds=20)))
+    holding = asyncio.ensure_future(holder.execute_async(call("hold", id="1")))
+    await started.wait()
+    assert "no tools" in (await hurried.execute_async(call("nothing", id="2"))).content
+    release.set()
+    assert (await holding).success
+    assert [event.call_id for event in session[ToolInvoked]] == ["2", "1"]
+
+
+@pytest.mark.anyio
+async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others_hold_the_session() -> None:
+    """Reducers would need the turn; subscribers are told without it."""
+    started = asyncio.Event()
+    heard: list[str] = []
+
+    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.set()
+        await asyncio.Event().wait()
+        return ToolResult.ok(params)
+
+    def count(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
+        return Append(Kept(event.call_id))
+
+    door = executor(tool("hold", hold), tool("echo", echo))
+    session = door.environment.session
+    session[Kept].register(ToolInvoked, count)
+    session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
+    await started.wait()
+    waiting = asyncio.ensure_future(door.execute_async(call("echo", id="2")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert heard == ["2"]
+    holding.cancel()
+    await asyncio.wait([holding])
+    assert heard == ["2", "1"]
+    assert session[Kept].all() == (Kept("1"),)
