@@ -138,6 +138,26 @@ def test_reading_calls_side_by_side_see_what_is_committed() -> None:
     assert second.run(session[Note].all) == (A,)
 
 
+def test_two_reading_calls_do_not_apply_their_results_at_once() -> None:
+    """Both hold the session beside others: the second is told, and undoes nothing of the first."""
+    session = Session()
+    first, second = Context(), Context()
+    transactions = [
+        Transaction(name, ticket=draw((session.turn,), exclusive=False), writes=False) for name in ("one", "two")
+    ]
+    for context, transaction in zip((first, second), transactions, strict=True):
+        context.run(transaction.__enter__)
+        transaction.open_for_results(session)
+    first.run(session.dispatch, A)
+    with pytest.raises(TurnConflictError, match="two cannot dispatch Note while one writes there"):
+        second.run(session.dispatch, B)
+    second.run(transactions[1].__exit__, None, None, None)
+    transactions[0].commit()
+    assert session[Note].all() == (A,)
+    with pytest.raises(TransactionClosedError):
+        second.run(session.dispatch, B)
+
+
 def test_a_session_that_is_reached_by_closure_belongs_to_the_call() -> None:
     """As if it were its own, when nobody else uses it."""
     mine, reached = Session(), Session()

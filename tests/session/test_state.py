@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from handrail.session import Append, Keep, Session, SliceView
+from handrail.session.slices import Owner, Version
+from handrail.session.state import State
+from handrail.transaction import Transaction
+from handrail.turns import draw
 from tests.session.samples import A, B, C, D, Happened, Note, Task
 from tests.transaction.notebooks import call
 
@@ -176,6 +180,28 @@ def test_going_back_and_on_leaves_newer_snapshots_as_they_are() -> None:
     session.dispatch(C)
     session.restore(after)
     assert session[Note][len(MANY) :] == (A,)
+
+
+def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
+    """Between its two looks the call writes once more and commits: it sees that too, and not half of the call."""
+
+    class Overtaking(Transaction):
+        """Writes and commits when it is asked whether it has been committed."""
+
+        @property
+        def committed(self) -> bool:
+            state.now = (self, {**state.now[1], Task: after}, state.now[2]) if Task not in state.now[1] else state.now
+            return True
+
+        @committed.setter
+        def committed(self, _value: bool) -> None:
+            pass
+
+    owner = Owner("me")
+    half, after = Version(owner, [A], 1), Version(owner, [Task("k", "t")], 1)
+    state = State(owner, {})
+    state.now = (Overtaking("edit", ticket=draw((), exclusive=True), writes=True), {Note: half}, {})
+    assert state.seen() == {Note: half, Task: after}
 
 
 def test_a_log_is_one_list_whatever_is_undone() -> None:

@@ -6,7 +6,8 @@ nothing; going back is putting the mapping back.
 What a reader sees
     Readers take no lock: all they need stands in one tuple, which is replaced at one stroke. It holds the outermost
     transaction that wrote last, the slices as it has left them so far, and the slices as they were before it. The
-    latter are what everybody outside of it sees, unless and until it has been committed.
+    latter are what everybody outside of it sees, unless and until it has been committed. Whoever finds that it has been
+    looks again whether the tuple is still the same, because the writer may have replaced it before it was committed.
 
 When an end is cut off
     Undoing a call cuts off what it appended to lists that are still there, so that the next append can grow them in
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from threading import get_ident
 from typing import Any, TypeAlias
 
+from handrail.errors import TurnConflictError
 from handrail.session.changes import SliceChange
 from handrail.session.slices import Owner, Version, Versions
 from handrail.transaction import Snapshotable, Transaction, current
@@ -50,11 +52,14 @@ class State:
 
     def seen(self) -> Versions:
         """The slices as this context sees them: its call's own changes, or what has been committed."""
-        writer, working, before = self.now
-        if writer is None or writer.committed:
-            return working
-        call = current()
-        return working if call is not None and call.root is writer else before
+        while True:
+            now = self.now
+            writer, working, before = now
+            if writer is not None and not writer.committed:
+                call = current()
+                return working if call is not None and call.root is writer else before
+            if self.now is now:  # else it was committed with more in it than was read
+                return working
 
     def is_used(self, kind: type[Any]) -> bool:
         """Whether a slice holds something, for its writer or for everybody else."""
@@ -75,12 +80,16 @@ class State:
         Raises:
             ToldToModel: it may not; see `handrail.transaction.check_write`.
         """
+        root = call if call.parent is None else call.root
+        writer = self.now[0]
+        if writer is not root and writer is not None and writer.state != "ended" and call.is_open():
+            msg = f"{call.tool} cannot {what} while {writer.tool} writes there; make the calls one after the other"
+            raise TurnConflictError(msg)
         self.joining = get_ident()
         try:
             call.admit(participant, what)
         finally:
             self.joining = 0
-        root = call if call.parent is None else call.root
         writer, working, before = self.now
         if root is not writer:
             committed = working if writer is None or writer.committed else before
