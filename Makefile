@@ -38,7 +38,7 @@ lint: setup ## Check: ruff
 
 pyright: setup ## Check: pyright, strict
 	@echo "--- pyright"
-	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/pyright --project pyproject.toml --pythonpath $(BIN)/python
 
 mypy: setup ## Check: mypy, strict
 	@echo "--- mypy --strict"

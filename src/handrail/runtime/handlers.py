@@ -45,13 +45,15 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         raise
     finally:
         run.handler_seconds = now() - started
-    if inspect.isawaitable(returned):
-        raise _not_awaited(tool, returned)
+    if not is_result(returned):
+        raise _no_result(tool, claim, returned)
     if claim.effect is not None:
         claim.happened(returned)
-    if is_result(returned) and type(returned.value) is tool.result_type and type(returned.message) is str:
-        return returned  # as nearly all are; the other look is slower
-    return _checked(tool, returned)
+    fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
+    fault = None if fits else tool.fault_of(returned)
+    if fault:
+        raise Refusal(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
+    return returned
 
 
 async def _run_bounded(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> object:
@@ -68,12 +70,18 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], context: ToolConte
         raise overran(tool, tool.timeout or timedelta(0)) from overrun
 
 
-def _not_awaited(tool: Tool[Any, Any], returned: object) -> Refusal:
-    """What to say of a plain handler that returned something to be awaited: none of it has run."""
-    if inspect.iscoroutine(returned):
-        returned.close()
+def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> Refusal:
+    """What to say of a handler that returned something else than a result."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()  # none of it has run
+        return Refusal(
+            f"{tool.name} did nothing: its handler returned something to be awaited, and is not declared `async def`."
+        )
+    claim.happened(returned)
     return Refusal(
-        f"{tool.name} did nothing: its handler returned something to be awaited, and is not declared `async def`."
+        f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "
+        "due. Its changes were undone; do without it."
     )
 
 
@@ -105,15 +113,3 @@ def _bound(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float 
         return seconds, False
     remaining = deadline.remaining().total_seconds()
     return (remaining, True) if seconds is None or remaining < seconds else (seconds, False)
-
-
-def _checked(tool: Tool[Any, Any], returned: object) -> ToolResult[Any]:
-    if not is_result(returned):
-        raise Refusal(
-            f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "
-            "due. Its changes were undone; do without it."
-        )
-    fault = tool.fault_of(returned)
-    if fault:
-        raise Refusal(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
-    return returned

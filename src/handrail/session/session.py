@@ -183,9 +183,12 @@ class Session:
             ReducerError: a reducer returned what no slice can become, or wrote to the session; what a reducer raises
                 itself passes unchanged.
         """
-        if self._rules.route(type(event)).logged:
+        route = self._rules.route(type(event))
+        if route.logged:
             with self._lock:
                 self._log.append(type(event), event)
+            if not route.reducers and self.dispatcher.is_quiet:
+                return
         self.announce(event)
 
     def announce(self, event: object) -> None:
@@ -278,11 +281,8 @@ class Session:
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
         """The session that `to_json` wrote, as a new one; register reducers and subscribers again.
 
-        `types` are the classes of the slices: no other class is looked for, and nothing is imported.
-
         Raises:
-            SnapshotError: the data is no saved session, is cut short, holds a type that is not among `types`, or an
-                item that its type does not fit.
+            SnapshotError: the data is no saved session, or holds what is of none of `types`; nothing else is imported.
         """
         saved = read(data, types=types)
         session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)

@@ -16,8 +16,12 @@ all its participants at once. The rules:
    has been released. Reads run beside each other, and what becomes of them is applied in the order asked. This is a
    wish: a ticket does not wait, or stops waiting, to be before one that cannot go on until this one is released.
 
-What waits for what is a graph: a ticket waits for its `blockers`, and a call for the calls inside it. Rules 2, 4 and 5
-keep it free of circles, so whoever waits comes to run once those that run are released, in whatever order.
+6. A call may wait for another one outside of any queue, as for its effect: it *leans on* it. What would close a circle
+   is refused as by rule 4, and takes wishes back as by rule 5.
+
+What waits for what is a graph: a ticket waits for its `blockers`, a call for the calls inside it and for those that it
+leans on. Rules 2 and 4 to 6 keep it free of circles, so whoever waits comes to run once those that run are released, in
+whatever order.
 
 Threads and tasks can both wait: a waiter is a `concurrent.futures.Future`, on which a thread blocks and which a task
 awaits wrapped.
@@ -147,15 +151,17 @@ class Ticket:
         return True
 
     def lean_on(self, other: Ticket) -> None:
-        """Note that this call waits for another one outside of any queue, as for its effect; end it with `lean_off`.
+        """Note that this call waits for another one outside of any queue (rule 6); end it with `lean_off`.
 
         Raises:
             TurnConflictError: the other one waits for this call, or for one that this was made in.
         """
         with _LOCK:
-            if not _awaited((other,)).isdisjoint((self, *self.ancestors())):
+            if not _awaited((other,), wishes=False).isdisjoint((self, *self.ancestors())):
                 raise TurnConflictError(_CIRCLE)
             self.links.leans[other] = None
+            told = self._open_circles()
+        _tell(told)
 
     def lean_off(self, other: Ticket) -> None:
         """Note that it waits no more."""

@@ -28,6 +28,7 @@ class TurnsMachine(RuleBasedStateMachine):
         self.alive: list[Ticket] = []
         self.must_wait_for: dict[Ticket, set[Ticket]] = {}
         self.wishes: dict[Ticket, set[Ticket]] = {}
+        self.leans: dict[Ticket, set[Ticket]] = {}
 
     @rule(places=subsets, exclusive=st.booleans())
     def draw_outside(self, places: list[int], exclusive: bool) -> None:
@@ -70,6 +71,20 @@ class TurnsMachine(RuleBasedStateMachine):
         else:
             assert not asked.done()
             self.wishes[ticket] = self.wishes.get(ticket, set()) | standing
+
+    @precondition(lambda self: len(self.running()) > 1)
+    @rule(pick=picks, which=picks)
+    def lean_on(self, pick: int, which: int) -> None:
+        """Rule 6: a call waits for another one's effect, unless that one waits for it."""
+        ticket = self.running()[pick % len(self.running())]
+        others = [other for other in self.running() if other is not ticket]
+        other = others[which % len(others)]
+        if self.awaited({other}, wishes=False) & {ticket, *ticket.ancestors()}:
+            with pytest.raises(TurnConflictError):
+                ticket.lean_on(other)
+        else:
+            ticket.lean_on(other)
+            self.leans.setdefault(ticket, set()).add(other)
 
     @precondition(lambda self: self.running())
     @rule(pick=picks, places=subsets)
@@ -115,7 +130,10 @@ class TurnsMachine(RuleBasedStateMachine):
             free = [
                 ticket
                 for ticket in self.alive
-                if ticket.runs and ticket.waiter is None and not any(ticket in o.ancestors() for o in self.alive)
+                if ticket.runs
+                and ticket.waiter is None
+                and not self.leans.get(ticket)
+                and not any(ticket in other.ancestors() for other in self.alive)
             ]
             assert free, "nobody can go on"
             self.end(free[-1])
@@ -130,6 +148,10 @@ class TurnsMachine(RuleBasedStateMachine):
         self.alive.remove(ticket)
         for others in (*self.must_wait_for.values(), *self.wishes.values()):
             others.discard(ticket)
+        for leaning, others in self.leans.items():
+            if ticket in others:
+                leaning.lean_off(ticket)
+                others.remove(ticket)
         assert all(ticket not in turn.queue for turn in self.turns)
 
     def awaited(self, tickets: set[Ticket], *, wishes: bool) -> set[Ticket]:
@@ -143,6 +165,7 @@ class TurnsMachine(RuleBasedStateMachine):
                 for other in (
                     *self.must_wait_for[ticket],
                     *(self.wishes.get(ticket, ()) if wishes else ()),
+                    *self.leans.get(ticket, ()),
                     *(inner for inner in self.alive if ticket in inner.ancestors()),
                 )
             }

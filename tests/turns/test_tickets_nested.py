@@ -5,17 +5,8 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import TurnConflictError
-from handrail.turns import Ticket, Turn, draw
-
-
-def write(*turns: Turn, inside: Ticket | None = None) -> Ticket:
-    """An exclusive ticket."""
-    return draw(turns, exclusive=True, inside=inside)
-
-
-def read(*turns: Turn, inside: Ticket | None = None) -> Ticket:
-    """A shared ticket."""
-    return draw(turns, exclusive=False, inside=inside)
+from handrail.turns import Turn
+from tests.turns.drawing import read, write
 
 
 def test_a_nested_ticket_goes_ahead_of_those_that_wait() -> None:
@@ -179,6 +170,52 @@ def test_a_circle_through_one_that_waits_takes_the_wish_back_too() -> None:
     assert not waiting.runs
     nested.release()
     assert waiting.runs
+
+
+def test_a_call_that_leans_on_another_is_part_of_the_graph() -> None:
+    """Rule 6: what waits for the one waits for the other, so the circle is refused where it would close."""
+    session, files = Turn(), Turn()
+    one, other = write(session), write(files)
+    one.lean_on(other)
+    with pytest.raises(TurnConflictError, match="one after the other"):
+        write(session, inside=other)
+    with pytest.raises(TurnConflictError):
+        other.lean_on(one)
+    one.lean_off(other)
+    one.lean_off(other)
+    assert not write(session, inside=other).runs
+
+
+def test_a_call_cannot_lean_on_one_that_waits_for_its_caller() -> None:
+    """Rule 6: its caller cannot end before it does."""
+    session, files = Turn(), Turn()
+    outer, other = write(session), write(files)
+    write(session, inside=other)
+    inner = write(Turn(), inside=outer)
+    with pytest.raises(TurnConflictError):
+        inner.lean_on(other)
+    assert not inner.links.leans
+
+
+def test_leaning_takes_the_wish_back_that_it_makes_a_circle() -> None:
+    """Rules 5 and 6: of two reads with one effect, the later one does it, and is not told to wait for the earlier."""
+    turn = Turn()
+    earlier, later = read(turn), read(turn)
+    asked = later.ask_first()
+    assert asked is not None
+    earlier.lean_on(later)
+    assert asked.done()
+    later.release()
+    earlier.lean_off(later)
+    assert earlier.ask_first() is None
+
+
+def test_nobody_asks_to_be_after_one_that_leans_on_it() -> None:
+    """Rules 5 and 6: it would wait for ever."""
+    turn = Turn()
+    earlier, later = read(turn), read(turn)
+    earlier.lean_on(later)
+    assert later.ask_first() is None
 
 
 def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:

@@ -1,32 +1,13 @@
-"""Fair turns: rules 1, 2 and 5, and giving up. Nested tickets: `test_turns_nested.py`."""
+"""Fair turns: rules 1, 2 and 5, and giving up. Nested tickets: `test_tickets_nested.py`."""
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 
 import pytest
 
-from handrail.turns import Ticket, Turn, draw
-
-PATIENCE = 30.0
-"""Seconds after which a thread that waits has been forgotten."""
-
-
-def write(*turns: Turn) -> Ticket:
-    """An exclusive ticket."""
-    return draw(turns, exclusive=True)
-
-
-def read(*turns: Turn) -> Ticket:
-    """A shared ticket."""
-    return draw(turns, exclusive=False)
-
-
-def waiter_of(ticket: Ticket) -> Future[None]:
-    """The waiter of a ticket that has to wait."""
-    waiter = ticket.waiter
-    assert waiter is not None
-    return waiter
+from handrail.turns import Turn
+from tests.turns.drawing import read, waiter_of, write
 
 
 def test_a_ticket_for_free_turns_runs_at_once() -> None:

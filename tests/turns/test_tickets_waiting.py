@@ -1,45 +1,14 @@
-"""How threads and tasks wait for their turn, and whose turn it is that they wait for."""
+"""How threads and tasks wait for their turn."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
 
 import pytest
 
-from handrail.turns import TakesTurns, Ticket, Turn, draw, own_turn, turn_of
-
-PATIENCE = 30.0
-"""Seconds after which a thread that waits has been forgotten."""
-
-
-class Plain:
-    """A participant that carries no turn."""
-
-
-class Carrier:
-    """A participant that carries its own turn."""
-
-    def __init__(self) -> None:
-        self.turn = Turn()
-
-
-def write(*turns: Turn) -> Ticket:
-    """An exclusive ticket."""
-    return draw(turns, exclusive=True)
-
-
-def read(*turns: Turn) -> Ticket:
-    """A shared ticket."""
-    return draw(turns, exclusive=False)
-
-
-def waiter_of(ticket: Ticket) -> Future[None]:
-    """The waiter of a ticket that has to wait."""
-    waiter = ticket.waiter
-    assert waiter is not None
-    return waiter
+from handrail.turns import Turn
+from tests.turns.drawing import PATIENCE, waiter_of, write
 
 
 def test_a_thread_blocks_until_its_turn_comes() -> None:
@@ -131,43 +100,3 @@ async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_queue() -> Non
     assert turn.queue == [first, last]
     first.release()
     assert last.runs
-
-
-def test_a_participant_that_carries_a_turn_takes_it() -> None:
-    """It is always the same one."""
-    carrier = Carrier()
-    assert isinstance(carrier, TakesTurns)
-    assert own_turn(carrier) is turn_of(carrier) is carrier.turn
-
-
-def test_a_turn_is_kept_for_a_participant_that_carries_none() -> None:
-    """By identity, and for as long as it lives."""
-    one, other = Plain(), Plain()
-    turn = turn_of(one)
-    assert turn_of(one) is turn
-    assert turn_of(other) is not turn
-    assert own_turn(one) is None
-    del one
-    heirs = [Plain() for _ in range(50)]
-    assert all(turn_of(heir) is not turn for heir in heirs)
-
-
-def test_an_attribute_of_that_name_which_is_no_turn_is_not_taken_for_one() -> None:
-    """A game has turns of another kind."""
-
-    class Game:
-        turn = 3
-
-    game = Game()
-    assert own_turn(game) is None
-    assert turn_of(game) is turn_of(game)
-
-
-def test_a_participant_for_which_no_turn_can_be_kept_is_refused() -> None:
-    """It carries none, and cannot be weakly referenced."""
-
-    class Closed:
-        __slots__ = ()
-
-    with pytest.raises(TypeError, match="weak reference"):
-        turn_of(Closed())
