@@ -47,13 +47,15 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
 def _announce(run: Invocation, event: ToolInvoked) -> None:
     """Let reducers and subscribers hear of the call: in its turn, if it has come to it, and otherwise after it.
 
-    In its turn they may write, in a transaction of their own. A call that has ended before it was first of its turn, or
-    inside a call that has ended, gives up its place before; then reducers are told only if the session is free.
+    In its turn they may write, in a transaction of their own; beside other calls, to the session alone. A call that has
+    ended before it was first of its turn, or inside a call that has ended, gives up its place before; then reducers are
+    told only if the session is free.
     """
     session, place = run.environment.session, run.place
     if place.is_first and place.ticket.runs and (place.outer is None or place.outer.is_open()):
         record_of = f"record {run.call.name}"
-        with Transaction(record_of, ticket=place.ticket, writes=True, parent=place.outer) as transaction:
+        with Transaction(record_of, ticket=place.ticket, writes=not place.shared, parent=place.outer) as transaction:
+            transaction.open_for_results(session)
             session.announce(event)
             transaction.commit()
         return
