@@ -54,13 +54,7 @@ class MemoryLedgerStore:
         """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
         identity = seen[:2]
         with self._lock:
-            standing = self._rows.get(identity)
-            if (
-                standing is None
-                or standing.fence != seen.fence
-                or standing.status != seen.status
-                or standing.effect_id != seen.effect_id
-            ):
+            if not _is_still(seen, self._rows.get(identity)):
                 return False
             self._rows[identity] = row
         if self._watchers:
@@ -71,13 +65,7 @@ class MemoryLedgerStore:
         """Remove the row if it is still the one seen; returns whether it was."""
         identity = seen[:2]
         with self._lock:
-            standing = self._rows.get(identity)
-            if (
-                standing is None
-                or standing.fence != seen.fence
-                or standing.status != seen.status
-                or standing.effect_id != seen.effect_id
-            ):
+            if not _is_still(seen, self._rows.get(identity)):
                 return False
             del self._rows[identity]
         if self._watchers:
@@ -109,3 +97,13 @@ class MemoryLedgerStore:
             watching = tuple(self._watchers.get(identity, {}).values())
         for wake in watching:
             wake(row)
+
+
+def _is_still(seen: EffectRow, standing: EffectRow | None) -> bool:
+    """Whether the row that stands is the one that was seen, as the rules of the store have it."""
+    return (
+        standing is not None
+        and standing.fence == seen.fence
+        and standing.status == seen.status
+        and standing.effect_id == seen.effect_id
+    )
