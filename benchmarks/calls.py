@@ -124,7 +124,12 @@ def _calling(
 
 
 def _floor() -> bytes:
-    """The arguments read, the same handler run, its value written; nothing else."""
+    """The arguments read, a bare function run, what it returns written; nothing else."""
+    return WRITE(_find(READ(ARGUMENTS, strict=True)))
+
+
+def _floor_with_result() -> bytes:
+    """The same with the tool's own handler, which makes a `ToolResult`."""
     value = _succeed(READ(ARGUMENTS, strict=True), context=_NO_CONTEXT).value
     assert value is not None
     return WRITE(value)
@@ -136,6 +141,7 @@ def cases() -> dict[str, Callable[[], object]]:
     empty = _executor()
     return {
         "floor": _floor,
+        "floor, with a ToolResult": _floor_with_result,
         "success": _calling(empty, "succeed"),
         f"success after {EARLIER:,} results": _calling(_executor(earlier=EARLIER), "succeed"),
         "rollback": _calling(empty, "fail", success=False),
