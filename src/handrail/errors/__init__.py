@@ -14,7 +14,16 @@
     ├── SessionError                 developer: a session was used against its rules
     │   ├── SessionBusyError         developer: a write from outside while a call holds the session
     │   ├── ReducerError             developer: reducers clash, or one returned what no slice can become
-    │   └── SnapshotError            developer: a snapshot that does not belong here, or is out of date
+    │   ├── SnapshotError            developer: a snapshot that does not belong here, or is out of date
+    │   ├── SessionNotFoundError     developer: the store has no session of that id
+    │   ├── SessionHeldError         developer: another process writes to the session
+    │   ├── SessionLostError         developer: the session has passed to another process
+    │   └── UnknownTypeError         developer: a store holds values of a type that the program does not know
+    ├── StoreError                   developer: a store cannot do what it is asked
+    │   ├── StoreUnavailableError    it does not answer, is busy for too long, or its disk is full
+    │   ├── StoreCorruptError        what it holds cannot be read
+    │   ├── StoreReadOnlyError       it cannot be written to
+    │   └── StoreVersionError        it was written by a newer Handrail
     ├── ResourceError                developer: see `handrail.resources`
     │   ├── UnboundResourceError     nothing is bound for a type
     │   ├── CircularResourceError    providers need each other
@@ -23,7 +32,10 @@
     ├── FilesystemError              handler or model: a file operation that cannot be done
     │   ├── PathNotFoundError        no such file or folder
     │   ├── PathConflictError        a file where a folder is needed, or the other way round, or it exists already
-    │   └── PathEscapeError          a path that leaves the root, or is not a path
+    │   ├── PathEscapeError          a path that leaves the root, or is not a path
+    │   ├── RootVanishedError        the folder that a filesystem was opened on is gone
+    │   ├── JournalError             the record of what to put back on disk cannot be used
+    │   └── FilesystemBusyError      another process works on the same root
     ├── ToldToModel                  becomes a failed result: the model reads the message and may try again
     │   ├── ToolValidationError      a handler or policy found the arguments wanting
     │   ├── ReadOnlyViolation        a handler that may only read tried to write
@@ -85,6 +97,20 @@ from handrail.errors.outcomes import (
 from handrail.errors.root import (
     HandrailError,
 )
+from handrail.errors.storage import (
+    FilesystemBusyError,
+    JournalError,
+    RootVanishedError,
+    SessionHeldError,
+    SessionLostError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    StoreVersionError,
+    UnknownTypeError,
+)
 
 __all__ = [
     "BudgetExceededError",
@@ -95,8 +121,10 @@ __all__ = [
     "DuplicateBindingError",
     "EffectUncertain",
     "EndsRun",
+    "FilesystemBusyError",
     "FilesystemError",
     "HandrailError",
+    "JournalError",
     "LeaseLostError",
     "LedgerError",
     "ParseError",
@@ -111,15 +139,25 @@ __all__ = [
     "ReducerError",
     "ResourceError",
     "RollbackError",
+    "RootVanishedError",
     "SchemaError",
     "ScriptError",
     "SessionBusyError",
     "SessionError",
+    "SessionHeldError",
+    "SessionLostError",
+    "SessionNotFoundError",
     "SnapshotError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreReadOnlyError",
+    "StoreUnavailableError",
+    "StoreVersionError",
     "ToldToModel",
     "ToolValidationError",
     "TransactionClosedError",
     "TurnConflictError",
     "UnboundResourceError",
+    "UnknownTypeError",
     "VisibilityExpansionRequired",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar, runtime_checkable
 
 S = TypeVar("S")
@@ -34,11 +35,38 @@ class Snapshotable(Protocol[S]):
         ...
 
 
+class UnitStore(Protocol):
+    """A store that takes what several parts write as one unit of work."""
+
+    def unit(self) -> AbstractContextManager[object]:
+        """Commit what this thread writes in the block at one stroke, or nothing of it if the block raises.
+
+        Raises:
+            StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
+                unless the connection was lost in the very moment of the commit.
+        """
+        ...
+
+
 class Enlisted(Protocol):
-    """Something that is settled with a transaction, as the record of an effect is. See `Transaction.enlist`."""
+    """Something that is settled with a transaction, as the record of an effect is. See `Transaction.enlist`.
+
+    All that is enlisted is settled together: first each part is told `committing`, inside one unit of each store that
+    the parts name; when the units have been committed, each part is told `committed`. If a store fails, all of it is
+    tried again, so `committing` may be called more than once. In the end a part has heard `committed` or `undone`.
+    """
+
+    @property
+    def store(self) -> UnitStore | None:
+        """Where `committing` writes; `None` for what needs no unit."""
+        ...
 
     def committing(self) -> None:
-        """Settle for good. Called as the outermost transaction commits; if it raises, everything is rolled back."""
+        """Write what is to be kept. Called as the outermost transaction commits; if it raises, all is rolled back."""
+        ...
+
+    def committed(self) -> None:
+        """Take note that it has been kept. Must not fail: what it raises is logged."""
         ...
 
     def undone(self) -> None:

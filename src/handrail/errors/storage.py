@@ -1,0 +1,104 @@
+"""What can go wrong between a program and where its sessions, effects and files are kept. For the developer."""
+
+from __future__ import annotations
+
+from handrail.errors.developer import FilesystemError, SessionError
+from handrail.errors.root import HandrailError
+
+
+class StoreError(HandrailError):
+    """A store cannot do what it is asked.
+
+    Attributes:
+        store: the URL of the store, without any password.
+    """
+
+    def __init__(self, message: str, *, store: str) -> None:
+        super().__init__(message)
+        self.store = store
+
+
+class StoreUnavailableError(StoreError):
+    """The store does not answer, is busy for too long, or its disk is full. It may be tried again."""
+
+
+class StoreCorruptError(StoreError):
+    """What the store holds cannot be read: it is no database, is cut short, or a row was changed by somebody else."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The store can be read, but not written to."""
+
+
+class StoreVersionError(StoreError):
+    """The store was written by a newer Handrail.
+
+    Attributes:
+        found: the version of the store's schema.
+        known: the newest version that this Handrail knows.
+    """
+
+    def __init__(self, message: str, *, store: str, found: int, known: int) -> None:
+        super().__init__(message, store=store)
+        self.found = found
+        self.known = known
+
+
+class SessionNotFoundError(SessionError, LookupError):
+    """The store has no session of that id.
+
+    Attributes:
+        session_id: the id.
+    """
+
+    def __init__(self, message: str, *, session_id: str) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
+
+class SessionHeldError(SessionError):
+    """Another process, or another `Session` of this one, writes to the session.
+
+    Attributes:
+        session_id: the session.
+    """
+
+    def __init__(self, message: str, *, session_id: str) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
+
+class SessionLostError(SessionError):
+    """The session has passed to another process; what this one has of it is out of date. Open it again.
+
+    Attributes:
+        session_id: the session.
+    """
+
+    def __init__(self, message: str, *, session_id: str) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
+
+class UnknownTypeError(SessionError, LookupError):
+    """A store holds values of a type that this program does not know, or not in that version.
+
+    Attributes:
+        type_name: the stable name of the type.
+    """
+
+    def __init__(self, message: str, *, type_name: str) -> None:
+        super().__init__(message)
+        self.type_name = type_name
+
+
+class RootVanishedError(FilesystemError):
+    """The folder that a filesystem was opened on is no longer there, or another one stands in its place."""
+
+
+class JournalError(FilesystemError):
+    """The record of what to put back on disk cannot be read or written, or belongs to something else."""
+
+
+class FilesystemBusyError(FilesystemError):
+    """Another process works on the same root."""

@@ -1,0 +1,214 @@
+"""What a session needs of a store: rows of sessions, entries in order, checkpoints, and the right to write.
+
+The store decides nothing. It keeps what it is given and changes a session only for who holds it; what entries mean is
+the session's affair (`handrail.session.keeping`).
+
+The rules that every store keeps:
+
+1. A session has one row, and entries numbered 1, 2, 3, ... without gaps; `head` is the number of the newest.
+2. At most one `Hold` of a session is valid. A process that dies loses its holds at once, without any lease running out.
+3. `append` counts only if the hold is still valid and `head` is what the holder believes; then all of it counts.
+4. Everything that is written between entering and leaving `unit()`, by the same thread and in the same context, is
+   committed at one stroke when the block is left, and not at all when the block raises. A unit inside a unit joins it.
+5. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
+   a connection lost in the very moment of a commit. So writes can be repeated: `append` of the very entries that the
+   store has already got from this hold changes nothing and succeeds.
+6. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Protocol
+
+from handrail.transaction import UnitStore
+
+Role = Literal["state", "log", "event"]
+"""What an entry is: a change of a STATE slice, items of a LOG slice, or an event that reducers took for themselves."""
+
+
+class SessionRow(NamedTuple):
+    """What a store keeps of one session beside its entries.
+
+    Attributes:
+        session_id: the id.
+        tags: what the program wants to find it by.
+        parent: the id of the session that it was made for or forked from, if there is one.
+        created_at: when it was created, aware and in UTC.
+        head: the number of its newest entry; 0 while it has none.
+    """
+
+    session_id: str
+    tags: Mapping[str, str]
+    parent: str | None
+    created_at: datetime
+    head: int = 0
+
+
+class Entry(NamedTuple):
+    """One change of a session, or one event that it has taken in.
+
+    Attributes:
+        number: its place among the session's entries, from 1.
+        call_id: the call that it belongs to; `""` for what was written outside of calls.
+        role: what it is.
+        type_name: the stable name of the items' type.
+        version: the version of that type, from 1.
+        start: for a slice, the index in the slice at which the change begins; else 0.
+        removed: how many items of the slice, from `start` on, it takes away.
+        count: how many items it brings in their place.
+        items: those items as a JSON array in UTF-8.
+    """
+
+    number: int
+    call_id: str
+    role: Role
+    type_name: str
+    version: int
+    start: int
+    removed: int
+    count: int
+    items: bytes
+
+
+class Checkpoint(NamedTuple):
+    """Where the items of every slice stand among the entries, so that opening need not look at what lies before.
+
+    Attributes:
+        number: the newest entry that it covers.
+        data: what the session has written, JSON in UTF-8.
+    """
+
+    number: int
+    data: bytes
+
+
+class Hold(NamedTuple):
+    """The right to write to one session, as `SessionStore.hold` gave it.
+
+    Attributes:
+        session_id: the session.
+        token: 32 random hexadecimal digits; the store compares them at each write.
+    """
+
+    session_id: str
+    token: str
+
+
+class Cursor(Protocol):
+    """The rows of a statement that a handler has executed; what `sqlite3` and psycopg return fits."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement changed or found; -1 where the database does not tell."""
+        ...
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - a row is what the driver makes of it
+        """The next row as a tuple, or `None`."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+        ...
+
+
+class Connection(Protocol):
+    """The store's database, inside the transaction that commits the call: what `context.connection` is."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Cursor:
+        """Execute one statement; what it writes is committed with the call, and undone with it.
+
+        Raises:
+            ToldToModel: the call may not write (see `handrail.transaction.check_write`).
+            SessionError: the statement would begin or end a transaction, which is the call's to do.
+            Exception: what the database says, as its driver raises it.
+        """
+        ...
+
+
+class SessionStore(UnitStore, Protocol):
+    """Keeps sessions for many threads and, where it is durable, many processes."""
+
+    @property
+    def url(self) -> str:
+        """What names the store to people: what it was opened with, without any password."""
+        ...
+
+    def now(self) -> datetime:
+        """The store's time, aware and in UTC."""
+        ...
+
+    def create(self, row: SessionRow) -> bool:
+        """Add a session without entries; returns whether there was none of that id."""
+        ...
+
+    def find(self, session_id: str) -> SessionRow | None:
+        """The row of a session as it stands; `None` if there is none."""
+        ...
+
+    def sessions(self) -> Iterator[SessionRow]:
+        """All sessions, the newest first."""
+        ...
+
+    def hold(self, session_id: str, *, wait: timedelta) -> Hold:
+        """Become the only one that writes to a session; waits for another holder to let go.
+
+        Raises:
+            SessionNotFoundError: there is no such session.
+            SessionHeldError: another process, or another `Session` of this one, still holds it after `wait`.
+        """
+        ...
+
+    def release(self, hold: Hold) -> None:
+        """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
+        ...
+
+    def check(self, hold: Hold, head: int) -> None:
+        """Make sure that the store answers and that the hold is valid.
+
+        Raises:
+            SessionLostError: somebody else has taken the session over, or has written to it.
+            StoreUnavailableError: the store does not answer.
+        """
+        ...
+
+    def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
+        """Add entries after `head`, and keep a checkpoint that covers the last of them.
+
+        Raises:
+            SessionLostError: as for `check`. Nothing has been written.
+        """
+        ...
+
+    def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint that covers no entry after `until`."""
+        ...
+
+    def entries(
+        self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
+    ) -> Iterator[Entry]:
+        """The entries with `after < number <= until`, in order; of one type, if it is named."""
+        ...
+
+    def end_of_call(self, session_id: str, call_id: str) -> int | None:
+        """The number of the newest entry that belongs to a call; `None` if there is none."""
+        ...
+
+    def copy(self, source: str, row: SessionRow) -> bool:
+        """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
+
+        Returns whether there was no session of that id.
+
+        Raises:
+            SessionNotFoundError: there is no session `source`.
+        """
+        ...
+
+    def connection(self) -> Connection:
+        """The database of the store, inside the transaction of the call that runs in this context.
+
+        Raises:
+            SessionError: no call runs here, or the store has no database.
+        """
+        ...
