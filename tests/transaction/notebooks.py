@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from handrail.transaction import Snapshotable, Transaction, check_write
+from handrail.transaction import Snapshotable, Transaction, UnitStore, check_write
 from handrail.turns import Turn, draw, turn_of
 
 PATIENCE = 30.0
@@ -70,10 +70,14 @@ class Receipt:
     def __init__(self, *, refuses: bool = False) -> None:
         self.settled: list[str] = []
         self.refuses = refuses
+        self.store: UnitStore | None = None
 
     def committing(self) -> None:
         if self.refuses:
             raise ValueError("refused")
+        self.settled.append("committing")
+
+    def committed(self) -> None:
         self.settled.append("committed")
 
     def undone(self) -> None:

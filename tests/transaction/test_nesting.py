@@ -162,7 +162,7 @@ def test_what_an_inner_call_enlists_is_settled_with_the_outer_one() -> None:
     with call() as outer, call(parent=outer) as inner:
         inner.enlist(undone)
         inner.commit()
-    assert (committed.settled, undone.settled, failed.settled) == (["committed"], ["undone"], ["undone"])
+    assert (committed.settled, undone.settled, failed.settled) == (["committing", "committed"], ["undone"], ["undone"])
 
 
 def test_chain_and_root_tell_what_a_transaction_is_nested_in() -> None:

@@ -273,7 +273,7 @@ def test_what_is_enlisted_is_settled_by_the_commit() -> None:
         transaction.enlist(second)
         assert transaction.enlisted == (first, second)
         transaction.commit()
-    assert first.settled == second.settled == ["committed"]
+    assert first.settled == second.settled == ["committing", "committed"]
 
 
 def test_what_is_enlisted_is_told_that_nothing_has_happened() -> None:
@@ -298,7 +298,7 @@ def test_what_cannot_be_settled_undoes_the_call() -> None:
     with pytest.raises(ValueError, match="refused"):
         work()
     assert notebook.lines == ()
-    assert (settled.settled, refusing.settled, unsettled.settled) == (["committed", "undone"], ["undone"], ["undone"])
+    assert (settled.settled, refusing.settled, unsettled.settled) == (["committing", "undone"], ["undone"], ["undone"])
 
 
 def test_check_write_is_all_that_a_participant_needs() -> None:

@@ -16,7 +16,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
-from handrail.runtime.environment import Environment
+from handrail.runtime.environment import Environment, ledger_of
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ways import INLINE, ON_LOOP, drive
 from handrail.session import Session
@@ -54,7 +54,7 @@ class ToolExecutor:
             rendered_prompt: the prompt as the model saw it; rendered anew when it is not given.
             adapter: handed to handlers as `context.adapter`.
             effect_ledger: remembers effects. Share one among all executors whose calls may repeat each other; without
-                one, the executor has its own, in memory.
+                one, the executor has its own, in the store of a stored session and otherwise in memory.
             deadline: no handler starts or runs past it.
             heartbeat: beaten by `context.beat()`.
             run_context: correlation ids, for `ToolInvoked`.
@@ -71,7 +71,7 @@ class ToolExecutor:
             rendered_prompt=prompt.render() if rendered_prompt is None else rendered_prompt,
             session=session,
             adapter=adapter,
-            effect_ledger=EffectLedger(clock=clock) if effect_ledger is None else effect_ledger,
+            effect_ledger=ledger_of(session, clock=clock) if effect_ledger is None else effect_ledger,
             deadline=deadline,
             heartbeat=heartbeat,
             run_context=run_context,

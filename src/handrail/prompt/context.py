@@ -15,7 +15,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
-from handrail.session import Session
+from handrail.session import Connection, Session
 
 
 class ToolView(Protocol):
@@ -226,6 +226,18 @@ class ToolContext:
     def session(self) -> Session:
         """The session of the run; what the handler writes to it is part of the call."""
         return self._environment.session
+
+    @property
+    def connection(self) -> Connection:
+        """The database of the session's store, inside the transaction that commits this call.
+
+        What a handler writes through it is committed in one unit with everything else that the call does, and undone
+        with it: an effect inside the store's own database happens exactly once.
+
+        Raises:
+            SessionError: the session is kept in no database.
+        """
+        return self._environment.session.connection()
 
     @property
     def deadline(self) -> Deadline | None:

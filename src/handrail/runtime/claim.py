@@ -5,7 +5,11 @@ When the ledger is told:
 | tool | the handler succeeded | the call was undone |
 |---|---|---|
 | `effect="external"`, or `concurrent` | at once: it is not undone with the call | failed, if the handler failed |
+| the same, outermost and not beside others, kept in the store of the session | with the commit | done |
 | others with `idempotency` | with the commit of the outermost transaction, or not at all | failed |
+
+With the commit means: in one unit of work with all that the call has done to its session, so that after a crash both
+are there or neither is.
 
 An external effect whose handler was left behind or interrupted, and any effect of which a handler says so with
 `EffectUncertain`, becomes unknown.
@@ -23,7 +27,7 @@ from handrail.prompt.idempotency import DAY
 from handrail.runtime.effects import Claimed, EffectResult, Hit
 from handrail.runtime.ledger import EffectLedger
 from handrail.store.protocol import EffectRow
-from handrail.transaction import Enlisted
+from handrail.transaction import Enlisted, UnitStore
 from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
@@ -74,6 +78,13 @@ class Claim:
     def keep(self, result: ToolResult[Any]) -> None:
         """Note the result that is to be recorded with the commit of the transaction."""
 
+    def not_recorded(self, error: Exception) -> None:
+        """Note that the commit of the transaction has failed because a store did.
+
+        Raises:
+            EffectUncertain: the effect has happened, and stays.
+        """
+
 
 NO_CLAIM = Claim()
 """The claim of every call in which the ledger has no part."""
@@ -91,13 +102,20 @@ class StoredResult(Claim):
 class EffectClaim(Claim):
     """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end."""
 
-    def __init__(self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], ticket: Ticket) -> None:
-        """Hold what the ledger has granted to the call of that ticket."""
+    def __init__(
+        self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], ticket: Ticket, *, in_unit: bool = False
+    ) -> None:
+        """Hold what the ledger has granted to the call of that ticket.
+
+        With `in_unit` an effect that has happened is recorded in the unit of work that commits the call.
+        """
         self._ledger = ledger
         self._claimed = claimed
         self._tool = tool
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
-        self._at_once = tool.effect == "external" or tool.concurrent
+        self._stays = tool.effect == "external" or tool.concurrent
+        self._in_unit = in_unit
+        self._happened: EffectResult | None = None
         self._recorded = False
         self._given_up = False
         self._unknown: str | None = None
@@ -126,21 +144,36 @@ class EffectClaim(Claim):
             self._unknown = why
 
     def happened(self, returned: object) -> None:
-        """Record an external effect at once; see `Claim.happened`.
+        """Record an effect that stays, at once or with the call; see `Claim.happened`.
 
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
         """
-        if not self._at_once:
+        if not self._stays:
             return
         if not is_result(returned):
-            self._record(EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None))
+            nothing = f"{self._tool.name} was done, but its handler returned no result."
+            self._happened = EffectResult(nothing, None)
         elif returned.success:
-            self._record(to_store(self._tool, returned))
+            self._happened = to_store(self._tool, returned)
+        if self._happened is not None and not self._in_unit:
+            self._record(self._happened)
 
     def keep(self, result: ToolResult[Any]) -> None:
         """Leave it to the transaction to record the result; see `Claim.keep`."""
         self._result = result
+
+    def not_recorded(self, error: Exception) -> None:
+        """Say that the effect has happened; see `Claim.not_recorded`. The lease runs out by itself."""
+        if self._happened is not None and not self._recorded:
+            self._given_up = True
+            self._ledger.give_up(self._claimed)
+            raise _unrecorded(self._tool.name, error) from error
+
+    @property
+    def store(self) -> UnitStore | None:
+        """The store of the ledger, if it takes the row into a unit with what else the call has done."""
+        return self._ledger.units
 
     def committing(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
@@ -149,7 +182,12 @@ class EffectClaim(Claim):
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
         if self._result is not None and not self._recorded:
-            self._complete(to_store(self._tool, self._result))
+            self._complete(self._happened or to_store(self._tool, self._result))
+            self._recorded = self.store is None  # a unit may still fail, and is undone by the store then
+
+    def committed(self) -> None:
+        """Take note that the effect is recorded."""
+        self._recorded = True
         self._let_go()
 
     def undone(self) -> None:
@@ -158,10 +196,12 @@ class EffectClaim(Claim):
         A store that fails here is logged: the lease runs out by itself, and the effect is unknown then.
         """
         self._let_go()
-        if self._given_up or (self._recorded and self._at_once):
+        if self._given_up or (self._recorded and self._stays):
             return
         try:
-            if self._recorded:  # as a part of something that could not be committed whole
+            if self._happened is not None:
+                self._record(self._happened)
+            elif self._recorded:  # as a part of something that could not be committed whole
                 self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
             elif self._unknown is None:
                 self._ledger.fail(self._claimed)
@@ -180,7 +220,9 @@ class EffectClaim(Claim):
         attempts = 0
         while True:
             try:
-                return self._complete(result)
+                self._complete(result)
+                self._recorded = True
+                return
             except LeaseLostError:
                 raise
             except Exception as error:
@@ -189,15 +231,18 @@ class EffectClaim(Claim):
                 if attempts == _ATTEMPTS_TO_RECORD:
                     self._given_up = True
                     self._ledger.give_up(self._claimed)
-                    raise EffectUncertain(
-                        f"{self._tool.name} was done, but that could not be recorded ({type(error).__name__}). Do not "
-                        "ask for it again; its result was not kept."
-                    ) from error
+                    raise _unrecorded(self._tool.name, error) from error
 
     def _complete(self, result: EffectResult) -> None:
         if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
-        self._recorded = True
+
+
+def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:
+    return EffectUncertain(
+        f"{tool_name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for it again; its "
+        "result was not kept."
+    )
 
 
 def holder_of(row: EffectRow) -> Ticket | None:

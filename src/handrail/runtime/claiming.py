@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from handrail.crash_points import reached
 from handrail.errors import EndsRun
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
@@ -33,6 +34,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             unknown and `Tool.reconcile` could not find it out.
     """
     run.step = Step.CLAIM
+    reached("before-claim")
     key = _key_of(run, tool)
     run.effect_key = key.key
     ledger = run.environment.effect_ledger
@@ -41,7 +43,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     answer = ledger.claim(request)
     while True:
         if isinstance(answer, Claimed):
-            return EffectClaim(ledger, answer, tool, run.place.ticket)
+            reached("after-claim")
+            return EffectClaim(ledger, answer, tool, run.place.ticket, in_unit=_goes_with_the_call(run))
         if isinstance(answer, Conflict):
             raise Refusal(answer.message)
         if isinstance(answer, Unknown) and await _has_not_happened(run, tool, answer, config):
@@ -52,6 +55,16 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             run.replayed = True
             return stored
         answer = ledger.claim(request)
+
+
+def _goes_with_the_call(run: Invocation) -> bool:
+    """Whether the effect's record may wait for the unit that commits the call.
+
+    Not if the call is inside another, which may take long to end, or has to wait for others before it ends.
+    """
+    environment, place = run.environment, run.place
+    units = environment.effect_ledger.units
+    return units is not None and units is environment.session.store and place.outer is None and not place.shared
 
 
 def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:

@@ -13,7 +13,8 @@ Theory of operation
 
 The table, which `tests/runtime/test_effect_states.py` reads and holds to the code. "Expired" is a done or failed row
 whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has passed.
-A write by anybody but the owner of the row as it stands is answered `refused`, and changes nothing.
+A write by anybody but the owner of the row as it stands is answered `refused`, and changes nothing; but an owner that
+records once more what it has recorded is answered `kept`, because the first answer may have been lost on the way.
 
     ==========  ========================  ==================  ==========
     row         event                     becomes             answer
@@ -257,6 +258,13 @@ def check_removable(row: EffectRow) -> None:
             key=row.key,
             status=row.status,
         )
+
+
+def says_the_same(standing: EffectRow, row: EffectRow) -> bool:
+    """Whether a row that stands is the one that was to be written, whatever the time at which it was."""
+    return standing._replace(lease_until=None, completed_at=None, expires_at=None) == row._replace(
+        lease_until=None, completed_at=None, expires_at=None
+    )
 
 
 def removable(row: EffectRow) -> bool:

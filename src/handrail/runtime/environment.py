@@ -11,9 +11,19 @@ from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.resources import ResourceContext
 from handrail.runtime.ledger import EffectLedger
 from handrail.session import Session
+from handrail.store.protocol import LedgerStore
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The most that the arguments of one call may take, unless the environment says otherwise."""
+
+
+def ledger_of(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
+    """A ledger beside the session, in its store, so that an effect is recorded in one unit with the call.
+
+    For a session in memory it is a new one in memory.
+    """
+    store = session.store
+    return EffectLedger(store if isinstance(store, LedgerStore) else None, clock=clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from handrail.crash_points import reached
 from handrail.errors import DeadlineExceededError, EffectUncertain
 from handrail.limits import Deadline
 from handrail.prompt import Tool, ToolContext, ToolResult
@@ -36,10 +37,12 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     started = now()
     try:
         context = run.context(claim)
+        reached("before-handler")
         if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
             returned: object = _call(tool, run.params, context)
         else:
             returned = await _run_bounded(run, tool, context)
+        reached("after-handler")
     except BaseException as error:
         _tell(claim, error)
         raise

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any, Self
 
-from handrail.errors import DeadlineExceededError
+from handrail.crash_points import reached
+from handrail.errors import DeadlineExceededError, SessionError, StoreError, StoreUnavailableError
 from handrail.limits import Deadline
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
 from handrail.runtime.environment import Environment
-from handrail.runtime.events import Step
-from handrail.runtime.failures import failure_of
+from handrail.runtime.events import Step, ToolInvoked
+from handrail.runtime.failures import Refusal, failure_of, told
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.places import Place
 from handrail.runtime.ways import Way
@@ -38,6 +39,7 @@ class Invocation:
         replayed: whether the result comes from the ledger.
         refused_at: the step that refused the call or failed.
         raises: what is raised when the call has been recorded.
+        closed: the event that records the call, if it has been committed together with it.
     """
 
     step = Step.LOOK_UP
@@ -47,6 +49,7 @@ class Invocation:
     replayed = False
     refused_at: Step | None = None
     raises: BaseException | None = None
+    closed: ToolInvoked | None = None
 
     def __init__(self, call: ToolCall, environment: Environment, way: Way) -> None:
         """Take the call in, and draw its place."""
@@ -95,6 +98,19 @@ class Invocation:
             self.step = Step.DEADLINE
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
 
+    def check_store(self) -> None:
+        """Step 6: no handler is started that could not be recorded.
+
+        Raises:
+            Refusal: the store of the session does not answer, or the session has passed to another process.
+        """
+        self.step = Step.DEADLINE
+        try:
+            self.environment.session.check()
+        except (SessionError, StoreError) as error:
+            _log.exception("%s was not started", self.call.name)
+            raise Refusal(f"{self.call.name} was not run, because it could not be recorded: {told(error)}") from error
+
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint when the call was made inside another.
 
@@ -119,16 +135,49 @@ class Invocation:
         return ToolContext(self.environment, self.resources, self.call.id, claim.effect.key, claim.fence, claim.beat)
 
     def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-        """Step 11: keep what was written, and have the effect recorded with it."""
+        """Step 11: keep what was written, and have the effect recorded with it; in a stored session, the call as well.
+
+        Raises:
+            ToldToModel: the effect of the call has happened, and its store does not answer.
+            Refusal: a store does not answer, and everything has been undone.
+        """
         self.step = Step.COMMIT
         self.resources.close()
         if claim.effect is not None:
             claim.keep(result)
-        transaction.commit()
+        session = self.environment.session
+        if session.store is not None and transaction.parent is None:
+            self.closed = self.event(result)
+            session.close_call(self.closed, self.call.id, transaction)
+        reached("before-commit")
+        try:
+            transaction.commit()
+        except StoreUnavailableError as error:
+            claim.not_recorded(error)
+            raise Refusal(f"{self.call.name} was undone, because it could not be recorded: {told(error)}") from error
+        reached("after-commit")
+
+    def event(self, result: ToolResult[Any]) -> ToolInvoked:
+        """What is recorded of the call, as far as it has come."""
+        environment = self.environment
+        return ToolInvoked.of(
+            self.call,
+            self.params,
+            result,
+            self.refused_at,
+            self.handler_seconds,
+            environment.clock.monotonic() - self.arrived,
+            self.effect_key,
+            self.replayed,
+            environment.session.session_id,
+            environment.run_context,
+            environment.clock.now(),
+        )
 
     async def fail(self, error: BaseException) -> ToolResult[Any]:
         """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
         self.refused_at = self.step
+        self.closed = None
         result, self.raises = failure_of(error, self.call.name)
         if self.raises is None:
             try:

@@ -9,7 +9,7 @@ Theory of operation. A call is carried out in thirteen steps:
 | 3 | take its turn; its place was drawn on arrival | cancelled, or past the deadline: it leaves the queue |
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
 | 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
-| 6 | deadline | `PromptEvaluationError(phase="tool")` |
+| 6 | deadline; the store of a stored session answers | `PromptEvaluationError(phase="tool")`; failed message |
 | 7 | claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
 | 8 | begin the transaction | a participant that cannot be kept: failed message |
 | 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures` |
@@ -59,6 +59,8 @@ async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMess
                 await approve(run, tool, questions)  #                     5
             if environment.deadline is not None:
                 run.check_deadline(environment.deadline)  #                6
+            if environment.session.store is not None:
+                run.check_store()
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
             with run.begin(tool, claim) as transaction:  #                 8
                 result = await run_handler(run, tool, claim)  #            9

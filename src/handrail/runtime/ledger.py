@@ -35,6 +35,7 @@ from handrail.runtime.effects import (
 from handrail.serde import digest, dump
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.protocol import EffectRow, LedgerStore
+from handrail.transaction import UnitStore
 
 
 def new_effect_id() -> str:
@@ -58,7 +59,7 @@ class EffectLedger:
         jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll a store for a change.
     """
 
-    __slots__ = ("__weakref__", "_keeper", "_new_id", "_store")
+    __slots__ = ("__weakref__", "_keeper", "_new_id", "_store", "_units")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class EffectLedger:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._store: LedgerStore = MemoryLedgerStore(clock=clock) if store is None else store
+        self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id
         self._keeper = EffectKeeper(self._store, clock=clock, jitter=jitter)
         weakref.finalize(self, self._keeper.stop).atexit = False
@@ -77,6 +79,11 @@ class EffectLedger:
     def store(self) -> LedgerStore:
         """Where the rows are kept."""
         return self._store
+
+    @property
+    def units(self) -> UnitStore | None:
+        """The same store, if it can take a row into a unit of work with other things."""
+        return self._units
 
     # ------------------------------------------------------------------------------------------------ claim and finish
 
@@ -111,9 +118,14 @@ class EffectLedger:
         """Record that the effect has happened and what came of it; replayed until `ttl` from now, or for ever.
 
         Returns whether the claim was still its owner's; if not, nothing was written. If the store raises, the claim is
-        still held, so that it can be tried again.
+        still held, so that it can be tried again: a row that says already what was to be recorded was written by a try
+        whose answer has been lost.
         """
-        kept = self._store.replace(claim.row, states.done(claim.row, result, now=self._store.now(), ttl=ttl))
+        row = states.done(claim.row, result, now=self._store.now(), ttl=ttl)
+        kept = self._store.replace(claim.row, row)
+        if not kept:
+            standing = self._store.get(row.partition, row.key)
+            kept = standing is not None and states.says_the_same(standing, row)
         self._keeper.drop(claim)
         return kept
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from handrail.crash_points import reached
 from handrail.errors import SessionBusyError
 from handrail.prompt import ToolResult
 from handrail.runtime.events import ToolInvoked
@@ -15,29 +16,18 @@ _log = logging.getLogger("handrail.runtime")
 
 
 def record(run: Invocation, result: ToolResult[Any]) -> None:
-    """Append the event to the session's log, and tell who listens.
+    """Append the event to the session's log, unless it was committed with the call, and tell who listens.
 
     The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
     """
-    environment = run.environment
-    event = ToolInvoked.of(
-        run.call,
-        run.params,
-        result,
-        run.refused_at,
-        run.handler_seconds,
-        environment.clock.monotonic() - run.arrived,
-        run.effect_key,
-        run.replayed,
-        environment.session.session_id,
-        environment.run_context,
-        environment.clock.now(),
-    )
-    session = environment.session
+    session = run.environment.session
+    event = run.closed
+    if event is None:
+        event = run.event(result)
+        session.log_call(event, run.call.id)
+    reached("after-record")
     if not session.listens(ToolInvoked):
-        session.dispatch(event)
         return
-    session[ToolInvoked].append(event)
     try:
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over

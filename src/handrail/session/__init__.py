@@ -2,22 +2,28 @@
 
 from handrail.session.changes import Append, Change, Keep, Replace
 from handrail.session.reducers import Reducer, append_all, reducer, replace_latest, upsert_by
-from handrail.session.session import Session, Slice
+from handrail.session.session import Session
+from handrail.session.slice import Slice
 from handrail.session.slices import SessionSnapshot, SlicePolicy, SliceView
+from handrail.session.storage import Connection, SessionStore
+from handrail.session.stored_types import stored_as
 
 __all__ = [
     "Append",
     "Change",
+    "Connection",
     "Keep",
     "Reducer",
     "Replace",
     "Session",
     "SessionSnapshot",
+    "SessionStore",
     "Slice",
     "SlicePolicy",
     "SliceView",
     "append_all",
     "reducer",
     "replace_latest",
+    "stored_as",
     "upsert_by",
 ]

@@ -1,77 +1,30 @@
 """A session: events go in, reducers decide, slices come out.
 
-A session owns its rules (`handrail.session.rules`), its STATE slices (`handrail.session.state`) and its LOG slices,
-and guards their changing with one lock.
-
-Who may write
-    Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was
-    reached. Until the call has committed, everybody outside it goes on seeing what was there before.
-    Outside of calls each write is a transaction of its own, and needs the session's turn to be free.
-    A LOG takes events from anybody at any time. Rules are no state: what is registered inside a call stays.
+What goes in is the affair of `handrail.session.intake`. Here stands what a session is to the program: its name and its
+relatives, and the forms in which it outlives the process: JSON for people, and a store.
 """
 
 from __future__ import annotations
 
-import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from datetime import timedelta
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Self
 
-from handrail.errors import ReducerError, SessionBusyError, SessionError, SnapshotError
+from handrail.errors import SessionError, SessionNotFoundError
 from handrail.events import Dispatcher
-from handrail.session.changes import Append, Change, Replace, SliceChange, check_change
-from handrail.session.log import Log
-from handrail.session.reducers import Reducer
-from handrail.session.rules import Reducers, Route, Rules
+from handrail.session.intake import Intake
+from handrail.session.opening import Opening, open_kept, stored_slices
+from handrail.session.rules import Rules
 from handrail.session.saved import Saved, read, write
-from handrail.session.slices import FixedView, Owner, SessionSnapshot, SlicePolicy, SliceView, Version, Versions
-from handrail.session.state import Changes, State
-from handrail.transaction import Transaction, current, undoing
-from handrail.turns import Turn, draw
-
-T = TypeVar("T")
-E = TypeVar("E")
+from handrail.session.slices import FixedView, SlicePolicy, Version, Versions
+from handrail.session.storage import Connection, SessionStore
+from handrail.transaction import Transaction, current
 
 
-class Slice(SliceView[T], Generic[T]):
-    """The values of one type in a session: `session[Plan]`.
-
-    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
-    not by changing an item, which nothing could undo.
-    """
-
-    __slots__ = ("_kind", "_session")
-
-    def __init__(self, session: Session, kind: type[T]) -> None:
-        """Made by `Session.__getitem__`."""
-        self._session = session
-        self._kind = kind
-
-    @property
-    def version(self) -> Version[T] | None:
-        """The version that this context sees now."""
-        return self._session.version_of(self._kind)
-
-    def append(self, item: T) -> None:
-        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
-        self._session.append(self._kind, item)
-
-    def seed(self, *items: T) -> None:
-        """Make the slice hold just these items."""
-        self._session.change(self._kind, Replace(items), f"seed {self._kind.__name__}")
-
-    def clear(self) -> None:
-        """Make the slice empty."""
-        self._session.change(self._kind, Replace(()), f"clear {self._kind.__name__}")
-
-    def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
-        """Let a reducer decide what becomes of this slice; see `Session.register`."""
-        self._session.register(event_type, reducer, into=self._kind)
-
-
-class Session:
+class Session(Intake):
     """The state of one conversation or run.
 
     Attributes:
@@ -91,181 +44,166 @@ class Session:
         dispatcher: Dispatcher | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """Make an empty session; `new_id` names it when no `session_id` is given."""
-        self.session_id = session_id if session_id is not None else new_id()
+        """Make an empty session in memory; `new_id` names it when no `session_id` is given."""
+        super().__init__(session_id if session_id is not None else new_id(), dispatcher)
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent = parent
-        self.dispatcher = dispatcher if dispatcher is not None else Dispatcher()
-        self.turn = Turn()
         self._new_id = new_id
-        self._owner = Owner(self.session_id)
-        self._lock = threading.RLock()
-        self._outside = threading.RLock()
-        self._rules = Rules({}, {})
-        self._state = State(self._owner, {})
-        self._log = Log(self._owner, {})
-        self._access: dict[type[Any], Slice[Any]] = {}
+        self._opening: Opening | None = None
+
+    @classmethod
+    def open(  # noqa: PLR0913 - a session's own arguments, and how it is kept
+        cls,
+        store: SessionStore,
+        session_id: str,
+        *,
+        types: Iterable[type[Any]] = (),
+        tags: Mapping[str, str] | None = None,
+        parent: Session | None = None,
+        dispatcher: Dispatcher | None = None,
+        create: bool = True,
+        wait: timedelta = timedelta(seconds=5),
+        checkpoint_every: int = 1000,
+    ) -> Self:
+        """Go on with the session of that id in a store, or begin it: what it holds is there, and what it gets is kept.
+
+        It is this program's until it is closed or the process ends, however it ends. Register reducers and subscribers
+        as for a new session; no reducer is run again. Values are read when they are first asked for.
+
+        Args:
+            store: from `handrail.store.open`.
+            session_id: the id.
+            types: classes of values in it that the program has not imported or named by `stored_as`.
+            tags: the tags of a new session; one that exists keeps its own.
+            parent: the session that a new one is made for; in the store, its id.
+            dispatcher: tells subscribers of every event; nobody hears of what is read.
+            create: whether to begin a session that is not there.
+            wait: how long to wait for another process that has the session open.
+            checkpoint_every: after how many entries the store notes where everything stands, which is what makes
+                opening cheap.
+
+        Raises:
+            SessionNotFoundError: there is no such session, and `create` is false.
+            SessionHeldError: it is open elsewhere, and stays so for longer than `wait`.
+            UnknownTypeError: it holds values of a class that is not known here.
+            StoreError: the store cannot be used.
+        """
+        opening = Opening(store, tuple(types), create, wait, checkpoint_every)
+        return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r})"
 
-    def __getitem__(self, kind: type[T]) -> Slice[T]:
-        """The slice of a type; empty when nothing of that type has come in.
+    def __enter__(self) -> Self:
+        """Close it at the end of the block."""
+        return self
 
-        Raises:
-            SessionError: `kind` is not a dataclass.
-        """
-        access = self._access.get(kind)
-        if access is None:
-            self._rules.policy(kind)
-            access = self._access[kind] = Slice(self, kind)
-        return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
+    def __exit__(self, *_exc: object) -> None:
+        """Close it."""
+        self.close()
+
+    @property
+    def store(self) -> SessionStore | None:
+        """Where the session is kept; `None` for one in memory alone."""
+        return None if self._kept is None else self._kept.store
 
     @property
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
         with self._lock:
-            return (*_items(self._state.seen()), *_items(self._log.slices))
+            return (*_filled(self._state.seen()), *_filled(self._log.slices))
 
-    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Say what becomes of a type's slice on rollback, in this session, before anything is in it.
+    def close(self) -> None:
+        """Let others open the session; what is written from here on is refused. Only stored sessions need it.
+
+        Doing it twice is doing it once.
+        """
+        kept = self._kept
+        if kept is not None and not kept.closed:
+            kept.flush(self._state, self._log)
+            kept.closed = True
+            kept.store.release(kept.hold)
+
+    def check(self) -> None:
+        """Make sure that what a call does could be recorded; the pipeline asks before it starts anything.
 
         Raises:
-            SessionError: the slice holds something already, or something that has not been committed yet.
-            ReducerError: it would be a LOG, and reducers decide on it.
+            SessionError: the session is closed, or has passed to another process.
+            StoreUnavailableError: its store does not answer.
         """
-        with self._lock:
-            if self._state.is_used(kind) or kind in self._log.slices:
-                raise SessionError(f"slice {kind.__name__} is in use; declare its policy before the first event")
-            self._rules.declare(kind, policy)
+        if self._kept is not None:
+            self._kept.check()
 
-    def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
-        """Register the methods of a state slice that are marked `@reducer(on=Event)`.
+    def close_call(self, event: object, call_id: str, transaction: Transaction) -> None:
+        """Have the LOG of a stored session get the event that closes a call, in one unit with what the call has done.
 
         Args:
-            state: the class; its newest value is `session[state].latest()`.
-            initial: makes the value that the first event meets; without it, events are passed over until the slice is
-                seeded.
+            event: the event; its slice is a LOG.
+            call_id: the id of the call, by which `fork` finds it.
+            transaction: the call's, which is about to commit; it is nested in no other.
 
         Raises:
-            ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
-            SessionError: the class or one of the events is no dataclass. Nothing is registered.
+            SessionError: the store cannot hold the event.
         """
-        with self._lock:
-            self._rules.install(state, initial)
+        if self._kept is not None:
+            with self._lock:
+                part = self._kept.part_of(transaction, self._state, self._log)
+                part.close_with(type(event), event, call_id)
 
-    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Let a reducer decide what becomes of slice `into` when an event of that type is dispatched.
+    def log_call(self, event: object, call_id: str) -> None:
+        """Append the event that closes a call to its LOG, on its own: the call has done nothing, or is inside another.
 
-        Registering the same reducer again changes nothing.
+        A store that fails is logged, and gets the event with the next unit.
+        """
+        self._log_item(type(event), event, call_id)
+
+    def connection(self) -> Connection:
+        """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
 
         Raises:
-            ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
+            SessionError: the session is kept in no database, or no call runs here.
         """
-        with self._lock:
-            self._rules.register(event_type, reducer, into=into)
+        if self._kept is None:
+            raise SessionError(
+                "this session is kept in no database; open it with Session.open(handrail.store.open('sqlite:///...'), "
+                "session_id)"
+            )
+        return self._kept.store.connection()
 
-    def listens(self, event_type: type[Any]) -> bool:
-        """Whether a reducer or a subscriber would hear of events of this type."""
-        return self._rules.reduces(event_type) or (not self.dispatcher.is_quiet and self.dispatcher.listens(event_type))
+    def fork(self, *, session_id: str | None = None, at: str | None = None) -> Session:
+        """A session that starts with everything this one holds and goes its own way.
 
-    def dispatch(self, event: object) -> None:
-        """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
+        Its reducers are the same, its dispatcher is its own: nobody has subscribed to it yet. The fork of a session in
+        memory costs what `snapshot` costs; that of a stored one is stored beside it, which copies the entries.
 
-        Inside a call, all of it belongs to the call. Outside, the event is taken in whole or, when a reducer or a
-        subscriber raises, not at all. An event whose slice is a LOG is kept in either case; if no reducer takes it, it
-        needs no turn.
+        Args:
+            session_id: the id of the fork; a new one by default.
+            at: the id of a call of a stored session: the fork holds what there was when that call had been recorded.
 
         Raises:
-            SessionError: the event is no dataclass instance.
-            SessionBusyError: outside of calls, while a call holds the session.
-            DispatchError: subscribers raised.
-            ReducerError: a reducer returned what no slice can become, or wrote to the session; what a reducer raises
-                itself passes unchanged.
+            SessionError: `at` names no call of it, or the session is in memory and has no history; or a stored session
+                is forked in the middle of a call, or to an id that is taken.
         """
-        route = self._rules.route(type(event))
-        if route.logged:
-            with self._lock:
-                self._log.append(type(event), event)
-            if not route.reducers and self.dispatcher.is_quiet:
-                return
-        self.announce(event)
-
-    def announce(self, event: object) -> None:
-        """The same for an event that is in its LOG already; see `dispatch`."""
-        route = self._rules.route(type(event))
-        if route.logged and not route.reducers:
-            if not self.dispatcher.is_quiet:
-                self.dispatcher.dispatch(event)
-            return
-        call = current()
-        if call is None:
-            self._alone(route.what, partial(self._take_in, event, route))
-        else:
-            self._take_in(event, route, call)
-
-    def append(self, kind: type[T], item: T) -> None:
-        """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
-        route = self._rules.route(kind)
-        call = current()
-        if route.logged or call is None or type(item) is not kind:
-            self.change(kind, Append(item), route.append)
-        else:
-            with self._lock:
-                self._state.open(self, call, route.append)
-                self._state.append(kind, item)
-
-    def change(self, kind: type[T], change: Change[T], what: str) -> None:
-        """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
-        check_change(change, kind)
-        if self._rules.policy(kind) is SlicePolicy.LOG:
-            if not isinstance(change, Append):
-                raise SessionError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
-            with self._lock:
-                self._log.append(kind, change.item)
-        else:
-            self._write(what, partial(self._state.apply, ((kind, change),)), current())
-
-    def version_of(self, kind: type[T]) -> Version[T] | None:
-        """The version of a slice that this context sees: its call's own changes, or what has been committed."""
-        slices = self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
-        return slices.get(kind)
-
-    def snapshot(self) -> SessionSnapshot:
-        """The STATE slices as this context sees them; costs the same however much they hold."""
-        if self._state.joining == threading.get_ident():
-            return SessionSnapshot(self._owner, self._state.seen())
-        with self._lock:
-            return SessionSnapshot(self._owner, self._state.held())
-
-    def restore(self, snapshot: SessionSnapshot) -> None:
-        """Put the STATE slices back; LOG slices stay. It is a write like any other, and undone with its call.
-
-        Raises:
-            SnapshotError: the snapshot belongs to another session.
-            SessionBusyError: outside of calls, while a call holds the session.
-        """
-        if snapshot.owner is not self._owner:
-            raise SnapshotError(f"the snapshot belongs to session {snapshot.owner.session_id}, not {self.session_id}")
-        if undoing():
-            with self._lock:
-                self._state.undo(snapshot.slices)
-        else:
-            self._write("restore a snapshot", partial(self._state.go_back, snapshot.slices), current())
-
-    def fork(self, *, session_id: str | None = None) -> Session:
-        """A session that starts with everything this one holds and goes its own way; costs what `snapshot` costs.
-
-        Its reducers are the same, its dispatcher is its own: nobody has subscribed to it yet.
-        """
-        fork = Session(session_id=session_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
+        new_id = self._new_id() if session_id is None else session_id
+        if self._kept is not None and self._opening is not None:
+            return self._fork_stored(new_id, at, self._opening)
+        if at is not None:
+            raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
+        fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self._lock:
             fork._adopt(self._state.held(), self._log.slices, self._rules.copy())
         return fork
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
-        """An empty session for work done on behalf of this one, as an agent used as a tool does."""
-        return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
+        """An empty session for work done on behalf of this one, as an agent used as a tool does; stored beside it.
+
+        Raises:
+            StoreError: this session is stored, and its store cannot be used.
+        """
+        if self._opening is None:
+            return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
+        new_id = self._new_id() if session_id is None else session_id
+        return self._resume(self._opening, new_id, tags, self)
 
     def to_json(self) -> str:
         """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
@@ -275,11 +213,11 @@ class Session:
         """
         with self._lock:
             state, log = self._state.seen(), dict(self._log.slices)
-        return write(Saved(self.session_id, self.tags, _items(state), _items(log)))
+        return write(Saved(self.session_id, self.tags, _filled(state), _filled(log)))
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
-        """The session that `to_json` wrote, as a new one; register reducers and subscribers again.
+        """The session that `to_json` wrote, as a new one in memory; register reducers and subscribers again.
 
         Raises:
             SnapshotError: the data is no saved session, or holds what is of none of `types`; nothing else is imported.
@@ -294,56 +232,41 @@ class Session:
         session._adopt(state, log, Rules(policies, {}))
         return session
 
-    def _adopt(self, state: Versions, log: Versions, rules: Rules) -> None:
-        self._state = State(self._owner, state)
-        self._log = Log(self._owner, log)
-        self._rules = rules
+    def _fork_stored(self, new_id: str, at: str | None, opening: Opening) -> Session:
+        store = opening.store
+        if current() is not None:
+            raise SessionError("a stored session is forked between calls, because only what is committed is in it")
+        row = store.find(self.session_id)
+        end = None if row is None else row.head if at is None else store.end_of_call(self.session_id, at)
+        if row is None:
+            raise SessionNotFoundError(f"session {self.session_id!r} is no longer in the store", session_id=new_id)
+        if end is None:
+            raise SessionError(f"session {self.session_id!r} has recorded no call {at!r}, so it cannot be forked there")
+        fork_row = row._replace(session_id=new_id, parent=self.session_id, created_at=store.now(), head=end)
+        if not store.copy(self.session_id, fork_row):
+            raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
+        return self._resume(opening._replace(types=(*opening.types, *self.kinds)), new_id, rules=self._rules)
 
-    def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
-        """Change the STATE slices by `act`, in a call or alone; `what` names the act in errors."""
-        if call is None:
-            self._alone(what, partial(self._write, what, act))
-        else:
-            with self._lock:
-                self._state.open(self, call, what)
-                act()
-
-    def _alone(self, what: str, write: Callable[[Transaction], None]) -> None:
-        """Write in a transaction of its own, from outside of calls; such writes wait for each other."""
-        with self._outside:
-            ticket = draw((self.turn,), exclusive=True)
-            try:
-                if ticket.waiter is not None:
-                    raise SessionBusyError(self.session_id)
-                with Transaction(what, ticket=ticket, writes=True) as transaction:
-                    write(transaction)
-                    transaction.commit()
-            finally:
-                ticket.release()
-
-    def _take_in(self, event: object, route: Route, call: Transaction) -> None:
-        with self._lock:
-            self._state.open(self, call, route.what)
-            if route.reducers:
-                self._state.apply(self._decisions(event, route.reducers))
-            else:
-                self._state.append(type(event), event)
-        if not self.dispatcher.is_quiet:
-            self.dispatcher.dispatch(event)
-
-    def _decisions(self, event: object, reducers: Reducers) -> Changes:
-        """What all reducers make of an event; nothing is applied before all have answered."""
-        now = self._state.now
-        changes: list[tuple[type[Any], SliceChange]] = []
-        for into, reducer in reducers:
-            change = reducer(FixedView(now[1].get(into)), event)
-            check_change(change, into)
-            changes.append((into, change))
-        if self._state.now is not now:
-            msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
-            raise ReducerError(msg)
-        return changes
+    @classmethod
+    def _resume(  # noqa: PLR0913, PLR0917 - what `open` takes
+        cls,
+        opening: Opening,
+        session_id: str,
+        tags: Mapping[str, str] | None = None,
+        parent: Session | None = None,
+        dispatcher: Dispatcher | None = None,
+        rules: Rules | None = None,
+    ) -> Self:
+        parent_id = None if parent is None else parent.session_id
+        kept, row = open_kept(opening, session_id, tags or {}, parent_id)
+        session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
+        state, log, policies = stored_slices(kept, session._owner)
+        session._adopt(state, log, Rules(policies, {}) if rules is None else rules.copy())
+        session._kept, session._opening = kept, opening
+        kept.lock = session._lock
+        weakref.finalize(session, opening.store.release, kept.hold)
+        return session
 
 
-def _items(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
+def _filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
     return {kind: FixedView(version).all() for kind, version in slices.items() if version.length}

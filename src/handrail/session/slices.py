@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
+from handrail.session.stored_items import StoredItems
+
 T = TypeVar("T")
 
 
@@ -46,13 +48,14 @@ class Version(Generic[T]):
 
     Attributes:
         owner: who may grow the list in place.
-        items: the list; only the first `length` items belong to this version.
+        items: the list; only the first `length` items belong to this version. In a stored session its beginning may
+            not have been read yet.
         length: how many items the slice has.
     """
 
     __slots__ = ("items", "length", "owner")
 
-    def __init__(self, owner: Owner, items: list[T], length: int) -> None:
+    def __init__(self, owner: Owner, items: list[T] | StoredItems[T], length: int) -> None:
         """Make a version of a list that the caller hands over."""
         self.owner = owner
         self.items = items
@@ -93,14 +96,16 @@ class SessionSnapshot:
     Attributes:
         owner: stands for the session that it belongs to.
         slices: the version of every slice.
+        taken: how many events the call that is writing had taken in.
     """
 
-    __slots__ = ("owner", "slices")
+    __slots__ = ("owner", "slices", "taken")
 
-    def __init__(self, owner: Owner, slices: Versions) -> None:
+    def __init__(self, owner: Owner, slices: Versions, taken: int = 0) -> None:
         """Made by `Session.snapshot`."""
         self.owner = owner
         self.slices = slices
+        self.taken = taken
 
 
 class SliceView(Sequence[T], Generic[T]):

@@ -39,15 +39,17 @@ class State:
         now: who wrote last, the slices as they are for the writer, and as they were before it.
         joining: the thread that is in `open`, or 0: a snapshot that it takes is the transaction's, who uses it only to
             undo.
+        taken: the events that the writer has taken in so far, in a stored session.
     """
 
-    __slots__ = ("_end_is_held", "joining", "now", "owner")
+    __slots__ = ("_end_is_held", "joining", "now", "owner", "taken")
 
     def __init__(self, owner: Owner, slices: Versions) -> None:
         """Make the state of a session that nobody has written to yet."""
         self.owner = owner
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
         self.joining = 0
+        self.taken: list[object] = []
         self._end_is_held = False
 
     def seen(self) -> Versions:
@@ -74,8 +76,15 @@ class State:
             self._end_is_held = True
         return slices
 
-    def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> None:
+    def taken_so_far(self) -> int:
+        """How many events the call that runs in this context has taken in, with those that it is nested in."""
+        call = current()
+        return len(self.taken) if call is not None and call.root is self.now[0] else 0
+
+    def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
         """Make sure that a call may write to the participant whose state this is, and keep apart what it writes.
+
+        Returns whether this is the first write of the outermost transaction.
 
         Raises:
             ToldToModel: it may not; see `handrail.transaction.check_write`.
@@ -95,6 +104,9 @@ class State:
             committed = working if writer is None or writer.committed else before
             self.now = (root, committed, committed)
             self._end_is_held = False
+            self.taken = []
+            return True
+        return False
 
     def append(self, kind: type[Any], item: object) -> None:
         """Let a slice get an item more, for the writer that `open` let in."""
@@ -120,9 +132,10 @@ class State:
         self._end_is_held = True
         self.now = (writer, slices, before)
 
-    def undo(self, slices: Versions) -> None:
+    def undo(self, slices: Versions, taken: int) -> None:
         """Become again what a transaction held when it joined; costs what has changed since."""
         writer, working, before = self.now
+        del self.taken[taken:]
         if not self._end_is_held:
             for kind, version in slices.items():
                 later = working.get(kind)

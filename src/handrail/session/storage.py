@@ -57,7 +57,7 @@ class Entry(NamedTuple):
         version: the version of that type, from 1.
         start: for a slice, the index in the slice at which the change begins; else 0.
         removed: how many items of the slice, from `start` on, it takes away.
-        count: how many items it brings in their place.
+        added: how many items it brings in their place.
         items: those items as a JSON array in UTF-8.
     """
 
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
     version: int
     start: int
     removed: int
-    count: int
+    added: int
     items: bytes
 
 

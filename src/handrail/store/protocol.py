@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """What is known of an effect; an effect that has no row has not been started."""
@@ -80,6 +80,7 @@ Wake = Callable[[EffectRow | None], object]
 """Told of a change: the row as the change left it, `None` if it was removed."""
 
 
+@runtime_checkable
 class LedgerStore(Protocol):
     """Keeps the rows of a ledger, for many threads and, where it is durable, many processes."""
 

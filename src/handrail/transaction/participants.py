@@ -35,6 +35,7 @@ class Snapshotable(Protocol[S]):
         ...
 
 
+@runtime_checkable
 class UnitStore(Protocol):
     """A store that takes what several parts write as one unit of work."""
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
 from handrail.transaction.participants import Enlisted, Snapshotable
 from handrail.transaction.rollback import undo_all
+from handrail.transaction.settling import settle, tell_committed
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
@@ -252,15 +253,18 @@ class Transaction:
             raise TransactionClosedError(self.tool, "commit")
         if self._inner is not None:
             raise _lent(self.tool, "end", self._inner)
-        for part in self._enlisted:
-            if self.parent is None:
-                part.committing()  # if one cannot be settled, leaving the block undoes those that were
-            else:
+        parts = self._enlisted
+        if self.parent is not None:
+            for part in parts:
                 self.parent.enlist(part)
+        elif parts:
+            settle(parts)  # if they cannot be settled, leaving the block undoes all of them
         self._enlisted = ()
         self.committed = True
         self.state = "ended"
         self._saved.clear()
+        if parts and self.parent is None:
+            tell_committed(parts)
 
     def rollback(self) -> None:
         """Take no more writes, and put back every participant, the last one to join first. Doing it twice is once.

@@ -54,13 +54,14 @@ class PydanticAIAdapter:
         Args:
             model: a model of PydanticAI, or its name, e.g. `"openai:gpt-5.2"`. A model that is given keeps its
                 connections from run to run, and is yours to close; for a name, each run opens its own, and closes them.
-            effect_ledger: remembers effects; one of its own, in memory, without.
+            effect_ledger: remembers effects; without, one of its own in memory, and for stored sessions their store.
             approver: asked where a policy says ask; without one, such calls are refused.
             capabilities: more of PydanticAI's: settings, hooks, tools that are not of the prompt.
             output_retries: how often the model may try again when its answer does not fit the prompt's output type.
         """
         self.model = model
         self.effect_ledger = EffectLedger() if effect_ledger is None else effect_ledger
+        self._ledger_is_given = effect_ledger is not None
         self._approver = approver
         self._capabilities = tuple(capabilities)
         self._output_retries = output_retries
@@ -112,7 +113,7 @@ class PydanticAIAdapter:
             prompt=prompt,
             session=session,
             adapter=self,
-            effect_ledger=self.effect_ledger,
+            effect_ledger=self.effect_ledger if self._ledger_is_given or session.store is None else None,
             deadline=_earlier(deadline, None if budget is None else budget.deadline),
             approver=self._approver,
             budget_tracker=None if budget is None else BudgetTracker(budget),

@@ -1,0 +1,292 @@
+"""The stored side of a session: what is written of each call, and how far the store has come.
+
+Theory of operation
+    The store gets *entries*: one for each event and each change of a slice, in order. A change says where in the slice
+    it begins, how many items it takes away and which ones it brings, so that reading needs no reducer and runs no code
+    of the program. What a call has done to the STATE slices is found by comparing them, when its transaction commits,
+    with what they were before it: nothing is written before, so nothing of a call that fails ever reaches the store.
+
+    A `Part` is enlisted in the outermost transaction of each call that writes (`handrail.transaction.Enlisted`). It
+    adds the entries in the store's unit of work, beside whatever else is settled with the call: the row of the ledger,
+    the decision about files. What a LOG gets while no call is being settled goes with the next unit, or at once if no
+    call runs here.
+
+    The numbers of entries are dense, and only who holds the session may add some, so a store that has moved on without
+    this process tells it so instead of losing what somebody else has written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from handrail.errors import SessionError, StoreError
+from handrail.session.layout import Layout, dump_layouts
+from handrail.session.log import Log
+from handrail.session.state import State
+from handrail.session.storage import Checkpoint, Entry, Hold, Role, SessionStore
+from handrail.session.stored_changes import difference, in_order
+from handrail.session.stored_types import StoredType, stored_type
+from handrail.transaction import Transaction
+from handrail.transaction.settling import settle
+
+_log = logging.getLogger("handrail.session")
+
+_MOST_RUNS = 512
+"""The most runs that a slice may be scattered over before a change writes the whole of it anew."""
+
+
+class Noted(NamedTuple):
+    """An item that a LOG has got and the store has not.
+
+    Attributes:
+        kind: its type.
+        call_id: the call that it belongs to; `""` for none.
+        item: the item.
+        data: the same as a JSON array of one, so that what cannot be written is refused before it is kept.
+    """
+
+    kind: type[Any]
+    call_id: str
+    item: object
+    data: bytes
+
+
+class Plan(NamedTuple):
+    """What a unit of work writes of a session, and what is true once it is committed."""
+
+    entries: tuple[Entry, ...]
+    checkpoint: Checkpoint | None
+    layouts: dict[str, Layout]
+    noted: int
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """What a session knows of its store.
+
+    Attributes:
+        store: the store.
+        hold: the right to write.
+        head: the number of the newest entry.
+        layouts: where the items of every slice stand, by the names of their types.
+        covered: the newest entry that a checkpoint covers.
+        checkpoint_every: after how many entries there is another checkpoint.
+        kinds: the types of the slices, by their names.
+        lock: the session's; guards everything here.
+        writing: held by the unit that is adding entries, until its outcome is known.
+    """
+
+    store: SessionStore
+    hold: Hold
+    head: int
+    layouts: dict[str, Layout]
+    covered: int
+    checkpoint_every: int
+    kinds: dict[str, type[Any]]
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    closed: bool = False
+    parts: dict[int, Part] = field(default_factory=dict["int", "Part"])
+    _noted: list[Noted] = field(default_factory=list[Noted])
+
+    def check(self) -> None:
+        """Make sure that what a call does could be recorded.
+
+        Raises:
+            SessionError: the session is closed, or has passed to another process.
+            StoreUnavailableError: the store does not answer.
+        """
+        if self.closed:
+            raise SessionError(f"session {self.hold.session_id!r} has been closed; open it again to go on")
+        self.store.check(self.hold, self.head)
+
+    def noting(self, kind: type[Any], item: object, call_id: str = "") -> Noted:
+        """What the store is to get of an item of a LOG; to be handed to `note`.
+
+        Raises:
+            SessionError: it cannot be stored.
+        """
+        return Noted(kind, call_id, item, self.named(kind).dump((item,)))
+
+    def note(self, noted: Noted) -> None:
+        """Have the store get an item of a LOG with the next unit."""
+        self._noted.append(noted)
+
+    def named(self, kind: type[Any]) -> StoredType:
+        """How values of a type are stored.
+
+        Raises:
+            SessionError: they cannot be, or another type has the same name.
+        """
+        stored = stored_type(kind)
+        if self.kinds.setdefault(stored.name, kind) is not kind:
+            raise SessionError(
+                f"two classes are stored as {stored.name!r}, so they could not be told apart: name one of them with "
+                "@stored_as"
+            )
+        return stored
+
+    def part_of(self, root: Transaction, state: State, log: Log) -> Part:
+        """What is enlisted in an outermost transaction for this session; one for each."""
+        part = self.parts.get(id(root))
+        if part is None:
+            part = self.parts[id(root)] = Part(self, state, log, root)
+            root.enlist(part)
+        return part
+
+    def flush(self, state: State, log: Log) -> None:
+        """Write what LOGs have got; if the store fails, it is logged, and goes with the next unit."""
+        if not self._noted:
+            return
+        part = Part(self, state, log, None)
+        try:
+            settle((part,))
+        except (StoreError, SessionError):
+            part.undone()
+            _log.exception("what session %s has logged could not be stored yet", self.hold.session_id)
+        except BaseException:
+            part.undone()
+            raise
+        else:
+            part.committed()
+
+    def plan(self, part: Part) -> Plan:
+        """What a part is to write now."""
+        draft = _Draft(self)
+        for kind, call_id, _, data in self._noted:
+            draft.add_log(kind, call_id, data)
+        noted = len(self._noted)
+        draft.add_state(part)
+        for kind, call_id, _, data in part.closing:
+            draft.add_log(kind, call_id, data)
+        entries = tuple(draft.entries)
+        checkpoint = None
+        if draft.number - self.covered >= self.checkpoint_every:
+            checkpoint = Checkpoint(draft.number, dump_layouts(draft.layouts))
+        return Plan(entries, checkpoint, draft.layouts, noted)
+
+    def advance(self, plan: Plan) -> None:
+        """Take note of what has been committed."""
+        self.head += len(plan.entries)
+        self.layouts = plan.layouts
+        if plan.checkpoint is not None:
+            self.covered = plan.checkpoint.number
+        del self._noted[: plan.noted]
+
+
+class Part:
+    """What one outermost transaction writes of a session; see `handrail.transaction.Enlisted`.
+
+    Attributes:
+        root: the transaction; `None` for what is written outside of any.
+        state: the STATE slices.
+        closing: what the LOGs get together with the call, if and only if it is committed.
+        call_id: the call that the changes belong to; `""` for none.
+    """
+
+    __slots__ = ("_kept", "_log", "_plan", "_writes", "call_id", "closing", "root", "state")
+
+    def __init__(self, kept: Kept, state: State, log: Log, root: Transaction | None) -> None:
+        """Made by `Kept`."""
+        self._kept = kept
+        self._log = log
+        self._plan: Plan | None = None
+        self._writes = False
+        self.root = root
+        self.state = state
+        self.closing: list[Noted] = []
+        self.call_id = ""
+
+    @property
+    def store(self) -> SessionStore:
+        """Where the session is kept."""
+        return self._kept.store
+
+    def close_with(self, kind: type[Any], item: object, call_id: str) -> None:
+        """Have a LOG get an item together with everything else that the call has done.
+
+        Raises:
+            SessionError: it cannot be stored.
+        """
+        self.call_id = call_id
+        self.closing = [self._kept.noting(kind, item, call_id)]
+
+    def committing(self) -> None:
+        """Add the entries.
+
+        Raises:
+            SessionError: the session has passed to another process, or a value cannot be stored.
+            StoreUnavailableError: the store does not answer.
+        """
+        kept = self._kept
+        if not self._writes:
+            kept.writing.acquire()
+            self._writes = True
+        with kept.lock:
+            self._plan = kept.plan(self)
+        if self._plan.entries:
+            kept.store.append(kept.hold, kept.head, self._plan.entries, self._plan.checkpoint)
+
+    def committed(self) -> None:
+        """Take note of how far the store has come, and let the LOGs have what closes the call."""
+        kept = self._kept
+        with kept.lock:
+            if self._plan is not None:
+                kept.advance(self._plan)
+            for noted in self.closing:
+                self._log.append(noted.kind, noted.item)
+        self._end()
+
+    def undone(self) -> None:
+        """Write nothing."""
+        self._end()
+
+    def _end(self) -> None:
+        if self.root is not None:
+            self._kept.parts.pop(id(self.root), None)
+        if self._writes:
+            self._writes = False
+            self._kept.writing.release()
+
+
+class _Draft:
+    """The entries of one unit while they are put together."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+        self.number = kept.head
+        self.layouts = dict(kept.layouts)
+        self.entries: list[Entry] = []
+
+    def add_log(self, kind: type[Any], call_id: str, data: bytes) -> None:
+        stored = self._kept.named(kind)
+        layout = self.layouts.get(stored.name)
+        self._add("log", stored, call_id, 0 if layout is None else layout.length, 0, 1, data)
+
+    def add_state(self, part: Part) -> None:
+        writer, working, before = part.state.now
+        if part.root is None or writer is not part.root:
+            return
+        changed = [(kind, version) for kind, version in working.items() if version is not before.get(kind)]
+        differences = {kind: difference(before.get(kind), version) for kind, version in changed}
+        for kind, change in in_order(part.state.taken, differences):
+            stored = self._kept.named(kind)
+            start, removed, items = change.start, change.removed, change.items
+            layout = self.layouts.get(stored.name)
+            if removed and layout is not None and len(layout.runs) > _MOST_RUNS:
+                version = working[kind]
+                start, removed, items = 0, layout.length, version.items[: version.length]
+            self._add(change.role, stored, part.call_id, start, removed, len(items), stored.dump(items))
+
+    def _add(  # noqa: PLR0913, PLR0917 - the columns of an entry
+        self, role: Role, stored: StoredType, call_id: str, start: int, removed: int, count: int, data: bytes
+    ) -> None:
+        self.number += 1
+        entry = Entry(self.number, call_id, role, stored.name, stored.version, start, removed, count, data)
+        self.entries.append(entry)
+        if role != "event":
+            layout = self.layouts.get(stored.name) or Layout(role)
+            self.layouts[stored.name] = layout.after(entry)

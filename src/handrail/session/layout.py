@@ -1,0 +1,118 @@
+"""Where the items of a slice stand among the entries of its session.
+
+A slice that was appended to a thousand times is one *run*: the items of all its entries from the first to the last. A
+change in the middle cuts a run in two and puts a run of its own between the halves. So a layout is small, however many
+items it speaks of, and knowing it means that the items themselves need not be read before somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, cast
+
+from handrail.session.storage import Entry
+
+_FORMAT = "handrail.checkpoint/1"
+
+
+class Run(NamedTuple):
+    """Neighbouring items of a slice.
+
+    Attributes:
+        first: the number of the first entry that they come from.
+        last: the number of the last one. The slice has no other entries between the two.
+        offset: how many of the items of these entries come before them.
+        size: how many items the run has.
+        total: how many items these entries have brought together.
+    """
+
+    first: int
+    last: int
+    offset: int
+    size: int
+    total: int
+
+
+class Layout(NamedTuple):
+    """Where the items of one slice stand.
+
+    Attributes:
+        role: whether the slice is STATE or LOG.
+        runs: the runs, in the order of the items.
+        last: the number of the newest entry of the slice.
+    """
+
+    role: Literal["state", "log"]
+    runs: tuple[Run, ...] = ()
+    last: int = 0
+
+    @property
+    def length(self) -> int:
+        """How many items the slice has."""
+        return sum(run.size for run in self.runs)
+
+    def after(self, entry: Entry) -> Layout:
+        """The layout once an entry of the slice has changed it."""
+        number, added = entry.number, entry.added
+        if not entry.removed and self.runs and entry.start == self.length:
+            newest = self.runs[-1]
+            if newest.last == self.last and newest.offset + newest.size == newest.total:
+                grown = newest._replace(last=number, size=newest.size + added, total=newest.total + added)
+                return Layout(self.role, (*self.runs[:-1], grown), number)
+        before = tuple(_between(self.runs, 0, entry.start))
+        behind = tuple(_between(self.runs, entry.start + entry.removed, self.length))
+        come = (Run(number, number, 0, added, added),) if added else ()
+        return Layout(self.role, (*before, *come, *behind), number)
+
+
+def _between(runs: tuple[Run, ...], start: int, stop: int) -> Iterator[Run]:
+    """The runs of the items from `start` up to `stop`."""
+    position = 0
+    for run in runs:
+        cut = max(start - position, 0)
+        end = min(stop - position, run.size)
+        if cut < end:
+            yield run._replace(offset=run.offset + cut, size=end - cut)
+        position += run.size
+
+
+def dump_layouts(layouts: Mapping[str, Layout]) -> bytes:
+    """The layouts of a session's slices, by the names of their types, as JSON for a checkpoint."""
+    slices = {name: [layout.role, layout.last, layout.runs] for name, layout in layouts.items()}
+    return json.dumps({"format": _FORMAT, "slices": slices}, separators=(",", ":")).encode()
+
+
+def load_layouts(data: bytes) -> dict[str, Layout]:
+    """What `dump_layouts` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        read: Any = json.loads(data)
+        if read["format"] != _FORMAT:
+            raise ValueError(f"its format is {read['format']!r}, not {_FORMAT!r}")
+        layouts = {str(name): _layout(*fields) for name, fields in read["slices"].items()}
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"it is no checkpoint: {error!r}") from error
+    return layouts
+
+
+def _layout(role: object, last: object, runs: list[list[int]]) -> Layout:
+    parsed = tuple(Run(*run) for run in runs)
+    numbers = [last, *(number for run in parsed for number in run)]
+    if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError("it is no checkpoint: a slice is neither state nor log, or not told in numbers")
+    return Layout("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
+
+
+def spans(runs: tuple[Run, ...], *, most: int) -> tuple[tuple[int, int], ...]:
+    """The stretches of entries that hold the items of some runs, in order; neighbours are joined down to `most`."""
+    stretches = sorted({(run.first, run.last) for run in runs})
+    while len(stretches) > most:
+        gap = min(pairwise(stretches), key=lambda pair: pair[1][0] - pair[0][1])
+        place = stretches.index(gap[0])
+        stretches[place : place + 2] = [(gap[0][0], gap[1][1])]
+    return tuple(stretches)

@@ -1,0 +1,195 @@
+"""Going on with a session that is in a store: what is read at once, and what only when it is asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
+
+from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.session.keeping import Kept
+from handrail.session.layout import Layout, load_layouts, spans
+from handrail.session.slices import Owner, SlicePolicy, Version
+from handrail.session.storage import Entry, SessionRow, SessionStore
+from handrail.session.stored_items import StoredItems
+from handrail.session.stored_types import StoredType, find_type, stored_type, unknown_type
+
+_MOST_QUERIES = 16
+"""In how many stretches the items of a slice are read, if they are scattered over many."""
+
+
+class Opening(NamedTuple):
+    """How a session is opened, and how its forks and children are.
+
+    Attributes:
+        store: where it is kept.
+        types: classes that the program names.
+        create: whether to begin a session that is not there.
+        wait: how long to wait for another holder.
+        checkpoint_every: after how many entries there is another checkpoint.
+    """
+
+    store: SessionStore
+    types: tuple[type[Any], ...]
+    create: bool
+    wait: timedelta
+    checkpoint_every: int
+
+
+def open_kept(
+    opening: Opening, session_id: str, tags: Mapping[str, str], parent: str | None
+) -> tuple[Kept, SessionRow]:
+    """Become the one who writes to a session, and learn where its items stand; begin it if it is not there.
+
+    Raises:
+        SessionNotFoundError: it is not there, and is not to be begun.
+        SessionHeldError: somebody else writes to it.
+        StoreCorruptError: what is stored of it makes no sense; the message names the entry.
+        UnknownTypeError: it holds values of a class that is not known here.
+    """
+    if opening.checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every is {opening.checkpoint_every}; it must be 1 or more")
+    store = opening.store
+    if store.find(session_id) is None:
+        if not opening.create:
+            _row_of(store, session_id)
+        store.create(SessionRow(session_id, tags, parent, store.now()))
+    hold = store.hold(session_id, wait=opening.wait)
+    try:
+        row = _row_of(store, session_id)
+        layouts, covered = _layouts(store, row)
+        kinds = _kinds(opening, layouts, session_id)
+        kept = Kept(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds)
+    except BaseException:
+        store.release(hold)
+        raise
+    return kept, row
+
+
+def _row_of(store: SessionStore, session_id: str) -> SessionRow:
+    row = store.find(session_id)
+    if row is None:
+        raise SessionNotFoundError(
+            f"{store.url} has no session {session_id!r}; `handrail sessions list` shows those that it has",
+            session_id=session_id,
+        )
+    return row
+
+
+def stored_slices(
+    kept: Kept, owner: Owner
+) -> tuple[dict[type[Any], Version[Any]], dict[type[Any], Version[Any]], dict[type[Any], SlicePolicy]]:
+    """The STATE slices, the LOG slices and the policies of a session as its store has them; no item is read."""
+    state: dict[type[Any], Version[Any]] = {}
+    log: dict[type[Any], Version[Any]] = {}
+    for name, layout in kept.layouts.items():
+        kind = kept.kinds[name]
+        load = partial(_load, kept.store, kept.hold.session_id, layout, kind)
+        items: StoredItems[Any] = StoredItems(layout.length, load)
+        (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
+    policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
+    return state, log, policies
+
+
+def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, Layout], int]:
+    """Where the items of a session stand, and up to which entry a checkpoint has told it."""
+    layouts: dict[str, Layout] = {}
+    covered = 0
+    checkpoint = store.checkpoint(row.session_id, until=row.head)
+    if checkpoint is not None:
+        covered = checkpoint.number
+        try:
+            layouts = load_layouts(checkpoint.data)
+        except ValueError as error:
+            raise StoreCorruptError(
+                f"the checkpoint of session {row.session_id!r} at entry {covered} cannot be read: {error}. Delete that "
+                "checkpoint; the entries before it hold the same.",
+                store=store.url,
+            ) from error
+    number = covered
+    for entry in store.entries(row.session_id, after=covered, until=row.head):
+        if entry.number != number + 1:
+            break
+        number = entry.number
+        if entry.role != "event":
+            layout = layouts.get(entry.type_name) or Layout(entry.role)
+            layouts[entry.type_name] = _following(layout, entry, row, store)
+    if number != row.head:
+        raise StoreCorruptError(
+            f"session {row.session_id!r} in {store.url} should have {row.head} entries, and entry {number + 1} is "
+            "missing. Restore the store from a copy.",
+            store=store.url,
+        )
+    return layouts, covered
+
+
+def _following(layout: Layout, entry: Entry, row: SessionRow, store: SessionStore) -> Layout:
+    if layout.role != entry.role or entry.start + entry.removed > layout.length:
+        raise StoreCorruptError(
+            f"entry {entry.number} of session {row.session_id!r} in {store.url} does not fit the slice "
+            f"{entry.type_name} as the entries before it have left it. Restore the store from a copy.",
+            store=store.url,
+        )
+    return layout.after(entry)
+
+
+def _kinds(opening: Opening, layouts: Mapping[str, Layout], session_id: str) -> dict[str, type[Any]]:
+    kinds: dict[str, type[Any]] = {}
+    for name in layouts:
+        kind = find_type(name, opening.types)
+        if kind is None:
+            raise unknown_type(name, f"session {session_id!r} in {opening.store.url}")
+        kinds[name] = kind
+    return kinds
+
+
+def _load(store: SessionStore, session_id: str, layout: Layout, kind: type[Any]) -> list[Any]:
+    """The items of a slice, from the entries in which they stand."""
+    stored = stored_type(kind)
+    entries: list[Entry] = []
+    for first, last in spans(layout.runs, most=_MOST_QUERIES):
+        entries.extend(store.entries(session_id, after=first - 1, until=last, type_name=stored.name))
+    numbers = [entry.number for entry in entries]
+    read: dict[int, list[Any]] = {}
+    items: list[Any] = []
+    for run in layout.runs:
+        of_run: list[Any] = []
+        for entry in entries[bisect_left(numbers, run.first) : bisect_left(numbers, run.last + 1)]:
+            if entry.number not in read:
+                read[entry.number] = _items(stored, entry, session_id, store)
+            of_run.extend(read[entry.number])
+        if len(of_run) != run.total:
+            raise _corrupt(
+                f"hold {len(of_run)} items where {run.total} are due", run.first, run.last, session_id, store
+            )
+        items.extend(of_run[run.offset : run.offset + run.size])
+    return items
+
+
+def _items(stored: StoredType, entry: Entry, session_id: str, store: SessionStore) -> list[Any]:
+    try:
+        items = stored.load(entry.items, entry.version)
+    except (ValueError, UnknownTypeError) as error:
+        if isinstance(error, UnknownTypeError) and _is_array(entry.items):
+            raise
+        fault = f"cannot be read as JSON: {error}"
+        raise _corrupt(fault, entry.number, entry.number, session_id, store) from error
+    return items
+
+
+def _is_array(data: bytes) -> bool:
+    try:
+        return isinstance(from_json(data), list)
+    except ValueError:
+        return False
+
+
+def _corrupt(fault: str, first: int, last: int, session_id: str, store: SessionStore) -> StoreCorruptError:
+    entries = f"entry {first}" if first == last else f"entries {first} to {last}"
+    return StoreCorruptError(
+        f"{entries} of session {session_id!r} in {store.url}: {fault}. Restore the store from a copy.", store=store.url
+    )

@@ -1,0 +1,220 @@
+"""What the values of a session are called in a store, and how they get there and back.
+
+A type is stored under a stable name and a version. The name is `module:QualifiedName` unless `stored_as` gives another,
+which is what types that are kept for long should have: then the class may be renamed and moved. Reading knows the
+classes that it is given, those that `stored_as` has named, and those of modules that the program has imported; it
+imports nothing, and nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from types import GenericAlias, MappingProxyType
+from typing import Any, Protocol, TypeVar, cast
+
+from pydantic_core import from_json
+
+from handrail.errors import DumpError, ParseError, SchemaError, SessionError, UnknownTypeError
+from handrail.serde import result_codec
+
+C = TypeVar("C", bound=type[Any])
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes the JSON of an item of one version, and returns that of the next."""
+
+_MARK = "__handrail_stored_as__"
+_NAME = re.compile(r"[\w.:<>/-]{1,200}")
+_NAMED: dict[str, type[Any]] = {}
+"""The classes that `stored_as` has named; a class is named when its module is imported, once."""
+
+
+class Form(Protocol):
+    """Writes and reads the values of a class that has no declared form in JSON of its own."""
+
+    def dump(self, value: Any, /) -> bytes:  # noqa: ANN401 - a value of the class
+        """The value as one JSON object in UTF-8; raises `DumpError` if it cannot be said."""
+        ...
+
+    def load(self, data: dict[str, Any], /) -> Any:  # noqa: ANN401 - a value of the class
+        """What `dump` wrote; raises `ParseError` or `ValueError` if it is something else."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    name: str
+    version: int
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
+    form: Form | None = None
+
+
+def stored_as(
+    name: str, *, version: int = 1, upgrades: Mapping[int, Upgrade] | None = None, form: Form | None = None
+) -> Callable[[C], C]:
+    """Give a dataclass a stable name in stores; write it above `@dataclass`.
+
+    Args:
+        name: what values of the class are called in stores, e.g. `"desk.plan"`. Never change it.
+        version: one more each time the fields change in a way that older values no longer fit.
+        upgrades: for each older version a function that makes its JSON that of the version after it.
+        form: writes and reads the values, instead of their declared fields.
+
+    Raises:
+        SessionError: the name is none, or another class has it; or an upgrade is missing.
+    """
+    ways = MappingProxyType(dict(upgrades or {}))
+    if not _NAME.fullmatch(name):
+        raise SessionError(f"{name!r} cannot name a stored type; use letters, digits and . : _ - / such as 'desk.plan'")
+    if version < 1 or sorted(ways) != list(range(1, version)):
+        raise SessionError(
+            f"{name} is declared with version={version} and upgrades from {sorted(ways)}; count versions from 1, and "
+            f"give an upgrade from each older one: upgrades={{{', '.join(f'{n}: ...' for n in range(1, version))}}}"
+        )
+
+    def mark(cls: C) -> C:
+        other = _NAMED.get(name)
+        if other is not None and _derived(other) != _derived(cls):  # a module that is reloaded names its class again
+            raise SessionError(f"{_derived(cls)} and {_derived(other)} would both be stored as {name!r}; rename one")
+        setattr(cls, _MARK, _Mark(name, version, ways, form))
+        _NAMED[name] = cls
+        return cls
+
+    return mark
+
+
+class StoredType:
+    """How the values of one class are stored.
+
+    Attributes:
+        kind: the class.
+        name: its stable name.
+        version: its present version.
+    """
+
+    __slots__ = ("_dump", "_form", "_upgrades", "kind", "name", "version")
+
+    def __init__(self, kind: type[Any]) -> None:
+        """Look at a class.
+
+        Raises:
+            SessionError: it has no form in JSON.
+        """
+        mark: _Mark = vars(kind).get(_MARK) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
+        self.kind = kind
+        self.name = mark.name
+        self.version = mark.version
+        self._upgrades = mark.upgrades
+        self._form = mark.form
+        try:
+            self._dump: Callable[[Any], bytes] = result_codec(kind).dump_json if mark.form is None else mark.form.dump
+        except SchemaError as error:
+            raise SessionError(f"{self.name} cannot be stored, because it has no form in JSON: {error}") from error
+
+    def dump(self, items: Sequence[object]) -> bytes:
+        """Items as a JSON array in UTF-8.
+
+        Raises:
+            SessionError: one cannot be said in JSON, or would not come back as what it is; the message names it.
+        """
+        parts: list[bytes] = []
+        for item in items:
+            if type(item) is not self.kind:
+                raise SessionError(
+                    f"a {type(item).__name__} cannot be stored among values of {self.name}, because it would come back "
+                    f"as a {self.kind.__name__}; give {type(item).__name__} a slice of its own"
+                )
+            try:
+                parts.append(self._dump(item))
+            except DumpError as error:
+                raise SessionError(f"a value of {self.name} cannot be stored: {error}") from error
+        return b"[" + b",".join(parts) + b"]"
+
+    def load(self, data: bytes, version: int) -> list[Any]:
+        """What `dump` wrote, in this version or an older one.
+
+        Raises:
+            ValueError: it is no JSON array.
+            UnknownTypeError: it is of a newer version, or does not fit the class.
+        """
+        if version > self.version:
+            raise UnknownTypeError(
+                f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
+                f"{self.version}; run the newer program, or declare the new version with @stored_as({self.name!r}, "
+                f"version={version}, upgrades=...)",
+                type_name=self.name,
+            )
+        try:
+            if version == self.version and self._form is None:
+                read: list[Any] = result_codec(GenericAlias(list, (self.kind,))).parse_json(data)
+                return read
+            return [self._load(item, version) for item in _array(data)]
+        except ParseError as error:
+            raise UnknownTypeError(
+                f"values of {self.name} (version {version}) in the store do not fit the class of today: {error} Give "
+                f"it a new version: @stored_as({self.name!r}, version={version + 1}, upgrades={{{version}: ...}})",
+                type_name=self.name,
+            ) from error
+
+    def _load(self, item: dict[str, Any], version: int) -> Any:  # noqa: ANN401 - a value of the class
+        for step in range(version, self.version):
+            item = self._upgrades[step](item)
+        return result_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
+
+
+_TYPES: dict[type[Any], StoredType] = {}
+
+
+def stored_type(kind: type[Any]) -> StoredType:
+    """How the values of a class are stored; looked at once.
+
+    Raises:
+        SessionError: it has no form in JSON.
+    """
+    stored = _TYPES.get(kind)
+    if stored is None:
+        stored = _TYPES[kind] = StoredType(kind)
+    return stored
+
+
+def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
+    """The dataclass of a stored name, if the program knows it; nothing is imported.
+
+    Args:
+        name: the stable name.
+        types: classes that the caller knows of, looked at first.
+    """
+    for kind in types:
+        if stored_type(kind).name == name:
+            return kind
+    if name in _NAMED:
+        return _NAMED[name]
+    module, _, path = name.partition(":")
+    found: object = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, type) and is_dataclass(found) and stored_type(found).name == name else None
+
+
+def unknown_type(name: str, where: str) -> UnknownTypeError:
+    """What to say of a name that no class is known for; `where` names the session."""
+    module, _, path = name.partition(":")
+    cure = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
+    return UnknownTypeError(
+        f"{where} holds values of {name!r}, and no class of that name is known here. Open it with the class among "
+        f"types=(...,), or {cure}. If the class was renamed, put @stored_as({name!r}) on the new one.",
+        type_name=name,
+    )
+
+
+def _array(data: bytes) -> list[dict[str, Any]]:
+    read: Any = from_json(data)
+    if not isinstance(read, list):
+        raise ValueError("it holds something else than an array of items")  # noqa: TRY004 - wrong data, no wrong call
+    return cast("list[dict[str, Any]]", read)  # whether the items are objects is found out when they are read
+
+
+def _derived(kind: type[Any]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
