@@ -10,9 +10,11 @@ from handrail.prompt import ToolResult
 from handrail.runtime.claim import Claim
 from handrail.runtime.events import Step
 from handrail.runtime.invocation import Invocation
+from handrail.session import stored_as
 from handrail.transaction import Transaction
 
 
+@stored_as("handrail.effect_applied")
 @dataclass(frozen=True, slots=True)
 class EffectApplied:
     """This session has applied the result of an effect; its slice keeps a replay from applying it twice.

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
-from handrail.session import SlicePolicy
+from handrail.runtime.stored_calls import dump_fields, load_fields
+from handrail.session import SlicePolicy, stored_as
 
 
 class Step(IntEnum):
@@ -31,6 +32,21 @@ class Step(IntEnum):
     RENDER = 13
 
 
+class _Form:
+    """How a `ToolInvoked` is stored; see `handrail.runtime.stored_calls`."""
+
+    @staticmethod
+    def dump(event: ToolInvoked, /) -> bytes:
+        return dump_fields({name: getattr(event, name) for name in _FIELDS})
+
+    @staticmethod
+    def load(data: dict[str, Any], /) -> ToolInvoked:
+        read = load_fields(data)
+        step = read["refused_at"]
+        return ToolInvoked(**read | {"refused_at": None if step is None else Step(step)})
+
+
+@stored_as("handrail.tool_invoked", form=_Form())
 @dataclass(frozen=True, slots=True)
 class ToolInvoked:
     """A call has ended: one event for each call, whatever came of it. Its slice is a LOG, so no rollback takes it away.
@@ -91,5 +107,6 @@ class ToolInvoked:
         return self.result.success
 
 
-_DRAFT: Any = make_dataclass("_Draft", [field.name for field in fields(ToolInvoked)], slots=True)
+_FIELDS = tuple(field.name for field in fields(ToolInvoked))
+_DRAFT: Any = make_dataclass("_Draft", _FIELDS, slots=True)
 """Has the slots of a `ToolInvoked`, and is not frozen."""

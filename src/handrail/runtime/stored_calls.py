@@ -1,0 +1,105 @@
+"""The form in which `ToolInvoked` is stored: its parameters and its value are of whatever types the tools declare.
+
+A value of a dataclass is written with the name and version of its class (`handrail.session.stored_types`). It comes
+back as a value of that class where the program knows it, and as decoded JSON where it does not: a record stays readable
+when the tool that made it is gone. A value that JSON cannot say is left out, and its place says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from datetime import datetime
+from typing import Any
+
+from handrail.errors import DumpError, SchemaError, SessionError, UnknownTypeError
+from handrail.limits import RunContext
+from handrail.prompt import ToolResult
+from handrail.runtime.messages import ToolCall
+from handrail.serde import codec, dump, parse
+from handrail.session.stored_types import find_type, stored_type
+
+_log = logging.getLogger("handrail.runtime")
+
+
+def dump_fields(fields: Mapping[str, Any]) -> bytes:
+    """The fields of a `ToolInvoked` as one JSON object in UTF-8; never fails for what a call may hold."""
+    call, result, run_context = fields["call"], fields["result"], fields["run_context"]
+    plain = {
+        "id": call.id,
+        "name": call.name,
+        "arguments": call.arguments if isinstance(call.arguments, str) else _json(call.arguments),
+        "message": result.message,
+        "success": result.success,
+        "exclude_value": result.exclude_value_from_context,
+        "run_context": None if run_context is None else codec(RunContext).dump(run_context),
+        "at": fields["at"].isoformat(),
+    }
+    plain |= {name: fields[name] for name in _AS_THEY_ARE}
+    head = json.dumps(plain, separators=(",", ":")).encode()
+    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(fields["params"]), _tagged(result.value))
+
+
+def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What `dump_fields` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        context = data["run_context"]
+        result = ToolResult(data["message"], _untagged(data["value"]), data["success"], data["exclude_value"])
+        fields: dict[str, Any] = {
+            "call": ToolCall(data["id"], data["name"], data["arguments"]),
+            "params": _untagged(data["params"]),
+            "result": result,
+            "run_context": None if context is None else parse(RunContext, context),
+            "at": datetime.fromisoformat(data["at"]),
+        }
+        return fields | {name: data[name] for name in _AS_THEY_ARE}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it is no record of a call: {error!r}") from error
+
+
+_AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
+
+
+def _json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    try:
+        return dump(value)
+    except (DumpError, SchemaError):
+        return repr(value)
+
+
+def _tagged(value: object) -> bytes:
+    if value is None:
+        return b"null"
+    try:
+        if not is_dataclass(value):
+            return b'{"value":%s}' % json.dumps(dump(value), separators=(",", ":")).encode()
+        stored = stored_type(type(value))
+        name = json.dumps(stored.name).encode()
+        return b'{"type":%s,"version":%d,"value":%s}' % (name, stored.version, stored.dump((value,)))
+    except (DumpError, SchemaError, SessionError) as error:
+        _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
+        return b'{"unavailable":%s}' % json.dumps(type(value).__qualname__).encode()
+
+
+def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of any type out
+    if data is None or "unavailable" in data:
+        return None
+    if "type" not in data:
+        return data["value"]
+    (item,) = data["value"]
+    kind = find_type(data["type"])
+    if kind is None:
+        return item
+    try:
+        return stored_type(kind).load(json.dumps([item]).encode(), data["version"])[0]
+    except UnknownTypeError:
+        _log.warning("a recorded value of %s no longer fits its class; it is shown as JSON", data["type"])
+        return item
