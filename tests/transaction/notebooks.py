@@ -80,6 +80,9 @@ class Receipt:
     def committed(self) -> None:
         self.settled.append("committed")
 
+    def in_doubt(self) -> None:
+        self.settled.append("in doubt")
+
     def undone(self) -> None:
         self.settled.append("undone")
 

@@ -46,6 +46,7 @@
     └── EndsRun                      ends the run: no model can mend it
         ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
         │   └── RollbackError        a participant could not be restored, so its state is not to be trusted
+        ├── CommitInDoubtError       a store was lost in the moment of a commit
         ├── DeadlineExceededError    the time is up (the pipeline turns it into `PromptEvaluationError`)
         ├── BudgetExceededError      the tokens are used up
         └── VisibilityExpansionRequired  the prompt must be rendered again with sections opened
@@ -81,6 +82,7 @@ from handrail.errors.developer import (
 )
 from handrail.errors.outcomes import (
     BudgetExceededError,
+    CommitInDoubtError,
     DeadlineExceededError,
     EffectUncertain,
     EndsRun,
@@ -115,6 +117,7 @@ from handrail.errors.storage import (
 __all__ = [
     "BudgetExceededError",
     "CircularResourceError",
+    "CommitInDoubtError",
     "DeadlineExceededError",
     "DispatchError",
     "DumpError",

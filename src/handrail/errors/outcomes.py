@@ -97,6 +97,14 @@ class RollbackError(PromptEvaluationError):
         self.failures = tuple(failures)
 
 
+class CommitInDoubtError(EndsRun):
+    """A store was lost in the moment of a commit: nobody here knows whether the call has been kept.
+
+    Nothing was put back. Open the session and the files anew when the store answers again; they are then as the store
+    says.
+    """
+
+
 class DeadlineExceededError(EndsRun):
     """The deadline has passed."""
 

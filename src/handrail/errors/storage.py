@@ -19,7 +19,16 @@ class StoreError(HandrailError):
 
 
 class StoreUnavailableError(StoreError):
-    """The store does not answer, is busy for too long, or its disk is full. It may be tried again."""
+    """The store does not answer, is busy for too long, or its disk is full. It may be tried again.
+
+    Attributes:
+        in_doubt: whether the connection was lost in the very moment of a commit, so that nobody here knows whether it
+            took place. In any other case nothing was written.
+    """
+
+    def __init__(self, message: str, *, store: str, in_doubt: bool = False) -> None:
+        super().__init__(message, store=store)
+        self.in_doubt = in_doubt
 
 
 class StoreCorruptError(StoreError):

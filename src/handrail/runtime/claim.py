@@ -190,6 +190,11 @@ class EffectClaim(Claim):
         self._recorded = True
         self._let_go()
 
+    def in_doubt(self) -> None:
+        """Give no more signs of life: if the effect has not been recorded, it is unknown when the lease has passed."""
+        self._let_go()
+        self._ledger.give_up(self._claimed)
+
     def undone(self) -> None:
         """Give the claim up; called when the transaction has been rolled back.
 

@@ -77,6 +77,8 @@ class Kept:
         kinds: the types of the slices, by their names.
         lock: the session's; guards everything here.
         writing: held by the unit that is adding entries, until its outcome is known.
+        closed: why nothing is written any more; empty while something is.
+        parts: what is enlisted in transactions that have not ended, by the identity of these.
     """
 
     store: SessionStore
@@ -88,7 +90,7 @@ class Kept:
     kinds: dict[str, type[Any]]
     lock: threading.RLock = field(default_factory=threading.RLock)
     writing: threading.Lock = field(default_factory=threading.Lock)
-    closed: bool = False
+    closed: str = ""
     parts: dict[int, Part] = field(default_factory=dict["int", "Part"])
     _noted: list[Noted] = field(default_factory=list[Noted])
 
@@ -99,9 +101,17 @@ class Kept:
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: the store does not answer.
         """
-        if self.closed:
-            raise SessionError(f"session {self.hold.session_id!r} has been closed; open it again to go on")
+        self.check_open()
         self.store.check(self.hold, self.head)
+
+    def check_open(self) -> None:
+        """Refuse to go on with a session that is closed.
+
+        Raises:
+            SessionError: it is.
+        """
+        if self.closed:
+            raise SessionError(f"session {self.hold.session_id!r} {self.closed}; open it again to go on")
 
     def noting(self, kind: type[Any], item: object, call_id: str = "") -> Noted:
         """What the store is to get of an item of a LOG; to be handed to `note`.
@@ -222,6 +232,7 @@ class Part:
             StoreUnavailableError: the store does not answer.
         """
         kept = self._kept
+        kept.check_open()
         if not self._writes:
             kept.writing.acquire()
             self._writes = True
@@ -238,6 +249,11 @@ class Part:
                 kept.advance(self._plan)
             for noted in self.closing:
                 self._log.append(noted.kind, noted.item)
+        self._end()
+
+    def in_doubt(self) -> None:
+        """Let nobody use the session before it has been opened anew."""
+        self._kept.closed = "was being written when its store was lost"
         self._end()
 
     def undone(self) -> None:

@@ -119,9 +119,10 @@ class Session(Intake):
         Doing it twice is doing it once.
         """
         kept = self._kept
-        if kept is not None and not kept.closed:
-            kept.flush(self._state, self._log)
-            kept.closed = True
+        if kept is not None:
+            if not kept.closed:
+                kept.flush(self._state, self._log)
+                kept.closed = "has been closed"
             kept.store.release(kept.hold)
 
     def check(self) -> None:

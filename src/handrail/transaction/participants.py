@@ -54,7 +54,8 @@ class Enlisted(Protocol):
 
     All that is enlisted is settled together: first each part is told `committing`, inside one unit of each store that
     the parts name; when the units have been committed, each part is told `committed`. If a store fails, all of it is
-    tried again, so `committing` may be called more than once. In the end a part has heard `committed` or `undone`.
+    tried again, so `committing` may be called more than once. In the end a part has heard `committed`, `undone` or
+    `in_doubt`, once.
     """
 
     @property
@@ -68,6 +69,14 @@ class Enlisted(Protocol):
 
     def committed(self) -> None:
         """Take note that it has been kept. Must not fail: what it raises is logged."""
+        ...
+
+    def in_doubt(self) -> None:
+        """Take note that nobody knows whether it has been kept, because a store was lost in the moment of its commit.
+
+        Nothing is put back, and the run ends. What the part stands for must not be used before it has been opened
+        anew, when the store can be asked. Must not fail.
+        """
         ...
 
     def undone(self) -> None:

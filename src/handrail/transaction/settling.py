@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from handrail.errors import StoreUnavailableError
+from handrail.errors import CommitInDoubtError, StoreUnavailableError
 from handrail.transaction.participants import Enlisted, UnitStore
 
 _log = logging.getLogger("handrail.transaction")
@@ -21,25 +21,41 @@ def settle(parts: Sequence[Enlisted]) -> None:
     Raises:
         StoreUnavailableError: a store failed at every attempt.
         Exception: a part could not write. In either case nothing is kept, and the parts wait for `undone`.
+        CommitInDoubtError: nobody knows whether it is kept, and the parts wait for `in_doubt`.
     """
     stores = tuple(dict.fromkeys(part.store for part in parts if part.store is not None))
     if not stores:
         for part in parts:
             part.committing()
         return
+    doubt: StoreUnavailableError | None = None
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _settle_in(stores, parts)
-        except StoreUnavailableError:
+        except StoreUnavailableError as error:
+            doubt = error if error.in_doubt else doubt
             if attempt == ATTEMPTS:
+                if doubt is not None:
+                    raise _in_doubt(doubt) from error
                 raise
             _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
+        except Exception as error:
+            if doubt is not None:
+                raise _in_doubt(doubt) from error
+            raise
         else:
             return
 
 
-def tell_committed(parts: Sequence[Enlisted]) -> None:
-    """Tell every part that it has been kept, each of them even if one before it raised.
+def _in_doubt(doubt: StoreUnavailableError) -> CommitInDoubtError:
+    return CommitInDoubtError(
+        f"{doubt.store} was lost in the moment of a commit and does not answer, so it is not known whether the call "
+        "has been kept. Open session and files anew when it answers: they are then as the store says."
+    )
+
+
+def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
+    """Tell every part that it has been kept, or that this is in doubt; each of them even if one before it raised.
 
     Raises:
         BaseException: what is no `Exception` (Ctrl-C) goes on when all have been told.
@@ -47,9 +63,12 @@ def tell_committed(parts: Sequence[Enlisted]) -> None:
     interrupt: BaseException | None = None
     for part in parts:
         try:
-            part.committed()
-        except Exception:  # noqa: BLE001 - logged; it has been kept all the same
-            _log.exception("%s has been kept, but failed to take note of it", type(part).__name__)
+            if kept:
+                part.committed()
+            else:
+                part.in_doubt()
+        except Exception:  # noqa: BLE001 - logged; what the store has done stays done
+            _log.exception("%s failed to take note of what has become of it", type(part).__name__)
         except BaseException as error:  # noqa: BLE001 - raised below, when all have been told
             interrupt = error
     if interrupt is not None:

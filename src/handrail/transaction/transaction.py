@@ -8,10 +8,10 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.errors import CommitInDoubtError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
 from handrail.transaction.participants import Enlisted, Snapshotable
 from handrail.transaction.rollback import undo_all
-from handrail.transaction.settling import settle, tell_committed
+from handrail.transaction.settling import settle, tell
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
@@ -247,6 +247,7 @@ class Transaction:
         Raises:
             TransactionClosedError: it has already ended, or one that it is nested in has.
             TurnConflictError: a call made inside this one is still running. Leaving the block rolls both back.
+            CommitInDoubtError: nobody knows whether it was committed; nothing is put back.
             Exception: what is enlisted could not be settled; nothing is committed, and leaving the block rolls back.
         """
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
@@ -258,13 +259,13 @@ class Transaction:
             for part in parts:
                 self.parent.enlist(part)
         elif parts:
-            settle(parts)  # if they cannot be settled, leaving the block undoes all of them
+            self._settle(parts)  # if they cannot be settled, leaving the block undoes all of them
         self._enlisted = ()
         self.committed = True
         self.state = "ended"
         self._saved.clear()
         if parts and self.parent is None:
-            tell_committed(parts)
+            tell(parts, kept=True)
 
     def rollback(self) -> None:
         """Take no more writes, and put back every participant, the last one to join first. Doing it twice is once.
@@ -282,6 +283,20 @@ class Transaction:
         elif self._saved or self._enlisted:
             self._undo()
         self.state = "ended"
+
+    def _settle(self, parts: tuple[Enlisted, ...]) -> None:
+        self.state = "closed"  # what is written from here on would not be among what is settled
+        try:
+            settle(parts)
+        except CommitInDoubtError:
+            self._enlisted = ()
+            self._saved.clear()
+            self.state = "ended"
+            tell(parts, kept=False)
+            raise
+        except BaseException:
+            self.state = "open"
+            raise
 
     def _begin(self) -> None:
         parent = self.parent
