@@ -1,0 +1,33 @@
+"""The `handrail` command: look at a store, and decide what only a person can decide.
+
+::
+
+    handrail sessions list|show|fork
+    handrail ledger list|show|reconcile|invalidate|prune
+
+Exit codes: 0 it was done; 1 it was refused, or there is no such thing, or the store cannot be used; 2 the command line
+is wrong; 130 interrupted; 141 whoever read the output has gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry one command out, and return its exit code; `argv` is what stands after the command's name.
+
+    Nothing is raised: what goes wrong is said on standard error, in one line.
+    """
+    missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
+    if missing:
+        install = 'not installed here: pip install "handrail[cli]"'
+        sys.stderr.write(f"handrail: the command line needs {' and '.join(missing)}, {install}\n")
+        return 1
+    from handrail.cli.entry import run  # noqa: PLC0415 - needs the extra, which has just been looked for
+
+    return run(sys.argv[1:] if argv is None else argv)

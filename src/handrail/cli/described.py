@@ -1,0 +1,179 @@
+"""What a store keeps, in words for people and as JSON for programs. Nothing here reads or prints."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from handrail.cli.text import moment, span
+from handrail.errors import StoreCorruptError
+from handrail.runtime.effect_states import expired, lapsed
+from handrail.session.storage import Entry, SessionRow
+from handrail.store import EffectRow
+
+State = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
+"""The status of an effect, and what the time has made of it: `lapsed` is running no longer in anybody's hands, and
+`expired` is done or failed so long ago that it counts as absent."""
+
+STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
+"""How the states look on a terminal."""
+
+_NONE = "-"
+
+# --------------------------------------------------------------------------------------------------------- the sessions
+
+
+def tags_of(row: SessionRow) -> str:
+    """The tags of a session, as `--tag` takes them."""
+    return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or _NONE
+
+
+def session_cells(row: SessionRow) -> tuple[str, ...]:
+    """A session, for people: id, entries, creation, parent, tags."""
+    return (row.session_id, f"{row.head:,}", moment(row.created_at), row.parent or _NONE, tags_of(row))
+
+
+def session_fields(row: SessionRow) -> list[tuple[str, str]]:
+    """A session, for people."""
+    return [
+        ("session", row.session_id),
+        ("parent", row.parent or _NONE),
+        ("tags", tags_of(row)),
+        ("created", f"{moment(row.created_at)} UTC"),
+        ("entries", f"{row.head:,}"),
+    ]
+
+
+def session_json(row: SessionRow) -> dict[str, Any]:
+    """A session, for programs."""
+    return {
+        "session_id": row.session_id,
+        "parent": row.parent,
+        "tags": dict(row.tags),
+        "created_at": row.created_at.isoformat(),
+        "entries": row.head,
+    }
+
+
+def change(entry: Entry) -> str:
+    """What an entry does to its slice: `-2 +1 at 4` takes two items away at index 4, and puts one there."""
+    if entry.role == "event":
+        return _NONE
+    parts = [f"-{entry.removed}"] if entry.removed else []
+    parts += [f"+{entry.added}"] if entry.added or not parts else []
+    return f"{' '.join(parts)} at {entry.start}"
+
+
+def entry_cells(entry: Entry) -> tuple[str, ...]:
+    """An entry, for people: number, call, role, type, change, items."""
+    return (
+        str(entry.number),
+        entry.call_id or _NONE,
+        entry.role,
+        type_of(entry),
+        change(entry),
+        entry.items.decode(errors="replace"),
+    )
+
+
+def type_of(entry: Entry) -> str:
+    """The type of an entry's items, with its version where it has had more than one."""
+    return entry.type_name if entry.version == 1 else f"{entry.type_name} v{entry.version}"
+
+
+def entry_json(entry: Entry, *, session_id: str, store: str) -> dict[str, Any]:
+    """An entry, for programs.
+
+    Raises:
+        StoreCorruptError: its items are no JSON.
+    """
+    try:
+        items = json.loads(entry.items)
+    except ValueError as error:
+        raise StoreCorruptError(
+            f"the items of entry {entry.number} of session {session_id} are no JSON ({error}); look at them with "
+            f"handrail sessions show {session_id} --after {entry.number - 1} --limit 1 --full",
+            store=store,
+        ) from error
+    return {**entry._asdict(), "items": items}
+
+
+# ----------------------------------------------------------------------------------------------------------- the ledger
+
+
+def state(row: EffectRow, now: datetime) -> State:
+    """The state of an effect, as tables show it and `--status` takes it."""
+    if lapsed(row, now):
+        return "lapsed"
+    return "expired" if expired(row, now) else row.status
+
+
+def term(row: EffectRow, now: datetime) -> str:
+    """How long the state of an effect lasts, or since when it has been over."""
+    if row.lease_until is not None:
+        left = row.lease_until - now
+        return f"lease passed {span(left)} ago" if lapsed(row, now) else f"lease for {span(left)}"
+    if row.expires_at is not None:
+        left = row.expires_at - now
+        return f"expired {span(left)} ago" if expired(row, now) else f"expires in {span(left)}"
+    return "needs a person" if row.status == "unknown" else "for ever"
+
+
+def effect_cells(row: EffectRow, now: datetime) -> tuple[str, ...]:
+    """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner."""
+    return (row.key, row.partition or _NONE, row.tool, state(row, now), str(row.fence), term(row, now), row.owner)
+
+
+def effect_fields(row: EffectRow, now: datetime) -> list[tuple[str, str]]:
+    """All that is known of an effect, for people."""
+    fields = [
+        ("key", row.key),
+        ("partition", row.partition or f"{_NONE} (shared by all sessions)"),
+        ("tool", row.tool),
+        ("status", f"{state(row, now)} ({term(row, now)})"),
+        ("note", row.note),
+        ("owner", row.owner),
+        ("fence", str(row.fence)),
+        ("effect", row.effect_id),
+        ("arguments", f"sha256:{row.params_hash}"),
+        ("created", _when(row.created_at)),
+        ("lease until", _when(row.lease_until)),
+        ("completed", _when(row.completed_at)),
+        ("expires", _when(row.expires_at)),
+        ("message", row.message),
+        ("value", value_text(row)),
+    ]
+    return [(name, value) for name, value in fields if value]
+
+
+def value_text(row: EffectRow) -> str:
+    """The value of a done effect, set in; empty for the others."""
+    if row.status != "done":
+        return ""
+    if row.value is None:
+        return f"{_NONE} (it could not be kept)"
+    try:
+        return json.dumps(json.loads(row.value), ensure_ascii=False, indent=2)
+    except ValueError:
+        return f"no JSON: {row.value.decode(errors='replace')}"
+
+
+def effect_json(row: EffectRow, now: datetime) -> dict[str, Any]:
+    """All that is known of an effect, for programs.
+
+    A value that is no JSON is given as text in `value_text`, and `value` is null then, as it is where
+    `value_unavailable` says that there is none.
+    """
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
+    told |= {"state": state(row, now), "value": None, "value_unavailable": row.status == "done" and row.value is None}
+    if row.value is not None:
+        try:
+            told["value"] = json.loads(row.value)
+        except ValueError:
+            told["value_text"] = row.value.decode(errors="replace")
+    return told
+
+
+def _when(time: datetime | None) -> str:
+    return "" if time is None else f"{moment(time)} UTC"

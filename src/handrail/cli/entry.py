@@ -1,0 +1,114 @@
+"""From a command line to an exit code: the commands are put together here, and what goes wrong is told here."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from cyclopts import App, CycloptsError, Parameter
+
+from handrail.cli.ledger import list_effects, show_effect
+from handrail.cli.ledger_changes import invalidate_effects, prune_effects, reconcile_effect
+from handrail.cli.screen import Screen
+from handrail.cli.sessions import fork_session, list_sessions, show_session
+from handrail.errors import HandrailError
+
+USAGE = 2
+"""The exit code for a command line that is wrong."""
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+READER_GONE = 141
+"""The exit code when nobody reads the output any more: 128 and the number of the signal."""
+
+_SILENCE = logging.NullHandler()
+"""For what the libraries log: what goes wrong is told once, by the exception."""
+
+_HELP = """Look into a store of sessions and effects, and decide what only a person can decide.
+
+The store is named by --store URL, or once for all by the environment variable HANDRAIL_STORE. Every command explains
+itself: handrail ledger reconcile --help.
+"""
+_EXIT_CODES = """Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is wrong."""
+
+
+def application() -> App:
+    """All commands under one name."""
+    app = App(
+        name="handrail",
+        help=_HELP,
+        help_epilogue=_EXIT_CODES,
+        help_format="markdown",
+        version=lambda: version("handrail"),
+        suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(negative=(), show_default=False),
+    )
+    sessions = App(name="sessions", sort_key=1, help="What sessions a store has, what is in one, and a branch of one.")
+    sessions.command(list_sessions, name="list", sort_key=1)
+    sessions.command(show_session, name="show", sort_key=2)
+    sessions.command(fork_session, name="fork", sort_key=3)
+    ledger = App(name="ledger", sort_key=2, help="What effects the ledger knows of, and what people decide about them.")
+    ledger.command(list_effects, name="list", sort_key=1)
+    ledger.command(show_effect, name="show", sort_key=2)
+    ledger.command(reconcile_effect, name="reconcile", sort_key=3)
+    ledger.command(invalidate_effects, name="invalidate", sort_key=4)
+    ledger.command(prune_effects, name="prune", sort_key=5)
+    app.command(sessions)
+    app.command(ledger)
+    return app
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry one command out, and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a key may be in a script that the terminal cannot write
+    for name in ("handrail", "psycopg"):
+        logging.getLogger(name).addHandler(_SILENCE)
+    try:
+        code = _told(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_output_up()
+        return READER_GONE
+    except OSError as error:  # the disk that standard output goes to is full, say
+        _give_output_up()
+        Screen().fault(f"the output cannot be written: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _told(argv: Sequence[str]) -> int:
+    app = application()
+    try:
+        _check_text(argv)
+        answer: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        # The words that name a command, not what else was typed: that may be the password of a store.
+        words = app.parse_commands(argv)[0]
+        Screen().fault(f"{error} (see {' '.join(('handrail', *words, '--help'))})")
+        return USAGE
+    except (HandrailError, ImportError) as error:
+        Screen().fault(str(error))
+        return 1
+    return answer if isinstance(answer, int) else 0
+
+
+def _give_output_up() -> None:
+    """Let what is still buffered go nowhere; when the interpreter ends, writing it would fail once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _check_text(argv: Sequence[str]) -> None:
+    for word in argv:
+        if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
+            raise CycloptsError(msg=f"{word!a} is not UTF-8, so no store can hold it")

@@ -1,0 +1,198 @@
+"""`handrail ledger reconcile|invalidate|prune`: what a person decides about effects.
+
+`reconcile` and `invalidate` act on the rows that they have shown: one that somebody has changed since stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from cyclopts import CycloptsError, Parameter
+
+from handrail.cli import described
+from handrail.cli.finding import UNSAID, Finding
+from handrail.cli.ledger import Key, Partition, found_effect, newest, print_effects
+from handrail.cli.options import AS_SET, StoreOptions
+from handrail.cli.screen import Screen
+from handrail.cli.text import counted
+from handrail.errors import LedgerError
+from handrail.prompt.idempotency import DAY
+from handrail.runtime import EffectLedger
+from handrail.runtime.effect_states import expired, removable, resolved
+from handrail.runtime.effects import NotApplied
+from handrail.store import EffectRow, Store
+
+DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
+"""Whether to remove nothing."""
+
+_CHANGED = "has been changed by somebody else in the meantime, so it was left as it is; look at it again"
+
+
+def reconcile_effect(
+    key: Key,
+    /,
+    *,
+    partition: Partition = None,
+    finding: Finding = UNSAID,
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Record what became of an effect that was started, and whose end nobody has recorded.
+
+    That is one in the state `unknown` or `lapsed`. Look at the world first (the account, the outbox), for the ledger
+    believes what you say. If it has happened, the same call is answered with that from now on; if it has not, the same
+    call may run again.
+    """
+    finding.check()
+    screen = Screen()
+    if finding.happened is None and not screen.can_ask:
+        raise CycloptsError(msg="has it happened? Give --happened or --not-happened; there is no terminal to ask on")
+    with options.open(writing=True) as store:
+        row = found_effect(store, key, partition)
+        now = store.now()
+        resolved(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if there is nothing to find out
+        if finding.happened is None:
+            screen.record(described.effect_fields(row, now), aside=True)
+            answered = finding.asked(screen, row)
+            if answered is None:
+                screen.remark("Nothing was changed.")
+                return 1
+            finding = answered
+        if not EffectLedger(store).resolve(row, finding.of(row), ttl=finding.lasting):
+            raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
+        standing = store.get(row.partition, key) or row
+    if options.as_json:
+        screen.json(described.effect_json(standing, now))
+    elif finding.happened:
+        screen.say(f"Recorded that {key} has happened: {standing.message}")
+    else:
+        screen.say(f"Recorded that {key} has not happened, so the same call may run again.")
+    return 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """How to remove effects.
+
+    Attributes:
+        force: whether to remove those too that could then happen twice.
+        yes: whether to remove without asking.
+        dry_run: whether to remove nothing.
+    """
+
+    force: Annotated[
+        bool, Parameter(help="Remove what is running or unknown too. It may then happen a second time.")
+    ] = False
+    yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed where there is no terminal.")] = False
+    dry_run: DryRun = False
+
+
+def invalidate_effects(
+    key: Annotated[str | None, Parameter(metavar="KEY", help="The key of the effect, or give --tool.")] = None,
+    /,
+    *,
+    tool: Annotated[str | None, Parameter(metavar="NAME", help="Forget all effects of this tool.")] = None,
+    partition: Partition = None,
+    removal: Removal = Removal(),
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Forget effects, so that the same calls run again.
+
+    What is running or unknown stays, because it could happen twice: see `reconcile`, or give --force.
+    """
+    if (key is None) == (tool is None):
+        raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")
+    if tool is not None and partition is not None:
+        raise CycloptsError(msg="--partition says whose KEY is meant, so it does not go with --tool")
+    screen = Screen()
+    if not (removal.yes or removal.dry_run or screen.can_ask):
+        raise CycloptsError(msg="this forgets what has been done; give --yes, for there is no terminal to ask on")
+    with options.open(writing=not removal.dry_run) as store:
+        now = store.now()
+        if tool is None:
+            rows = [found_effect(store, key or "", partition)]
+        else:
+            rows = newest((row for row in store.rows() if row.tool == tool), None)
+        going = [row for row in rows if removal.force or removable(row)]
+        if not going:
+            raise LedgerError(
+                _why_none(store, rows, tool, now), key=key or "", status=rows[0].status if rows else "absent"
+            )
+        if not (removal.yes or removal.dry_run or _confirmed(screen, going, now)):
+            screen.remark("Nothing was changed.")
+            return 1
+        removed = [] if removal.dry_run else [row for row in going if store.delete(row)]
+    return _report(screen, options, _Removed(going, removed, len(rows) - len(going), now, removal.dry_run))
+
+
+def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
+    """Remove the effects that have expired. They count as absent already; this only makes room."""
+    screen = Screen()
+    with options.open(writing=not dry_run) as store:
+        now = store.now()
+        rows = newest((row for row in store.rows() if expired(row, now)), None) if dry_run else []
+        removed = 0 if dry_run else EffectLedger(store).prune_expired()
+    if options.as_json:
+        screen.json({"removed": removed, "would_remove": len(rows), "dry_run": dry_run})
+        return 0
+    if rows:
+        print_effects(screen, rows, now)
+    told = f"{'Would remove' if dry_run else 'Removed'} {counted(len(rows) if dry_run else removed, 'expired effect')}."
+    screen.say(told)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """What came of a removal: the rows that were to go, those that went, and how many were to stay."""
+
+    going: Sequence[EffectRow]
+    removed: Sequence[EffectRow]
+    kept: int
+    now: datetime
+    dry_run: bool
+
+
+def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: datetime) -> str:
+    if not rows:
+        return f"{store.url} knows of no effect of a tool {tool}; handrail ledger list shows all"
+    one = f"the effect {rows[0].key} is {described.state(rows[0], now)}"
+    what = one if tool is None else f"all effects of {tool} are running or unknown"
+    return (
+        f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
+        "handrail ledger reconcile; --force removes it all the same"
+    )
+
+
+def _confirmed(screen: Screen, going: Sequence[EffectRow], now: datetime) -> bool:
+    if len(going) == 1:
+        screen.record(described.effect_fields(going[0], now), aside=True)
+    answer = screen.ask(f"Forget {_named(going)}? The same call runs again then. [y = yes, Enter = no]")
+    return (answer or "").lower() in {"y", "yes"}
+
+
+def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
+    missed = 0 if came.dry_run else len(came.going) - len(came.removed)
+    if options.as_json:
+        effects = [described.effect_json(row, came.now) for row in (came.going if came.dry_run else came.removed)]
+        told = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
+        screen.json({**told, "effects": effects})
+    elif came.dry_run:
+        print_effects(screen, came.going, came.now)
+        screen.say(f"Would forget {_named(came.going)}.")
+    elif came.removed:
+        screen.say(f"Forgot {_named(came.removed)}; the same call runs again.")
+    if came.kept:
+        screen.remark(
+            f"{counted(came.kept, 'effect')} stayed, being running or unknown: forgotten, they could happen twice."
+        )
+    if missed:
+        screen.fault(f"{counted(missed, 'effect')} {_CHANGED}")
+    return 1 if missed else 0
+
+
+def _named(rows: Sequence[EffectRow]) -> str:
+    return rows[0].key if len(rows) == 1 else f"{counted(len(rows), 'effect')} of {rows[0].tool}"

@@ -1,0 +1,205 @@
+"""`handrail sessions`: what sessions a store has, what is in one, and a branch of one."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from itertools import islice
+from typing import Annotated
+
+from cyclopts import CycloptsError, Parameter
+
+from handrail.cli import described
+from handrail.cli.options import AS_SET, StoreOptions
+from handrail.cli.screen import Column, Screen
+from handrail.cli.text import counted
+from handrail.errors import SessionError, SessionNotFoundError
+from handrail.session.storage import Entry, SessionRow
+from handrail.store import Store
+
+PAGE = 50
+"""How many rows a table shows unless `--limit` says otherwise; JSON shows all."""
+
+_SESSION_COLUMNS = (
+    Column("session"),
+    Column("entries", right=True),
+    Column("created (UTC)", spare=2),
+    Column("parent", spare=3),
+    Column("tags", cut=True, spare=1),
+)
+_ENTRY_COLUMNS = (
+    Column("no.", right=True),
+    Column("call", spare=2),
+    Column("role", spare=3),
+    Column("type"),
+    Column("change", spare=1),
+    Column("items", cut=True),
+)
+_NEW_LINE = "\n"
+
+Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table shows {PAGE} unless told; JSON all.")]
+"""How many rows to print."""
+
+SessionId = Annotated[str, Parameter(metavar="SESSION", help="The id of the session, as `sessions list` shows it.")]
+"""Which session."""
+
+
+def list_sessions(
+    *,
+    tag: Annotated[
+        tuple[str, ...], Parameter(metavar="NAME=VALUE", help="Only those so tagged. May be repeated.")
+    ] = (),
+    limit: Limit = None,
+    options: StoreOptions = AS_SET,
+) -> int:
+    """List the sessions, the newest first."""
+    wanted = dict(_tag(text) for text in tag)
+    size = page(limit, options)
+    screen = Screen()
+    with options.open() as store:
+        found = (row for row in store.sessions() if wanted.items() <= dict(row.tags).items())
+        if options.as_json:
+            for row in islice(found, size):
+                screen.json(described.session_json(row), lines=True)
+            return 0
+        rows = list(islice(found, size))
+        more = next(found, None) is not None
+    if not rows:
+        screen.remark(f"No session{' is tagged so' if tag else 's'} in {store.url}.")
+        return 0
+    screen.table(_SESSION_COLUMNS, [described.session_cells(row) for row in rows])
+    if more:
+        screen.remark(f"These are the newest {len(rows)}; --limit shows more.")
+    return 0
+
+
+def show_session(  # noqa: PLR0913 - they are its options
+    session: SessionId,
+    /,
+    *,
+    after: Annotated[int, Parameter(metavar="NUMBER", help="Begin behind the entry of this number.")] = 0,
+    limit: Limit = None,
+    type: Annotated[str | None, Parameter(metavar="NAME", help="Only entries of the type stored by this name.")] = None,
+    full: Annotated[bool, Parameter(help="Print the items whole, under each entry.")] = False,
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Show one session: its row, and its entries in order.
+
+    An entry is one change of a slice, or an event that reducers took. The change `-2 +1 at 4` takes two items away at
+    index 4 and puts one there. In JSON the entries stand under `shown`.
+    """
+    size = page(limit, options)
+    screen = Screen()
+    with options.open() as store:
+        row = found_session(store, session)
+        # Bounded by the head of the row, so that row and entries are of one moment while somebody writes.
+        entries = store.entries(session, after=after, until=row.head, type_name=type)
+        if options.as_json:
+            shown = [
+                described.entry_json(entry, session_id=session, store=store.url) for entry in islice(entries, size)
+            ]
+            screen.json(described.session_json(row) | {"shown": shown})
+            return 0
+        page_of = list(islice(entries, size))
+        more = next(entries, None) is not None
+    screen.record(described.session_fields(row))
+    _print_entries(screen, page_of, full=full)
+    if more:
+        screen.remark(
+            f"There are more; --after {page_of[-1].number if page_of else after} goes on, --limit shows more."
+        )
+    return 0
+
+
+def fork_session(
+    session: SessionId,
+    /,
+    *,
+    at: Annotated[
+        str | None, Parameter(metavar="CALL", help="The last call that the fork shares, by its id; else all.")
+    ] = None,
+    as_: Annotated[
+        str | None, Parameter(name="--as", metavar="ID", help="The id of the fork; else a random one.")
+    ] = None,
+    options: StoreOptions = AS_SET,
+) -> int:
+    """Make a session that shares the past of another one, and goes its own way from there.
+
+    The fork has the same tags, and the other session as its parent. The ledger is not copied: keys of the scope
+    "session" belong to the one session, so a call of the past that is made again in the fork runs again.
+    """
+    if as_ is not None and not as_.strip():
+        raise CycloptsError(msg="--as is empty; give the id that the fork shall have, or leave it out")
+    screen = Screen()
+    with options.open(writing=True) as store:
+        row = found_session(store, session)
+        head = row.head if at is None else store.end_of_call(session, at)
+        if head is None:
+            raise SessionError(
+                f"session {session} has no entry of a call {at}; handrail sessions show {session} lists them"
+            )
+        fork = SessionRow(as_ or uuid.uuid4().hex, row.tags, row.session_id, store.now(), head)
+        if not store.copy(session, fork):
+            raise SessionError(
+                f"there is a session {fork.session_id} already, so nothing was written; give another --as"
+            )
+    if options.as_json:
+        screen.json(described.session_json(fork))
+    else:
+        screen.say(f"Session {fork.session_id} starts with the first {counted(head, 'entry', 'entries')} of {session}.")
+    return 0
+
+
+def page(limit: int | None, options: StoreOptions) -> int | None:
+    """How many rows to print; `None` for all.
+
+    Raises:
+        CycloptsError: `limit` is less than 1.
+    """
+    if limit is None:
+        return None if options.as_json else PAGE
+    if limit < 1:
+        raise CycloptsError(msg=f"--limit is {limit}; it must be 1 or more")
+    return limit
+
+
+def found_session(store: Store, session_id: str) -> SessionRow:
+    """The row of a session.
+
+    Raises:
+        SessionNotFoundError: there is none.
+    """
+    row = store.find(session_id)
+    if row is None:
+        raise SessionNotFoundError(
+            f"{store.url} has no session {session_id}; handrail sessions list shows all", session_id=session_id
+        )
+    return row
+
+
+def _print_entries(screen: Screen, entries: list[Entry], *, full: bool) -> None:
+    if not entries:
+        screen.remark("No entries to show.")
+        return
+    screen.say("")
+    if not full:
+        screen.table(_ENTRY_COLUMNS, [described.entry_cells(entry) for entry in entries])
+        return
+    for entry in entries:
+        *heading, items = described.entry_cells(entry)
+        screen.block("  ".join(heading), _set_in(items))
+
+
+def _set_in(items: str) -> str:
+    """Items as JSON on many lines; as they are, if they are no JSON."""
+    try:
+        return json.dumps(json.loads(items), ensure_ascii=False, indent=2)
+    except ValueError:
+        return items
+
+
+def _tag(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise CycloptsError(msg=f"--tag {text} says nothing; write --tag NAME=VALUE")
+    return name, value

@@ -1,0 +1,49 @@
+"""A SQLite store with something of everything in it, and the command over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from handrail import store as stores
+from handrail.store import Store
+from tests.cli.desk import Command, Terminal, fill
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine is set to is not part of a test."""
+    for name in ("HANDRAIL_STORE", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The URL of a filled SQLite store."""
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    with stores.open(url) as store:
+        fill(store)
+    return url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """The filled store, beside the command that opens it too."""
+    with stores.open(url) as store:
+        yield store
+
+
+@pytest.fixture
+def handrail(url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command, over the filled store, with its output in a pipe."""
+    monkeypatch.setenv("HANDRAIL_STORE", url)
+    return Command(url, capsys)
+
+
+@pytest.fixture
+def terminal(url: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """The command, over the filled store, before a terminal."""
+    monkeypatch.setenv("HANDRAIL_STORE", url)
+    return Terminal(monkeypatch)

@@ -1,0 +1,169 @@
+"""A store with something of everything in it, and the command run over it: in this process, or before a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sys
+import termios
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from handrail.cli import main
+from handrail.session.storage import Entry, SessionRow
+from handrail.store import EffectRow, EffectStatus, Store
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+HOUR = timedelta(hours=1)
+SESSION = "3f2a" * 8
+FORK = "77ab" * 8
+PLAN = b'[{"title":"Buy milk"}]'
+TWO = b'[{"title":"Buy milk"},{"title":"Z\xc3\xbcrich"}]'
+
+
+def effect(key: str, status: EffectStatus, now: datetime, **changed: Any) -> EffectRow:
+    """The row of an effect, as the ledger would have written it ten minutes ago."""
+    running, ended = status == "running", status in {"done", "failed"}
+    row = EffectRow(
+        partition="",
+        key=key,
+        effect_id="0123456789abcdef" * 2,
+        tool="pay",
+        params_hash="ab" * 32,
+        owner=f"{SESSION}/call_1",
+        status=status,
+        fence=1,
+        created_at=now - timedelta(minutes=10),
+        lease_until=now + HOUR if running else None,
+        completed_at=now if ended else None,
+        expires_at=now + timedelta(hours=23) if ended else None,
+        message="Paid 7 EUR." if status == "done" else "",
+        value=b'{"receipt":7}' if status == "done" else None,
+        note="its owner gave no sign in time" if status == "unknown" else "",
+    )
+    return row._replace(**changed)
+
+
+def fill(store: Store) -> None:
+    """Two sessions, the older with three entries, and an effect in each state."""
+    now = store.now()
+    store.create(SessionRow(SESSION, {"desk": "berlin", "customer": "ada"}, None, now - HOUR))
+    hold = store.hold(SESSION, wait=timedelta(0))
+    entries = [
+        Entry(1, "", "state", "desk.plan", 1, 0, 0, 1, PLAN),
+        Entry(2, "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
+        Entry(3, "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
+    ]
+    store.append(hold, 0, entries, None)
+    store.release(hold)
+    store.create(SessionRow(FORK, {}, SESSION, now))
+    minute = timedelta(minutes=1)
+    for age, row in enumerate(
+        (
+            effect("session:pay:running", "running", now, partition=SESSION),
+            effect("session:pay:lapsed", "running", now, partition=SESSION, lease_until=now - 5 * minute),
+            effect("session:pay:done", "done", now, partition=SESSION),
+            effect("session:pay:failed", "failed", now, partition=FORK, note="no money"),
+            effect("app:pay:unknown", "unknown", now),
+            effect("app:pay:expired", "done", now, expires_at=now - 2 * HOUR),
+            effect("app:mail:kept", "done", now, tool="mail", owner="", expires_at=None, value=None),
+        )
+    ):
+        store.insert(row._replace(effect_id=f"{age:032x}", created_at=now - age * minute))
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(slots=True)
+class Terminal:
+    """A terminal before which commands run in this process; `screen` is what they have written to it."""
+
+    monkeypatch: pytest.MonkeyPatch
+    screen: str = field(default="", init=False)
+
+    def run(self, *argv: str, typed: str | None = "", width: int = 120) -> int:
+        """Run a command with the lines `typed`; with `None` nobody types, and standard input is no terminal."""
+        self.monkeypatch.setenv("COLUMNS", str(width))
+        self.monkeypatch.setenv("TERM", "xterm")
+        with (
+            _terminal() as (master, slave),
+            _read(master) as chunks,
+            self.monkeypatch.context() as patch,
+            os.fdopen(slave, "w") as stream,
+            open(os.ttyname(slave)) as keyboard,  # noqa: PTH123 - a device
+        ):
+            patch.setattr(sys, "stdout", stream)
+            patch.setattr(sys, "stderr", stream)
+            if typed is not None:
+                os.write(master, typed.encode() + b"\x04")
+                patch.setattr(sys, "stdin", keyboard)
+            code = main(argv)
+        self.screen = b"".join(chunks).decode().replace("\r\n", "\n")
+        return code
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on the screen, without colours and without the blanks at the ends of lines."""
+        return [line.rstrip() for line in _COLOUR.sub("", self.screen).splitlines()]
+
+
+@contextmanager
+def _terminal() -> Generator[tuple[int, int]]:
+    master, slave = pty.openpty()
+    modes = termios.tcgetattr(slave)
+    modes[3] &= ~termios.ECHO  # what is typed is not part of what commands write
+    termios.tcsetattr(slave, termios.TCSANOW, modes)
+    try:
+        yield master, slave
+    finally:
+        os.close(master)
+
+
+@contextmanager
+def _read(master: int) -> Generator[list[bytes]]:
+    """Read what is written to a terminal, until nobody has it open any more."""
+    chunks: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while chunk := os.read(master, 4096):
+                chunks.append(chunk)
+        except OSError:  # the other end was closed: how a terminal says the end of file
+            return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    yield chunks
+    reader.join()
+
+
+class Command:
+    """The command, run in this process over one store, with its output in a pipe."""
+
+    __slots__ = ("_capture", "url")
+
+    def __init__(self, url: str, capture: pytest.CaptureFixture[str]) -> None:
+        self.url = url
+        self._capture = capture
+
+    def __call__(self, *argv: str) -> Ran:
+        """Run it."""
+        self._capture.readouterr()
+        code = main(argv)
+        out, err = self._capture.readouterr()
+        return Ran(code, out, err)

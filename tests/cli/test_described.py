@@ -1,0 +1,115 @@
+"""What a store keeps, in words and as JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from handrail.cli import described
+from handrail.errors import StoreCorruptError
+from handrail.session.storage import Entry, Role
+from handrail.store import EffectRow
+from tests.cli.desk import HOUR, effect
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ENTRY = Entry(3, "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
+
+
+@pytest.mark.parametrize(
+    "row, state, term",
+    [
+        (effect("k", "running", NOW), "running", "lease for 60 min"),
+        (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed", "lease passed 60 min ago"),
+        (effect("k", "running", NOW, lease_until=None), "running", "for ever"),
+        (effect("k", "done", NOW), "done", "expires in 23 h"),
+        (effect("k", "done", NOW, expires_at=None), "done", "for ever"),
+        (effect("k", "done", NOW, expires_at=NOW), "expired", "expired 0 s ago"),
+        (effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired", "expired 3 h ago"),
+        (effect("k", "unknown", NOW), "unknown", "needs a person"),
+    ],
+)
+def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, term: str) -> None:
+    """An effect whose lease has passed is lapsed, one whose time is up expired."""
+    assert (described.state(row, NOW), described.term(row, NOW)) == (state, term)
+
+
+@pytest.mark.parametrize(
+    "removed, added, role, told",
+    [
+        (0, 1, "state", "+1 at 4"),
+        (2, 1, "state", "-2 +1 at 4"),
+        (2, 0, "state", "-2 at 4"),
+        (0, 0, "state", "+0 at 4"),
+        (0, 1, "event", "-"),
+    ],
+)
+def test_a_change_says_what_goes_and_what_comes(removed: int, added: int, role: Role, told: str) -> None:
+    """An event changes no slice."""
+    assert described.change(ENTRY._replace(removed=removed, added=added, role=role)) == told
+
+
+def test_a_type_shows_its_version_once_it_has_had_more_than_one() -> None:
+    """Most types have one version."""
+    assert described.type_of(ENTRY) == "desk.plan v2"
+    assert described.type_of(ENTRY._replace(version=1)) == "desk.plan"
+
+
+def test_items_are_json_for_programs() -> None:
+    """They are embedded, not quoted."""
+    told = described.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
+    assert told["items"] == [{"title": "Zürich"}]
+    assert (told["number"], told["call_id"], told["added"]) == (3, "call_2", 1)
+
+
+@pytest.mark.parametrize("items", [b"[{", b"\xff"])
+def test_items_that_are_no_json_are_named(items: bytes) -> None:
+    """Programs are not given something that is not there; people can look at it."""
+    with pytest.raises(StoreCorruptError, match=r"entry 3 of session s are no JSON .* --after 2 --limit 1 --full"):
+        described.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
+    assert described.entry_cells(ENTRY._replace(items=items))[0] == "3"
+
+
+@pytest.mark.parametrize(
+    "row, text",
+    [
+        (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
+        (effect("k", "done", NOW, value=b"null"), "null"),
+        (effect("k", "done", NOW, value=None), "- (it could not be kept)"),
+        (effect("k", "done", NOW, value=b"{\xff"), "no JSON: {\ufffd"),
+        (effect("k", "running", NOW), ""),
+    ],
+)
+def test_a_value_is_shown_as_it_is(row: EffectRow, text: str) -> None:
+    """`null` is a value, and a value that was lost is none."""
+    assert described.value_text(row) == text
+
+
+def test_an_effect_is_told_whole_to_programs() -> None:
+    """All columns, times in ISO 8601, the value as JSON, and the state beside the status."""
+    row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
+    told = described.effect_json(row, NOW)
+    assert (told["status"], told["state"], told["value"], told["value_unavailable"]) == (
+        "running",
+        "lapsed",
+        None,
+        False,
+    )
+    assert told["lease_until"] == "2026-01-01T11:59:00+00:00"
+    assert set(told) == {*EffectRow._fields, "state", "value_unavailable"}
+    assert described.effect_json(effect("k", "done", NOW), NOW)["value"] == {"receipt": 7}
+    assert described.effect_json(effect("k", "done", NOW, value=None), NOW)["value_unavailable"] is True
+
+
+def test_a_value_that_is_no_json_is_told_as_text() -> None:
+    """Nothing that the store keeps is held back."""
+    told = described.effect_json(effect("k", "done", NOW, value=b"{"), NOW)
+    assert (told["value"], told["value_text"], told["value_unavailable"]) == (None, "{", False)
+
+
+def test_fields_of_an_effect_leave_out_what_is_empty() -> None:
+    """What does not apply to a state is not shown."""
+    fields = dict(described.effect_fields(effect("k", "unknown", NOW, partition="s1"), NOW))
+    assert fields["partition"] == "s1"
+    assert fields["note"] == "its owner gave no sign in time"
+    assert not {"lease until", "completed", "expires", "message", "value"} & set(fields)

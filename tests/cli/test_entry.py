@@ -1,0 +1,222 @@
+"""From a command line to an exit code, and what is said when something goes wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+
+from handrail.cli import entry, main, sessions
+from handrail.store import Store
+from tests.cli.desk import SESSION, Command, effect
+
+ENTRY = (sys.executable, "-c", "import sys; from handrail.cli import main; sys.exit(main())")
+
+
+def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
+    """The words of all commands under an application."""
+    found = [words]
+    for name in app:
+        if not name.startswith("-"):
+            found += _commands(app[name], *words, name)
+    return found
+
+
+COMMANDS = _commands(entry.application())
+
+
+def test_these_are_the_commands() -> None:
+    """Three for sessions, five for the ledger."""
+    assert {words for words in COMMANDS if len(words) == 2} == {
+        *(("sessions", word) for word in ("list", "show", "fork")),
+        *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
+    }
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(handrail: Command, words: Sequence[str]) -> None:
+    """The help names the options of the store and the exit codes; it needs no store."""
+    ran = handrail(*words, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
+    assert "Exit codes: 0 done; 1 refused" in ran.out
+    assert ("Store and output" in ran.out) == (len(words) == 2)
+    assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize("words", [(), ("sessions",), ("ledger",)])
+def test_without_a_command_the_help_is_shown(handrail: Command, words: tuple[str, ...]) -> None:
+    """Who does not know what to type is told."""
+    assert handrail(*words).out.startswith(f"Usage: {' '.join(('handrail', *words))} COMMAND")
+
+
+def test_the_version_is_that_of_the_package(handrail: Command) -> None:
+    """One number, as the package has it."""
+    assert handrail("--version").out == f"{version('handrail')}\n"
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (("ledgr",), 'Unknown command "ledgr". Did you mean "ledger"?'),
+        (("ledger", "list", "--stat", "done"), "Unknown option: --stat. Did you mean --status?"),
+        (("ledger", "show"), "KEY requires an argument"),
+        (("sessions", "list", "--limit", "many"), "--limit"),
+        (("sessions", "list", "--format", "xml"), '"table", "json"'),
+        (("sessions", "list", "b\udcff"), "is not UTF-8"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_told_in_one_line(handrail: Command, words: tuple[str, ...], told: str) -> None:
+    """Exit code 2, and where the help is."""
+    ran = handrail(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert len(ran.err.splitlines()) == 1
+    named = " ".join(word for word in words[:2] if word in {"ledger", "sessions", "list", "show"})
+    assert ran.err.endswith(" ".join(f"(see handrail {named} --help)\n".split()) + "\n")
+
+
+def _newer(path: Path) -> None:
+    database = sqlite3.connect(path)
+    database.execute("UPDATE handrail_schema SET version = 9999")
+    database.commit()
+    database.close()
+
+
+def _torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def _other(path: Path) -> None:
+    path.write_text("this is a letter, and no database at all\n" * 100)
+
+
+@pytest.mark.parametrize("harm", [_torn, _other, _newer])
+@pytest.mark.parametrize("words", [("sessions", "list"), ("ledger", "list"), ("ledger", "prune")])
+def test_a_store_that_cannot_be_read_ends_in_one_line(
+    handrail: Command, harm: Callable[[Path], object], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Exit code 1; the line names the store, and the file is as it was."""
+    path = tmp_path / "desk.db"
+    harm(path)
+    before = path.read_bytes()
+    ran = handrail(*words)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("handrail: ")
+    assert "desk.db" in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["mysql://ada:secret@host/db", "desk.db", "sqlite:desk.db", "postgres//ada:secret@host"],
+)
+def test_a_url_that_names_no_store_is_told_without_its_password(handrail: Command, url: str) -> None:
+    """The error says what a URL looks like."""
+    ran = handrail("sessions", "list", "--store", url)
+    assert (ran.code, ran.out) == (1, "")
+    assert "sqlite:///" in ran.err
+    assert "secret" not in ran.err
+
+
+def test_a_password_typed_in_the_wrong_place_is_not_repeated(handrail: Command) -> None:
+    """An error about the command line repeats words of it."""
+    ran = handrail("sessions", "list", "postgresql://ada:secret@host/db")
+    assert ran.code == 2
+    assert "secret" not in ran.err
+
+
+def test_ctrl_c_ends_quietly(handrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the code that shells have for it."""
+
+    def interrupted(*_: object) -> Store:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError
+
+    monkeypatch.setattr(sessions, "found_session", interrupted)
+    ran = handrail("sessions", "show", SESSION)
+    assert (ran.code, ran.out, ran.err) == (130, "", "")
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(url: str, store: Store) -> None:
+    """As `handrail ledger list | head -1` does."""
+    now = store.now()
+    for number in range(2000):
+        store.insert(effect(f"key {number}", "done", now, partition="many"))
+    read, write = os.pipe()
+    os.close(read)
+    words = (*ENTRY, "ledger", "list", "--format", "json", "--store", url)
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_reader_that_has_gone_is_noticed_in_this_process(
+    url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The last line may be stuck in the buffer; it goes nowhere."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["sessions", "list", "--store", url]) == 141
+    assert capfd.readouterr().err == ""
+
+
+def test_output_that_cannot_be_written_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk behind `>` must not look like success."""
+    with open("/dev/full", "w") as stream:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["sessions", "list", "--store", url]) == 1
+    assert "the output cannot be written: " in capsys.readouterr().err
+
+
+def test_the_command_runs_as_a_process(url: str) -> None:
+    """Through the entry point, with a stream in an encoding that is not UTF-8."""
+    environment = {**os.environ, "HANDRAIL_STORE": url, "PYTHONIOENCODING": "ascii"}
+    words = (*ENTRY, "sessions", "show", SESSION)
+    done = subprocess.run(words, capture_output=True, check=False, env=environment, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Z\\xfcrich" in done.stdout
+
+
+def test_output_may_go_to_any_stream(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who calls `main` from a program may have put something else in the place of standard output."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["sessions", "list", "--store", url]) == 0
+    assert SESSION in stream.getvalue()
+
+
+def test_without_the_driver_the_command_says_what_to_install() -> None:
+    """The extra of the store is not that of the command."""
+    program = (
+        "import sys; sys.modules['psycopg'] = None; from handrail.cli import main; "
+        "sys.exit(main(['ledger', 'list', '--store', 'postgresql://host/desk']))"
+    )
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"handrail[postgres]" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_help_loads_no_database_driver_and_no_agent_framework() -> None:
+    """What a command does not use costs it nothing."""
+    program = (
+        "import sys; from handrail.cli import main; main(['--help']); "
+        "sys.exit(bool({'psycopg', 'psycopg_pool', 'pydantic_ai', 'openai'} & set(sys.modules)))"
+    )
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")

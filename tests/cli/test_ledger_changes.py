@@ -1,0 +1,315 @@
+"""`handrail ledger reconcile`, `invalidate` and `prune`."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from handrail.cli import ledger_changes
+from handrail.runtime import EffectLedger
+from handrail.runtime.effects import NotApplied
+from handrail.store import EffectRow, Store
+from tests.cli.desk import SESSION, Command, Terminal, effect
+
+
+def _row(store: Store, key: str, partition: str = "") -> EffectRow:
+    row = store.get(partition, key)
+    assert row is not None
+    return row
+
+
+# ------------------------------------------------------------------------------------------------------------ reconcile
+
+
+def test_a_person_records_that_an_effect_has_happened(handrail: Command, store: Store) -> None:
+    """The same call is answered from then on with what the person says."""
+    ran = handrail(
+        "ledger", "reconcile", "app:pay:unknown", "--happened", "--message", "Paid.", "--value", '{"n": "ü"}'
+    )
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "Recorded that app:pay:unknown has happened: Paid.\n"
+    row = _row(store, "app:pay:unknown")
+    assert (row.status, row.message, json.loads(row.value or b"")) == ("done", "Paid.", {"n": "ü"})
+    assert row.expires_at is not None
+    assert row.completed_at is not None
+    assert row.expires_at - row.completed_at == timedelta(days=1)
+
+
+def test_what_nobody_knows_of_a_result_counts_as_lost(handrail: Command, store: Store) -> None:
+    """Without --value the value is unavailable, which is not the value `null`; the message has a default."""
+    handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
+    row = _row(store, "app:pay:unknown")
+    assert (row.value, row.message) == (None, "pay has been carried out; a person has confirmed it.")
+
+
+@pytest.mark.parametrize("ttl, kept", [("36h", timedelta(hours=36)), ("never", None)])
+def test_a_finding_is_kept_as_long_as_is_said(
+    handrail: Command, store: Store, ttl: str, kept: timedelta | None
+) -> None:
+    """`never` is for a record that never expires."""
+    handrail("ledger", "reconcile", "app:pay:unknown", "--happened", "--ttl", ttl, "--value", "null")
+    row = _row(store, "app:pay:unknown")
+    assert row.completed_at is not None
+    assert (row.expires_at and row.expires_at - row.completed_at) == kept
+    assert row.value == b"null"
+
+
+def test_a_person_records_that_a_lapsed_effect_has_not_happened(handrail: Command, store: Store) -> None:
+    """Its owner is fenced off, and the same call may run again."""
+    ran = handrail("ledger", "reconcile", "session:pay:lapsed", "--not-happened", "--why", "no such payment")
+    assert ran.out == "Recorded that session:pay:lapsed has not happened, so the same call may run again.\n"
+    row = _row(store, "session:pay:lapsed", SESSION)
+    assert (row.status, row.note, row.fence) == ("failed", "no such payment", 2)
+
+
+def test_programs_get_the_row_as_it_stands_afterwards(handrail: Command) -> None:
+    """One document."""
+    told = json.loads(handrail("ledger", "reconcile", "app:pay:unknown", "--not-happened", "--format", "json").out)
+    assert (told["status"], told["note"]) == ("failed", "a person has found that it did not happen")
+
+
+@pytest.mark.parametrize(
+    "key, why", [("session:pay:running", "there is nothing to resolve"), ("session:pay:done", "is done already")]
+)
+def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, key: str, why: str) -> None:
+    """An owner at work is not overruled, nor is a result; nothing changes."""
+    before = _row(store, key, SESSION)
+    ran = handrail("ledger", "reconcile", key, "--happened")
+    assert (ran.code, ran.out) == (1, "")
+    assert why in ran.err
+    assert _row(store, key, SESSION) == before
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        ((), "has it happened? Give --happened or --not-happened"),
+        (("--happened", "--why", "x"), "--why goes with --not-happened"),
+        (("--not-happened", "--message", "x"), "--message goes with --happened"),
+        (("--not-happened", "--value", "1"), "--value goes with --happened"),
+        (("--happened", "--value", "paid"), "--value is no JSON"),
+        (("--happened", "--value", "NaN"), "NaN is no number of JSON"),
+        (("--happened", "--ttl=-1h"), "must be more than zero"),
+        (("--happened", "--ttl", "soon"), "Invalid value for --ttl"),
+    ],
+)
+def test_a_finding_that_makes_no_sense_is_a_usage_error(
+    handrail: Command, store: Store, words: tuple[str, ...], why: str
+) -> None:
+    """It is refused before anything is looked at."""
+    before = _row(store, "app:pay:unknown")
+    ran = handrail("ledger", "reconcile", "app:pay:unknown", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert why in ran.err
+    assert ran.err.endswith("(see handrail ledger reconcile --help)\n")
+    assert _row(store, "app:pay:unknown") == before
+
+
+@pytest.mark.parametrize(
+    "typed, told",
+    [
+        ("y\nPaid by hand.\n\n", ("done", "Paid by hand.", None, "")),
+        ("YES\n\npaid\n7\n", ("done", "pay has been carried out; a person has confirmed it.", b"7", "")),
+        ("n\nnot in the account\n", ("failed", "", None, "not in the account")),
+        ("no\n", ("failed", "", None, "a person has found that it did not happen")),
+    ],
+)
+def test_on_a_terminal_a_person_is_asked(
+    terminal: Terminal, store: Store, typed: str, told: tuple[str, str, bytes | None, str]
+) -> None:
+    """The effect is shown, then the questions; a value that is no JSON is asked for again."""
+    assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed=typed) == 0
+    assert "its owner gave no sign in time" in terminal.screen
+    assert "Has it happened?" in terminal.screen
+    row = _row(store, "app:pay:unknown")
+    assert (row.status, row.message, row.value, row.note) == told
+
+
+@pytest.mark.parametrize("typed", ["\n", "perhaps\n", ""])
+def test_who_does_not_answer_changes_nothing(terminal: Terminal, store: Store, typed: str) -> None:
+    """Enter, another word, and the end of the input leave the effect as it is."""
+    before = _row(store, "app:pay:unknown")
+    assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed=typed) == 1
+    assert "Nothing was changed." in terminal.screen
+    assert _row(store, "app:pay:unknown") == before
+
+
+def test_what_was_given_is_not_asked_for(terminal: Terminal, store: Store) -> None:
+    """Options and answers go together."""
+    words = ("ledger", "reconcile", "app:pay:unknown", "--message", "Paid.", "--value", "7")
+    assert terminal.run(*words, typed="y\n") == 0
+    row = _row(store, "app:pay:unknown")
+    assert (row.message, row.value) == ("Paid.", b"7")
+
+
+def test_a_finding_about_a_row_that_has_changed_is_not_written(
+    handrail: Command, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking and writing somebody else may have decided; that stands."""
+
+    def looked(store: Store, key: str, partition: str | None) -> EffectRow:
+        row = _row(store, key)
+        assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
+        return row
+
+    monkeypatch.setattr(ledger_changes, "found_effect", looked)
+    ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
+    assert ran.code == 1
+    assert "has been changed by somebody else in the meantime" in ran.err
+    assert _row(store, "app:pay:unknown").note == "somebody else"
+
+
+# ----------------------------------------------------------------------------------------------------------- invalidate
+
+
+def test_an_effect_is_forgotten(handrail: Command, store: Store) -> None:
+    """The same call runs again then."""
+    ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == "Forgot session:pay:done; the same call runs again.\n"
+    assert store.get(SESSION, "session:pay:done") is None
+
+
+@pytest.mark.parametrize("key, state", [("app:pay:unknown", "unknown"), ("session:pay:lapsed", "lapsed")])
+def test_what_could_happen_twice_is_not_forgotten_unless_by_force(
+    handrail: Command, store: Store, key: str, state: str
+) -> None:
+    """The refusal says what else can be done."""
+    ran = handrail("ledger", "invalidate", key, "-y")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"the effect {key} is {state}: forgotten, it could happen twice, so nothing was removed." in ran.err
+    assert handrail("ledger", "invalidate", key, "-y", "--force").code == 0
+    assert key not in {row.key for row in store.rows()}
+
+
+def test_the_effects_of_a_tool_are_forgotten_together(handrail: Command, store: Store) -> None:
+    """What is running or unknown stays, and that is said."""
+    ran = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
+    assert (ran.code, ran.out) == (0, "Forgot 3 effects of pay; the same call runs again.\n")
+    assert ran.err == "3 effects stayed, being running or unknown: forgotten, they could happen twice.\n"
+    assert {row.key for row in store.rows()} == {
+        "session:pay:running",
+        "session:pay:lapsed",
+        "app:pay:unknown",
+        "app:mail:kept",
+    }
+    again = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
+    assert again.code == 1
+    assert "all effects of pay are running or unknown" in again.err
+
+
+def test_a_tool_without_effects_is_said_to_have_none(handrail: Command) -> None:
+    """A slip in the name is not a success."""
+    ran = handrail("ledger", "invalidate", "--tool", "pya", "--yes")
+    assert ran.code == 1
+    assert "knows of no effect of a tool pya" in ran.err
+
+
+def test_a_dry_run_removes_nothing(handrail: Command, store: Store) -> None:
+    """It shows what would go, and needs no --yes."""
+    before = set(store.rows())
+    ran = handrail("ledger", "invalidate", "--tool", "pay", "--dry-run")
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == "Would forget 3 effects of pay."
+    assert "session:pay:done" in ran.out
+    told = json.loads(handrail("ledger", "invalidate", "--tool", "pay", "--dry-run", "--format", "json").out)
+    assert (told["removed"], told["kept"], told["dry_run"], len(told["effects"])) == (0, 3, True, 3)
+    assert set(store.rows()) == before
+
+
+def test_programs_are_told_what_went(handrail: Command) -> None:
+    """One document with the effects as they were."""
+    told = json.loads(handrail("ledger", "invalidate", "app:mail:kept", "--yes", "--format", "json").out)
+    assert (told["removed"], told["kept"], told["changed"], told["dry_run"]) == (1, 0, 0, False)
+    assert [row["key"] for row in told["effects"]] == ["app:mail:kept"]
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (("--yes",), "give either the KEY of one effect, or --tool NAME"),
+        (("k", "--tool", "pay", "--yes"), "give either the KEY of one effect, or --tool NAME"),
+        (("--tool", "pay", "--partition", "s", "--yes"), "--partition says whose KEY is meant"),
+        (("session:pay:done",), "give --yes, for there is no terminal to ask on"),
+    ],
+)
+def test_a_removal_that_is_not_clear_is_a_usage_error(
+    handrail: Command, store: Store, words: tuple[str, ...], why: str
+) -> None:
+    """Nothing is removed by a guess."""
+    before = set(store.rows())
+    ran = handrail("ledger", "invalidate", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert why in ran.err
+    assert set(store.rows()) == before
+
+
+@pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
+def test_a_person_is_asked_before_something_is_forgotten(
+    terminal: Terminal, store: Store, typed: str, code: int
+) -> None:
+    """Only a clear yes removes."""
+    assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
+    assert "Paid 7 EUR." in terminal.screen
+    assert "Forget session:pay:done?" in terminal.screen
+    assert (store.get(SESSION, "session:pay:done") is None) == (code == 0)
+
+
+def test_a_question_cannot_steer_the_terminal(terminal: Terminal, store: Store) -> None:
+    """A model may have made the key."""
+    store.insert(effect("\x1b[2Jk", "done", store.now()))
+    assert terminal.run("ledger", "invalidate", "\x1b[2Jk") == 1
+    assert "Forget \\x1b[2Jk?" in terminal.screen
+
+
+def test_a_person_is_asked_once_for_the_effects_of_a_tool(terminal: Terminal, store: Store) -> None:
+    """The question says how many."""
+    assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="y\n") == 0
+    assert "Forget 3 effects of pay?" in terminal.screen
+    assert len(list(store.rows())) == 4
+
+
+def test_a_row_that_has_changed_is_not_forgotten(
+    handrail: Command, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is removed is what was seen."""
+
+    def looked(store: Store, key: str, partition: str | None) -> EffectRow:
+        row = _row(store, key, SESSION)
+        assert EffectLedger(store).distrust(row, "somebody else")
+        return row
+
+    monkeypatch.setattr(ledger_changes, "found_effect", looked)
+    ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
+    assert (ran.code, ran.out) == (1, "")
+    assert "1 effect has been changed by somebody else in the meantime" in ran.err
+    assert _row(store, "session:pay:done", SESSION).note == "somebody else"
+
+
+# ---------------------------------------------------------------------------------------------------------------- prune
+
+
+def test_expired_effects_are_pruned(handrail: Command, store: Store) -> None:
+    """Only those; the second time there is nothing left to do."""
+    assert handrail("ledger", "prune").out == "Removed 1 expired effect.\n"
+    assert handrail("ledger", "prune").out == "Removed 0 expired effects.\n"
+    assert len(list(store.rows())) == 6
+
+
+def test_pruning_dry_shows_what_would_go(handrail: Command, store: Store) -> None:
+    """And removes nothing."""
+    store.insert(effect("app:pay:old", "failed", store.now(), expires_at=store.now() - timedelta(days=9)))
+    ran = handrail("ledger", "prune", "--dry-run")
+    assert ran.out.splitlines()[-1] == "Would remove 2 expired effects."
+    assert "app:pay:old" in ran.out
+    assert len(list(store.rows())) == 8
+
+
+def test_programs_are_told_how_many_were_pruned(handrail: Command) -> None:
+    """One document."""
+    dry = json.loads(handrail("ledger", "prune", "--dry-run", "--format", "json").out)
+    assert dry == {"removed": 0, "would_remove": 1, "dry_run": True}
+    done = json.loads(handrail("ledger", "prune", "--format", "json").out)
+    assert done == {"removed": 1, "would_remove": 0, "dry_run": False}

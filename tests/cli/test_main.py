@@ -1,0 +1,30 @@
+"""`handrail.cli.main`, where the extra may be missing."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from handrail import cli
+from handrail.cli import main
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The entry point is there even where cyclopts and rich are not."""
+    monkeypatch.setattr(cli, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    assert main(["sessions", "list"]) == 1
+    assert capsys.readouterr().err == (
+        'handrail: the command line needs cyclopts and rich, not installed here: pip install "handrail[cli]"\n'
+    )
+
+
+def test_the_command_line_of_the_process_is_the_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What stands after the command's name."""
+    monkeypatch.setattr(sys, "argv", ["handrail", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out.count(".") == 2

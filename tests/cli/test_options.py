@@ -1,0 +1,76 @@
+"""Which store a command opens, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cyclopts import CycloptsError
+
+from handrail.cli import options
+from handrail.cli.options import StoreOptions
+from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.session.storage import SessionRow
+from handrail.store import Store
+from tests.cli.desk import Command
+
+
+def test_a_command_needs_a_store(handrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is looked for by a guess."""
+    monkeypatch.delenv("HANDRAIL_STORE")
+    ran = handrail("sessions", "list")
+    assert (ran.code, ran.out) == (2, "")
+    assert "which store? Give --store URL or set HANDRAIL_STORE: sqlite:///desk.db" in ran.err
+
+
+def test_the_option_counts_more_than_the_environment(handrail: Command, tmp_path: Path) -> None:
+    """Who types a store means it."""
+    ran = handrail("sessions", "list", "--store", f"sqlite:///{tmp_path / 'other.db'}")
+    assert ran.code == 1
+    assert "other.db" in ran.err
+
+
+def test_a_store_in_memory_cannot_be_seen_from_here() -> None:
+    """It lives in another process, if at all."""
+    with pytest.raises(CycloptsError, match="lives and dies with its process"):
+        StoreOptions(store="memory:").open()
+
+
+@pytest.mark.parametrize("writing", [True, False])
+def test_no_command_makes_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writing: bool) -> None:
+    """A slip in a path is not an empty store; the error names the path, and the folder that it starts from."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=f"there is no database my desk.db; .*{tmp_path}"):
+        StoreOptions(store="sqlite:///my%20desk.db").open(writing=writing)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_reads_cannot_write(url: str) -> None:
+    """Looking at a store leaves it as it is, whatever a command would do."""
+    with StoreOptions(store=url).open() as store, pytest.raises(StoreReadOnlyError):
+        store.create(SessionRow("new", {}, None, store.now()))
+    with StoreOptions(store=url).open(writing=True) as store:
+        assert store.create(SessionRow("new", {}, None, store.now()))
+
+
+def test_a_database_without_tables_is_not_given_any_by_looking_at_it(handrail: Command, tmp_path: Path) -> None:
+    """An empty file may belong to somebody else."""
+    path = tmp_path / "empty.db"
+    path.touch()
+    ran = handrail("sessions", "list", "--store", f"sqlite:///{path}")
+    assert (ran.code, ran.out) == (1, "")
+    assert "has no tables of this version of Handrail yet" in ran.err
+    assert path.stat().st_size == 0
+
+
+def test_a_database_that_cannot_be_written_to_is_told_when_it_is_to_be(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the store says of it stands."""
+
+    def refused(url: str, *, read_only: bool) -> Store:
+        raise StoreReadOnlyError("no rights", store=url)
+
+    monkeypatch.setattr(options, "open_store", refused)
+    with pytest.raises(StoreReadOnlyError, match="no rights"):
+        StoreOptions(store=url).open(writing=True)

@@ -1,0 +1,50 @@
+"""The same commands over a real server of PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+import pytest
+
+from handrail import store as stores
+from tests.cli.desk import SESSION, Command, fill
+from tests.store.postgres_server import fresh_url
+
+
+@pytest.fixture
+def handrail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Generator[Command]:
+    """The command, over a schema of its own that has been filled."""
+    with fresh_url() as url:
+        with stores.open(url) as store:
+            fill(store)
+        monkeypatch.setenv("HANDRAIL_STORE", url)
+        yield Command(url, capsys)
+
+
+def test_sessions_are_listed_shown_and_forked(handrail: Command) -> None:
+    """As over SQLite."""
+    assert handrail("sessions", "fork", SESSION, "--at", "call_1", "--as", "branch").code == 0
+    listed = [json.loads(line) for line in handrail("sessions", "list", "--format", "json").out.splitlines()]
+    assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 2)
+    shown = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)
+    assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3]
+    assert handrail("sessions", "show", "nobody").code == 1
+
+
+def test_effects_are_reconciled_forgotten_and_pruned(handrail: Command) -> None:
+    """As over SQLite; time is the server's."""
+    states = [json.loads(line)["state"] for line in handrail("ledger", "list", "--format", "json").out.splitlines()]
+    assert states == ["running", "lapsed", "done", "failed", "unknown", "expired", "done"]
+    assert handrail("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
+    assert "status     done" in handrail("ledger", "show", "app:pay:unknown").out
+    assert handrail("ledger", "invalidate", "app:pay:unknown", "--yes").code == 0
+    assert handrail("ledger", "prune").out == "Removed 1 expired effect.\n"
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(handrail: Command) -> None:
+    """Exit code 1, without the password, and without what the driver logs."""
+    ran = handrail("ledger", "list", "--store", "postgresql://ada:secret@127.0.0.1:1/desk")
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "secret" not in ran.err

@@ -1,0 +1,179 @@
+"""Tables and JSON: for terminals of any width, and for pipes."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from handrail.cli.screen import Column, Screen
+
+COLUMNS = (
+    Column("name"),
+    Column("size", right=True, spare=1),
+    Column("state", spare=2, styles={"bad": "red"}),
+    Column("text", cut=True),
+)
+ROWS = [("ada", "7", "good", "short"), ("grace", "1,200", "bad", "a text that is longer than what is left of the line")]
+
+
+class Output:
+    """A screen of which both streams are kept."""
+
+    def __init__(self, *, width: int, terminal: bool = True, colours: bool = False) -> None:
+        self.written, self.beside = io.StringIO(), io.StringIO()
+        out, err = (
+            Console(
+                file=file,
+                width=width,
+                force_terminal=terminal,
+                color_system="standard" if colours else None,
+                highlight=False,
+                markup=False,
+                no_color=not colours,
+            )
+            for file in (self.written, self.beside)
+        )
+        self.screen = Screen(out, err)
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on standard output."""
+        return [line.rstrip() for line in self.written.getvalue().splitlines()]
+
+
+def test_a_table_on_a_wide_terminal_shows_everything() -> None:
+    """Headings, numbers to the right, one row a line."""
+    output = Output(width=120)
+    output.screen.table(COLUMNS, ROWS)
+    assert output.lines == [
+        "name    size  state  text",
+        "ada        7  good   short",
+        "grace  1,200  bad    a text that is longer than what is left of the line",
+    ]
+    assert output.beside.getvalue() == ""
+
+
+def test_the_text_is_cut_to_what_the_terminal_has_left() -> None:
+    """Only the column that may be cut is cut, and shows it."""
+    output = Output(width=45)
+    output.screen.table(COLUMNS, ROWS)
+    assert output.lines[2] == "grace  1,200  bad    a text that is longer t…"
+
+
+def test_columns_are_left_out_where_the_terminal_is_narrow_and_that_is_said() -> None:
+    """The highest spare goes first; what is needed stays."""
+    output = Output(width=32)
+    output.screen.table(COLUMNS, ROWS)
+    assert output.lines[0].split() == ["name", "size", "text"]
+    assert "Left out at this width: state." in output.beside.getvalue()
+    narrower = Output(width=25)
+    narrower.screen.table(COLUMNS, ROWS)
+    assert narrower.lines[0].split() == ["name", "text"]
+
+
+def test_a_cell_that_may_not_be_cut_goes_on_in_the_next_line() -> None:
+    """An id can always be copied whole."""
+    output = Output(width=10)
+    output.screen.table((Column("id"),), [("abcdefghijklmnop",)])
+    assert "".join(output.lines[1:]) == "abcdefghijklmnop"
+
+
+def test_cells_are_coloured_on_a_terminal_only() -> None:
+    """The style of a state is looked up by its text."""
+    output = Output(width=120, colours=True)
+    output.screen.table(COLUMNS, ROWS)
+    assert "\x1b[31mbad" in output.written.getvalue()
+    piped = Output(width=120, terminal=False)
+    piped.screen.table(COLUMNS, ROWS)
+    assert "\x1b" not in piped.written.getvalue()
+
+
+def test_a_table_in_a_pipe_is_never_cut() -> None:
+    """Whoever reads the pipe gets all columns and all text, whatever the width."""
+    output = Output(width=20, terminal=False)
+    output.screen.table(COLUMNS, ROWS)
+    assert output.lines == [
+        "name    size  state  text",
+        "ada        7  good   short",
+        "grace  1,200  bad    a text that is longer than what is left of the line",
+    ]
+
+
+def test_a_last_column_of_numbers_stays_aligned_in_a_pipe() -> None:
+    """Numbers are compared by their last digit."""
+    output = Output(width=20, terminal=False)
+    output.screen.table((Column("name"), Column("size", right=True)), [("a", "7"), ("b", "1,200")])
+    assert output.lines == ["name   size", "a         7", "b     1,200"]
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.text(), st.text()), max_size=5), st.integers(20, 100))
+def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str, str, str]], width: int) -> None:
+    """Nothing in a cell moves the columns: not its width, not its characters."""
+    output = Output(width=width)
+    output.screen.table(COLUMNS, rows)
+    assert all(cell_len(line) <= width for line in output.written.getvalue().split("\n"))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_record_names_its_values(terminal: bool) -> None:
+    """A value of several lines stays in its column."""
+    output = Output(width=40, terminal=terminal)
+    output.screen.record([("key", "k[1]"), ("message", "one\ntwo\x1b")])
+    assert output.lines == ["key      k[1]", "message  one", "         two\\x1b"]
+
+
+def test_a_record_aside_leaves_standard_output_alone() -> None:
+    """What a question is about stands where the question stands."""
+    output = Output(width=40)
+    output.screen.record([("key", "k")], aside=True)
+    assert output.written.getvalue() == ""
+    assert output.beside.getvalue().split() == ["key", "k"]
+
+
+def test_long_lines_are_not_wrapped_in_a_pipe() -> None:
+    """What is said, and blocks of JSON, stay as they are."""
+    output = Output(width=20, terminal=False)
+    output.screen.say("x" * 100)
+    output.screen.block("heading " * 10, '{\n  "a": "' + "y" * 100 + '"\n}')
+    assert output.lines[0] == "x" * 100
+    assert output.lines[1] == ("heading " * 10).rstrip()
+    assert output.lines[2:] == ["  {", '    "a": "' + "y" * 100 + '"', "  }"]
+
+
+def test_faults_stand_on_standard_error_in_one_line_without_passwords() -> None:
+    """One line can be read in a log."""
+    output = Output(width=20, terminal=True)
+    output.screen.fault("no answer from\n postgresql://ada:secret@host/db")
+    assert output.beside.getvalue() == "handrail: no answer from postgresql://ada:***@host/db\n"
+
+
+def test_json_is_a_document_or_one_of_many_lines() -> None:
+    """A list is an object a line, so that a program may read it piece by piece."""
+    output = Output(width=20, terminal=False)
+    output.screen.json({"a": "ü" * 50}, lines=True)
+    output.screen.json({"a": 1})
+    first, *rest = output.written.getvalue().splitlines()
+    assert json.loads(first) == {"a": "ü" * 50}
+    assert rest == ["{", '  "a": 1', "}"]
+
+
+@pytest.mark.parametrize("encoding, written", [("utf-8", "ü".encode()), ("iso-8859-1", b"\\u00fc")])
+def test_json_is_ascii_where_the_stream_is_not_utf8(encoding: str, written: bytes) -> None:
+    """JSON is UTF-8; in other encodings only its ASCII form is JSON."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    Screen(Console(file=stream), Console()).json({"a": "ü"}, lines=True)
+    stream.flush()
+    assert raw.getvalue() == b'{"a": "' + written + b'"}\n'
+
+
+def test_a_reader_that_has_gone_is_a_broken_pipe() -> None:
+    """Rich would end the process with a code of its own."""
+    with pytest.raises(BrokenPipeError):
+        Screen().out.on_broken_pipe()

@@ -1,0 +1,231 @@
+"""`handrail sessions`: list, show and fork."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail import store as stores
+from handrail.cli.sessions import PAGE
+from handrail.session.storage import Entry, SessionRow
+from handrail.store import Store
+from tests.cli.desk import FORK, SESSION, Command, Terminal
+
+
+def test_sessions_are_listed_newest_first(handrail: Command) -> None:
+    """Id, entries, creation, parent and tags stand beside each other."""
+    ran = handrail("sessions", "list")
+    heading, newer, older = ran.out.splitlines()
+    assert (ran.code, ran.err) == (0, "")
+    assert heading.split() == ["session", "entries", "created", "(UTC)", "parent", "tags"]
+    assert newer.split()[0] == FORK
+    assert newer.split()[-2:] == [SESSION, "-"]
+    assert older.split()[:2] == [SESSION, "3"]
+    assert older.endswith("-                                 customer=ada desk=berlin")
+
+
+def test_sessions_are_found_by_their_tags(handrail: Command) -> None:
+    """All tags that are asked for must fit."""
+    found = handrail("sessions", "list", "--tag", "desk=berlin", "--tag", "customer=ada", "--format", "json")
+    assert [json.loads(line)["session_id"] for line in found.out.splitlines()] == [SESSION]
+    none = handrail("sessions", "list", "--tag", "desk=paris")
+    assert (none.code, none.out) == (0, "")
+    assert none.err == f"No session is tagged so in {handrail.url}.\n"
+
+
+@pytest.mark.parametrize("tag", ["berlin", "=berlin"])
+def test_a_tag_needs_a_name_and_a_value(handrail: Command, tag: str) -> None:
+    """A slip is not an empty list."""
+    ran = handrail("sessions", "list", "--tag", tag)
+    assert ran.code == 2
+    assert "--tag NAME=VALUE" in ran.err
+
+
+def test_programs_read_a_session_a_line(handrail: Command) -> None:
+    """`--format json` gives an object a line."""
+    ran = handrail("sessions", "list", "--format", "json")
+    newer, older = (json.loads(line) for line in ran.out.splitlines())
+    assert newer["parent"] == SESSION
+    assert (older["session_id"], older["tags"], older["parent"], older["entries"]) == (
+        SESSION,
+        {"desk": "berlin", "customer": "ada"},
+        None,
+        3,
+    )
+
+
+def test_a_limit_keeps_the_newest_and_says_that_there_are_more(handrail: Command) -> None:
+    """Nothing is left out in silence."""
+    ran = handrail("sessions", "list", "--limit", "1")
+    assert len(ran.out.splitlines()) == 2
+    assert ran.err == "These are the newest 1; --limit shows more.\n"
+    assert handrail("sessions", "list", "--limit", "2").err == ""
+    assert len(handrail("sessions", "list", "--limit", "1", "--format", "json").out.splitlines()) == 1
+
+
+def test_a_limit_is_at_least_one(handrail: Command) -> None:
+    """Zero rows tell nobody anything."""
+    ran = handrail("sessions", "list", "--limit", "0")
+    assert ran.code == 2
+    assert "--limit is 0; it must be 1 or more" in ran.err
+
+
+def test_a_store_without_sessions_says_so(handrail: Command, tmp_path: Path) -> None:
+    """An empty table would look like a fault."""
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+    stores.open(url).close()
+    ran = handrail("sessions", "list", "--store", url)
+    assert (ran.code, ran.out, ran.err) == (0, "", f"No sessions in {url}.\n")
+
+
+def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None:
+    """Its row, and a table: number, call, role, type, change, items."""
+    ran = handrail("sessions", "show", SESSION)
+    assert (ran.code, ran.err) == (0, "")
+    told, _, table = ran.out.partition("\n\n")
+    assert told.splitlines()[0] == f"session  {SESSION}"
+    assert "tags     customer=ada desk=berlin" in told
+    assert [line.split(maxsplit=4) for line in table.splitlines()] == [
+        ["no.", "call", "role", "type", "change      items"],
+        ["1", "-", "state", "desk.plan", '+1 at 0     [{"title":"Buy milk"}]'],
+        ["2", "call_1", "event", "desk.asked", '-           [{"amount":7}]'],
+        ["3", "call_2", "state", "desk.plan", 'v2  -1 +2 at 0  [{"title":"Buy milk"},{"title":"Zürich"}]'],
+    ]
+
+
+def test_entries_are_paged(handrail: Command) -> None:
+    """`--after` and `--limit` walk through a long session, and the remark says how to go on."""
+    first = handrail("sessions", "show", SESSION, "--limit", "2")
+    assert first.out.splitlines()[-1].split()[0] == "2"
+    assert first.err == "There are more; --after 2 goes on, --limit shows more.\n"
+    rest = handrail("sessions", "show", SESSION, "--after", "2")
+    assert rest.out.splitlines()[-1].split()[0] == "3"
+    assert rest.err == ""
+    none = handrail("sessions", "show", SESSION, "--after", "3")
+    assert none.err == "No entries to show.\n"
+
+
+def test_entries_of_one_type_are_shown_alone(handrail: Command) -> None:
+    """By the name under which the type is stored."""
+    ran = handrail("sessions", "show", SESSION, "--type", "desk.asked", "--format", "json")
+    assert [entry["number"] for entry in json.loads(ran.out)["shown"]] == [2]
+
+
+def test_items_are_printed_whole_when_asked_for(handrail: Command) -> None:
+    """`--full` sets the JSON of each entry under it."""
+    ran = handrail("sessions", "show", SESSION, "--after", "2", "--full")
+    assert ran.out.partition("\n\n")[2].splitlines() == [
+        "3  call_2  state  desk.plan v2  -1 +2 at 0",
+        "  [",
+        "    {",
+        '      "title": "Buy milk"',
+        "    },",
+        "    {",
+        '      "title": "Zürich"',
+        "    }",
+        "  ]",
+    ]
+
+
+def test_items_that_are_no_json_are_shown_to_people_as_they_are(handrail: Command, store: Store) -> None:
+    """Who looks for a fault needs to see it; a program is refused."""
+    hold = store.hold(FORK, wait=timedelta(0))
+    store.append(hold, 0, [Entry(1, "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
+    store.release(hold)
+    assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK).out
+    assert '  [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
+    refused = handrail("sessions", "show", FORK, "--format", "json")
+    assert (refused.code, refused.out) == (1, "")
+    assert f"the items of entry 1 of session {FORK} are no JSON" in refused.err
+
+
+def test_a_program_reads_a_session_as_one_document(handrail: Command) -> None:
+    """The row, and the entries that were asked for under `shown`."""
+    told = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)
+    assert (told["session_id"], told["entries"]) == (SESSION, 3)
+    assert next(entry["items"] for entry in told["shown"]) == [{"title": "Buy milk"}]
+
+
+@pytest.mark.parametrize("words", [("show",), ("fork",)])
+def test_a_session_that_is_not_there_is_said_to_be_not_there(handrail: Command, words: tuple[str, ...]) -> None:
+    """The error names the store, the session and where to look."""
+    ran = handrail("sessions", *words, "nobody")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"handrail: {handrail.url} has no session nobody; handrail sessions list shows all\n"
+
+
+def test_a_fork_shares_the_past_up_to_a_call(handrail: Command, store: Store) -> None:
+    """It has the tags of the other, and the other as its parent."""
+    ran = handrail("sessions", "fork", SESSION, "--at", "call_1", "--as", "branch")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"Session branch starts with the first 2 entries of {SESSION}.\n"
+    fork = store.find("branch")
+    assert fork is not None
+    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, 2)
+    assert [entry.number for entry in store.entries("branch")] == [1, 2]
+
+
+def test_a_fork_without_a_call_shares_all_and_gets_an_id(handrail: Command, store: Store) -> None:
+    """The document for programs names it."""
+    told = json.loads(handrail("sessions", "fork", SESSION, "--format", "json").out)
+    assert (told["parent"], told["entries"]) == (SESSION, 3)
+    assert store.find(told["session_id"]) is not None
+
+
+def test_a_fork_at_a_call_that_is_not_there_is_refused(handrail: Command) -> None:
+    """Nothing is written."""
+    ran = handrail("sessions", "fork", SESSION, "--at", "call_9")
+    assert ran.code == 1
+    assert f"session {SESSION} has no entry of a call call_9" in ran.err
+    assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == 2
+
+
+def test_a_fork_does_not_overwrite_a_session(handrail: Command, store: Store) -> None:
+    """An id that is taken is refused."""
+    ran = handrail("sessions", "fork", SESSION, "--as", FORK)
+    assert ran.code == 1
+    assert f"there is a session {FORK} already, so nothing was written" in ran.err
+    row = store.find(FORK)
+    assert row is not None
+    assert row.head == 0
+
+
+def test_a_fork_needs_an_id_that_is_one(handrail: Command) -> None:
+    """An empty variable in a script is a slip."""
+    ran = handrail("sessions", "fork", SESSION, "--as", " ")
+    assert ran.code == 2
+    assert "--as is empty" in ran.err
+
+
+def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal) -> None:
+    """The id stays whole; what does not fit is named."""
+    assert terminal.run("sessions", "list", width=60) == 0
+    assert [line.split()[:3] for line in terminal.lines[:3]] == [
+        ["session", "entries", "tags"],
+        [FORK, "0", "-"],
+        [SESSION, "3", "customer=ada"],
+    ]
+    assert terminal.lines[2].endswith(" des…")
+    assert terminal.lines[3].startswith("Left out at this width: created (UTC), parent.")
+
+
+def test_entries_are_cut_to_the_width_of_a_terminal(terminal: Terminal, store: Store) -> None:
+    """One line an entry, however long its items are."""
+    hold = store.hold(FORK, wait=timedelta(0))
+    store.append(hold, 0, [Entry(1, "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
+    store.release(hold)
+    assert terminal.run("sessions", "show", FORK, width=80) == 0
+    assert terminal.lines[-1].endswith("x…")
+    assert max(len(line) for line in terminal.lines) <= 80
+
+
+def test_a_table_is_a_page_and_json_is_everything(handrail: Command, store: Store) -> None:
+    """A person reads a page, a program reads all; both may say otherwise."""
+    now = store.now()
+    for number in range(PAGE):
+        store.create(SessionRow(f"s{number}", {}, None, now))
+    assert len(handrail("sessions", "list").out.splitlines()) == PAGE + 1
+    assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == PAGE + 2

@@ -1,0 +1,82 @@
+"""Text on its way to a terminal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.cli.text import clean, clean_lines, counted, moment, span, without_passwords
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("Zürich 東京 🙂", "Zürich 東京 🙂"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("a\nb\tc\rd", "a\\nb\\tc\\rd"),
+        ("\x9b2J", "\\x9b2J"),
+        ("abc\u202efed", "abc\\u202efed"),
+        ("\udcff", "\\udcff"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
+    """A model writes keys and messages; none of them steers the terminal of who looks at it."""
+    assert clean(text) == shown
+
+
+@given(st.text())
+def test_clean_text_is_one_line_that_every_terminal_can_write(text: str) -> None:
+    """Whatever the text, the result is printable or a blank, and UTF-8."""
+    cleaned = clean(text)
+    assert len(cleaned.splitlines()) <= 1
+    assert "\x1b" not in cleaned
+    cleaned.encode()
+
+
+def test_lines_stay_lines_where_there_is_room_for_them() -> None:
+    """A message of several lines keeps them, and each is clean."""
+    assert clean_lines("one\ntwo\x07") == "one\ntwo\\x07"
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("postgresql://ada:secret@host/db", "postgresql://ada:***@host/db"),
+        ("postgresql://ada:se:cr@et@host/db is down", "postgresql://ada:***@host/db is down"),
+        ("postgresql://host/db?user=ada&password=secret&x=1", "postgresql://host/db?user=ada&password=***&x=1"),
+        ("host=h PASSWORD=secret dbname=d", "host=h PASSWORD=*** dbname=d"),
+        ("sqlite:///desk.db", "sqlite:///desk.db"),
+        ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
+    ],
+)
+def test_passwords_are_not_shown(text: str, shown: str) -> None:
+    """Whatever an error repeats of a URL, its password is left out."""
+    assert without_passwords(text) == shown
+
+
+def test_a_moment_is_in_utc() -> None:
+    """People compare times of machines in several zones."""
+    berlin = timezone(timedelta(hours=1))
+    assert moment(datetime(2026, 1, 2, 0, 30, 59, tzinfo=berlin)) == "2026-01-01 23:30:59"
+    assert moment(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02 00:00:00"
+
+
+@pytest.mark.parametrize(
+    "seconds, told",
+    [(0, "0 s"), (-40, "40 s"), (119, "119 s"), (120, "2 min"), (7_199, "120 min"), (7_200, "2 h"), (400_000, "5 d")],
+)
+def test_a_span_is_told_in_its_largest_unit(seconds: int, told: str) -> None:
+    """One number is enough to compare."""
+    assert span(timedelta(seconds=seconds)) == told
+
+
+def test_one_thing_is_singular() -> None:
+    """A number agrees with its noun."""
+    assert [counted(1, "effect"), counted(0, "effect"), counted(1200, "entry", "entries")] == [
+        "1 effect",
+        "0 effects",
+        "1,200 entries",
+    ]
