@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptValidationError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.errors import PathEscapeError, PromptValidationError
+from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     MarkdownSection,
     PolicyDecision,
@@ -158,6 +158,41 @@ def test_a_file_that_was_removed_is_new() -> None:
     assert desk.call("remove_file", At("a.md")).success
     assert desk.session[FilesKnown].latest() == FilesKnown({})
     assert desk.call("write_file", Put("a.md", "two")).success
+
+
+def test_what_is_known_of_a_folder_that_was_removed_is_forgotten() -> None:
+    """Whoever makes one of its files anew is safe."""
+    desk = Desk()
+    desk.call("write_file", Put("notes/a.md", "one"))
+    desk.call("write_file", Put("notes.md", "one"))
+    assert desk.call("remove_file", At("notes")).success
+    known = desk.session[FilesKnown].latest()
+    assert known is not None
+    assert set(known.digests) == {"notes.md"}
+
+
+def test_a_folder_that_was_looked_at_leaves_what_is_known() -> None:
+    """Nothing was read of what it holds."""
+    desk = Desk()
+    desk.call("write_file", Put("notes/a.md", "one"))
+    context = ToolContext.of(session=desk.session, resources={Filesystem: desk.files})
+    POLICY.on_result(READ, At("notes"), ToolResult.ok(""), context=context)
+    assert decide(Put("notes/a.md", "two"), context).allowed
+
+
+def test_a_link_that_leads_to_no_file_is_not_this_policys_affair() -> None:
+    """There is no content that could be lost; any other fault is told."""
+
+    class Linked(InMemoryFilesystem):
+        def stat(self, path: str) -> FileStat:
+            return FileStat(path, "symlink", 0) if path == "link" else super().stat(path)
+
+        def digest(self, path: str) -> str:
+            raise PathEscapeError("the path leads out of the root", path=path)
+
+    context = ToolContext.of(resources={Filesystem: Linked({"a.md": ""})})
+    assert POLICY.check(REMOVE, At("link"), context=context).allowed
+    assert POLICY.check(REMOVE, At("a.md"), context=context).reason == "the path leads out of the root."
 
 
 def test_a_folder_is_not_this_policys_affair() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from handrail.errors import FilesystemError, PathNotFoundError, PromptValidationError
 from handrail.filesystem import Filesystem
-from handrail.filesystem.paths import normalise
+from handrail.filesystem.paths import is_inside, normalise
 from handrail.prompt.context import ToolContext
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool import Tool
@@ -17,6 +17,10 @@ from handrail.session import Session
 
 PathOf = Callable[[Any], str | Sequence[str] | None]
 """From the parameters of a call to the path, or paths, that it is about; `None` for none."""
+
+
+_OLD_AND_NEW = 2
+"""A move is about so many paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,21 @@ class FilesKnown:
 
 
 def path_in(params: object) -> str | Sequence[str] | None:
-    """The field `path`, or else `file_path`, of the parameters; `None` if they have neither."""
+    """The field `path`, or else `file_path`, of the parameters, and `new_path` if they have that, too; else `None`."""
     found: str | Sequence[str] | None = getattr(params, "path", None)
-    return getattr(params, "file_path", None) if found is None else found
+    if found is None:
+        found = getattr(params, "file_path", None)
+    new_path: str | None = getattr(params, "new_path", None)
+    return (found, new_path) if isinstance(found, str) and new_path is not None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadBeforeWritePolicy:
-    """An existing file must have been read before it is written to, and read again if its content has changed since.
+    """An existing file must have been read before it is written to or removed, and again if it has changed since.
 
     New files are free. What the model has written itself, it knows. A read counts whatever part of the file it showed.
+    What is known of a file goes with it when it is moved; moving is not held back, because it replaces nothing. Nor is
+    removing a folder, for which the tools want to be told that it is meant with all it holds.
     Contents are compared by their digest. The memory is the slice of `FilesKnown`: a read or write that is rolled back
     does not count, and all policies of this kind in a session share it.
 
@@ -49,21 +58,26 @@ class ReadBeforeWritePolicy:
     Attributes:
         read_tools: names of the tools whose success makes a file known.
         write_tools: names of the tools that are held back, and whose success makes a file known too.
-        path_of: from a call's parameters to the path, or paths, that it is about. A write without one is refused.
+        move_tools: names of the tools that give a file or folder another path.
+        path_of: from a call's parameters to the path, or paths, that it is about; for a move to the old one and the new
+            one. A write without a path is refused.
         name: names the policy; give another one where two stand in reach of one tool.
 
     Raises:
-        PromptValidationError: `read_tools` or `write_tools` is no sequence of names.
+        PromptValidationError: `read_tools`, `write_tools` or `move_tools` is no sequence of names; the first two must
+            name a tool at least.
     """
 
     read_tools: Sequence[str] = ("read_file",)
-    write_tools: Sequence[str] = ("write_file", "edit_file")
+    write_tools: Sequence[str] = ("write_file", "edit_file", "remove_file")
+    move_tools: Sequence[str] = ("move_file",)
     path_of: PathOf = path_in
     name: str = "read_before_write"
 
     def __post_init__(self) -> None:
-        for what, names in (("read_tools", self.read_tools), ("write_tools", self.write_tools)):
-            if isinstance(names, str) or not names:
+        given = {"read_tools": self.read_tools, "write_tools": self.write_tools, "move_tools": self.move_tools}
+        for what, names in given.items():
+            if isinstance(names, str) or (not names and what != "move_tools"):
                 raise PromptValidationError(
                     f"policy {self.name}: {what} is {names!r}; write the names of one tool or more: ('read_file',)."
                 )
@@ -83,7 +97,7 @@ class ReadBeforeWritePolicy:
         try:
             faults = [fault for path in paths if (fault := _fault(filesystem, path, known))]
         except FilesystemError as error:
-            return PolicyDecision.deny(f"{error}.")
+            return PolicyDecision.deny(f"{str(error).rstrip('.')}.")
         if not faults:
             return PolicyDecision.allow()
         told = "; ".join(f"{path} {why}" for path, why in faults)
@@ -91,18 +105,17 @@ class ReadBeforeWritePolicy:
         return PolicyDecision.deny(f"{told}. {first}, then {tool.name} again.")
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401, ARG002 - the protocol's
-        """Remember what the files that were read or written hold now."""
+        """Remember what the files that were read or written hold now, and where those that were moved are."""
         filesystem = context.filesystem
-        if filesystem is None or (tool.name not in self.read_tools and tool.name not in self.write_tools):
+        if filesystem is None:
             return
         known = _known(context.session)
-        digests = dict(known)
-        for path in self._paths(params):
-            shortest, digest = _content(filesystem, path)
-            if digest is None:
-                digests.pop(shortest, None)
-            else:
-                digests[shortest] = digest
+        if tool.name in self.read_tools or tool.name in self.write_tools:
+            digests = _looked_at(filesystem, self._paths(params), known)
+        elif tool.name in self.move_tools:
+            digests = _moved(known, self._paths(params))
+        else:
+            return
         if digests != known:
             context.session[FilesKnown].seed(FilesKnown(digests))
 
@@ -129,6 +142,31 @@ def _known(session: Session) -> dict[str, str]:
     return {} if latest is None else latest.digests
 
 
+def _looked_at(filesystem: Filesystem, paths: Sequence[str], known: dict[str, str]) -> dict[str, str]:
+    """What is known once these files have been looked at; nothing is known of what is not there."""
+    digests = dict(known)
+    for path in paths:
+        shortest, digest = _content(filesystem, path)
+        if digest is not None:
+            digests[shortest] = digest
+        elif not filesystem.exists(shortest):
+            digests = {other: held for other, held in digests.items() if not _is_at(other, shortest)}
+    return digests
+
+
+def _moved(known: dict[str, str], paths: Sequence[str]) -> dict[str, str]:
+    """What is known once the first of two paths is called by the second, where nothing was before."""
+    if len(paths) != _OLD_AND_NEW:
+        return known
+    old, new = map(normalise, paths)
+    others = {path: digest for path, digest in known.items() if not _is_at(path, new)}
+    return {new + path[len(old) :] if _is_at(path, old) else path: digest for path, digest in others.items()}
+
+
+def _is_at(path: str, place: str) -> bool:
+    return path == place or is_inside(path, place)
+
+
 def _fault(filesystem: Filesystem, path: str, known: dict[str, str]) -> tuple[str, str] | None:
     """The shortest form of a path that must not be written to yet, and why; folders are not this policy's affair."""
     shortest, digest = _content(filesystem, path)
@@ -140,9 +178,13 @@ def _fault(filesystem: Filesystem, path: str, known: dict[str, str]) -> tuple[st
 def _content(filesystem: Filesystem, path: str) -> tuple[str, str | None]:
     """The shortest form of a path, and the digest of the file there; `None` if there is none."""
     shortest = normalise(path)
+    kind = "file"
     try:
-        if filesystem.stat(shortest).kind == "folder":
-            return shortest, None
-        return shortest, filesystem.digest(shortest)
+        kind = filesystem.stat(shortest).kind
+        return shortest, None if kind == "folder" else filesystem.digest(shortest)
     except PathNotFoundError:
         return shortest, None
+    except FilesystemError:
+        if kind != "file":  # a link that leads to no file in the filesystem, say: there is nothing to be known
+            return shortest, None
+        raise

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileWritten, VfsLimits, VfsToolsSection
-from handrail.errors import DuplicateBindingError, FilesystemError, ProviderError
+from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import Prompt, PromptTemplate
-from handrail.resources import ResourceRegistry
 from tests.contrib.suites import SuiteRun
 
 PLAN = "# Plan\n- buy milk\n- sell bread\n"
@@ -32,101 +28,6 @@ def files(**contents: str | bytes) -> InMemoryFilesystem:
 def free(filesystem: Filesystem, limits: VfsLimits | None = None) -> SuiteRun:
     """A run in which nothing needs to be read first."""
     return SuiteRun(VfsToolsSection(filesystem, policies=(), limits=limits or VfsLimits()))
-
-
-def rendered(section: VfsToolsSection) -> str:
-    """What the model is told by the section."""
-    return Prompt(PromptTemplate(ns="tests", key="files", sections=[section])).render().text
-
-
-def test_section_brings_the_four_tools_with_their_effects() -> None:
-    """Listing and reading are reads; every tool has an example; descriptions are fixed by default."""
-    section = VfsToolsSection()
-    assert {tool.name: tool.effect for tool in section.tools} == {
-        "list_files": "read",
-        "read_file": "read",
-        "write_file": "state",
-        "edit_file": "state",
-    }
-    assert all(tool.examples for tool in section.tools)
-    assert not any(tool.accepts_overrides for tool in section.tools)
-    assert all(tool.accepts_overrides for tool in VfsToolsSection(accepts_overrides=True).tools)
-
-
-def test_text_of_the_section() -> None:
-    """What a model sees."""
-    assert rendered(VfsToolsSection()) == snapshot("""\
-## 1. Files
-
-Work on files with these tools. A path is relative to the root of the filesystem, with forward slashes, such as
-`notes/plan.md`; `.` is the root.
-
-**Tools**
-
-- `list_files` shows what a folder holds; with a `pattern` such as `**/*.md`, what fits it at any depth.
-- `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
-  on; it is not in the file. Everything below that line is the file's text, exactly.
-- `write_file` makes a file, or replaces all that is in it.
-- `edit_file` replaces one piece of text and leaves the rest of the file as it is. To change a part of a file, prefer it
-  to `write_file`.
-
-**Rules**
-
-- Read a file before you write to it, and again if it has changed since. A new file you may write at once, and what
-  you have written yourself you need not read.
-- Copy `old` exactly from what `read_file` shows, with its spaces and line breaks, and take enough of it
-  that it occurs only once in the file. To change every occurrence, set `replace_all`.
-- Line ends are shown as LF. `edit_file` keeps those that the file has.
-- A call that fails has changed nothing. Its message says what to do instead.\
-""")
-
-
-def test_text_speaks_of_reading_first_only_where_a_policy_asks_for_it() -> None:
-    """The guidance says what holds."""
-    assert "Read a file before you write to it" in rendered(VfsToolsSection())
-    assert "Read a file before you write to it" not in rendered(VfsToolsSection(policies=()))
-
-
-def test_without_a_filesystem_the_model_is_told_what_to_bind() -> None:
-    """The section alone has no files; neither reads nor writes fail in another way."""
-    run = SuiteRun(VfsToolsSection(policies=()))
-    told = run.refused("list_files")
-    assert told == snapshot(
-        "there are no files here: the program binds no Filesystem. It can do so by VfsToolsSection(filesystem) or "
-        "by prompt.bind(resources={Filesystem: filesystem}). Do without the file tools."
-    )
-    assert run.refused("write_file", path="a.txt", content="a") == told
-
-
-def test_section_works_on_what_the_prompt_binds() -> None:
-    """Without a filesystem of its own, and with one: what `bind` binds takes precedence."""
-    bound = files(a_md="bound")
-    own = SuiteRun(VfsToolsSection(files(a_md="own")))
-    assert own.told("read_file", path="a.md").endswith("\nown")
-    for section in (VfsToolsSection(), VfsToolsSection(files(a_md="own"))):
-        run = SuiteRun(section, resources={Filesystem: bound})
-        assert run.told("read_file", path="a.md").endswith("\nbound")
-
-
-def test_section_keeps_the_resources_it_is_given() -> None:
-    """The filesystem is bound beside them; two filesystems in one section are a mistake."""
-    given_resources: list[ResourceRegistry | dict[type[object], object]] = [
-        {InMemoryFilesystem: files()},
-        ResourceRegistry.build({InMemoryFilesystem: files()}),
-    ]
-    for resources in given_resources:
-        registry = VfsToolsSection(files(), resources=resources).registry
-        assert InMemoryFilesystem in registry
-        assert Filesystem in registry
-    with pytest.raises(DuplicateBindingError):
-        VfsToolsSection(files(), resources={Filesystem: files()})
-
-
-def test_what_is_no_filesystem_is_refused() -> None:
-    """Where the section is made, not where a call first needs it."""
-    no_filesystem: Any = "notes"
-    with pytest.raises(ProviderError, match="no Filesystem"):
-        VfsToolsSection(no_filesystem)
 
 
 def test_folder_is_listed() -> None:
@@ -189,15 +90,30 @@ def test_value_of_a_read_is_the_part_that_was_shown() -> None:
     assert run.session[FileExcerpt].latest() == FileExcerpt("a.md", "a\na", 1, 2, 100)
 
 
-@pytest.mark.parametrize("tool, arguments", [("read_file", {}), ("edit_file", {"old": "a", "new": "b"})])
-def test_what_is_no_text_is_refused_by_reading_and_editing(tool: str, arguments: dict[str, object]) -> None:
-    """Binary files, other encodings, and files that are too large; nothing is changed."""
+def test_what_is_no_text_is_described_by_reading_and_refused_by_editing() -> None:
+    """Binary files, other encodings, and files that are too large."""
     filesystem = files(logo_png=b"a\0", menu_txt=b"a\xe9", large_md="a" * 101)
     run = free(filesystem, VfsLimits(file_bytes=100))
-    assert "is binary" in run.refused(tool, path="logo.png", **arguments)
-    assert "is not UTF-8 text" in run.refused(tool, path="menu.txt", **arguments)
-    assert run.refused(tool, path="large.md", **arguments) == snapshot(
-        "large.md has 101 bytes, and the file tools take files of at most 100. Leave this file alone."
+    assert run.told("read_file", path="logo.png") == snapshot(
+        "logo.png is binary (2 bytes), not text. Nothing of it is shown."
+    )
+    assert run.told("read_file", path="menu.txt") == snapshot(
+        "menu.txt is not UTF-8 text (2 bytes): the byte 0xe9 at position 1 does not belong there. Nothing of it is "
+        "shown."
+    )
+    assert run.told("read_file", path="large.md") == snapshot(
+        "large.md has 101 bytes, and the file tools take files of at most 100. Nothing of it is shown."
+    )
+    assert run.refused("edit_file", path="logo.png", old="a", new="b") == snapshot(
+        "logo.png is binary (2 bytes), not text. edit_file cannot change it, so leave this file as it is; what you "
+        "write belongs in another."
+    )
+    assert run.refused("edit_file", path="large.md", old="a", new="b") == snapshot(
+        "large.md has 101 bytes, and the file tools take files of at most 100. edit_file cannot change it, so leave "
+        "this file as it is; what you write belongs in another."
+    )
+    assert run.session[FileExcerpt].latest() == FileExcerpt(
+        "large.md", "", 0, 0, 0, not_shown="has 101 bytes, and the file tools take files of at most 100"
     )
 
 

@@ -99,12 +99,33 @@ def test_edit_that_would_change_nothing_is_refused() -> None:
 
 def test_missing_piece_is_told_with_the_nearest_lines() -> None:
     """White space can be told apart, for that is what most often differs."""
-    assert refusal(SOURCE, "\treturn x*2") == snapshot("""\
+    assert refusal(SOURCE, "\treturn x*4") == snapshot("""\
 $.old does not occur in a.py. The nearest lines are:
-2: "    return x * 2"
 6: "    return x * 3"
+2: "    return x * 2"
 Copy old exactly from what read_file shows, with every space.\
 """)
+
+
+def test_piece_that_differs_in_white_space_only_is_told_so() -> None:
+    """Indentation and blanks are what most often differs; the first line that does is shown both ways."""
+    assert refusal(SOURCE, "\treturn x*2") == snapshot(
+        '$.old does not occur in a.py. But for white space it is at line 2: line 2 is "    return x * 2", where old '
+        'has "\\treturn x*2". Copy old exactly from what read_file shows, with every space.'
+    )
+    assert refusal(SOURCE, "def  triple(x):\n    return x * 3\n") == snapshot(
+        '$.old does not occur in a.py. But for white space it is at line 5: line 5 is "def triple(x):", where old '
+        'has "def  triple(x):". Copy old exactly from what read_file shows, with every space.'
+    )
+    assert refusal(SOURCE, "\n\n\n\tdef triple(x):\n") == snapshot(
+        '$.old does not occur in a.py. But for white space it is at line 5: line 5 is "def triple(x):", where old '
+        'has "\\tdef triple(x):". Copy old exactly from what read_file shows, with every space.'
+    )
+
+
+def test_piece_with_line_ends_too_many_differs_in_no_line() -> None:
+    """Its lines are there, so nothing is said of white space in them."""
+    assert "white space" not in refusal("a\nb c\n", "\n\nb c")
 
 
 def test_piece_that_goes_wrong_after_some_lines_is_told_with_the_line() -> None:

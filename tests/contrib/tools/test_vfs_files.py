@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools import FileEdited, FileExcerpt, FileList, FileWritten
+from handrail.contrib.tools import FileEdited, FileExcerpt, FileList, FileMoved, FileRemoved, FileWritten
 from handrail.filesystem import FileStat
 
 NOTES = (
@@ -92,3 +92,22 @@ def test_edit_says_where() -> None:
     assert FileEdited("a.txt", 1_200, (1, 2, 3)).render() == snapshot(
         "Edited a.txt: 1,200 replacements, at lines 1, 2, 3 and more."
     )
+
+
+def test_file_of_which_nothing_is_shown_is_described() -> None:
+    """There is no text below the line."""
+    assert FileExcerpt("a.png", "", 0, 0, 0, not_shown="is binary (2 bytes), not text").render() == snapshot(
+        "a.png is binary (2 bytes), not text. Nothing of it is shown."
+    )
+
+
+def test_removal_says_what_is_gone() -> None:
+    """A folder with how much it held; of a link only the link."""
+    assert FileRemoved("a.txt", "file").render() == snapshot("Removed a.txt.")
+    assert FileRemoved("a", "folder", 1).render() == snapshot("Removed the folder a with 1 entry in it.")
+    assert FileRemoved("a", "symlink").render() == snapshot("Removed a (the link, not what it leads to).")
+
+
+def test_move_says_from_where_to_where() -> None:
+    """Both paths whole."""
+    assert FileMoved("a.txt", "b/c.txt").render() == snapshot("Moved a.txt to b/c.txt.")

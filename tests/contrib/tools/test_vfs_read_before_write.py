@@ -22,7 +22,7 @@ def test_policy_of_the_section_agrees_with_its_tools() -> None:
     """The tools that the policy speaks of by default are those of the section."""
     policy = ReadBeforeWritePolicy()
     names = {tool.name for tool in VfsToolsSection().tools}
-    assert {*policy.read_tools, *policy.write_tools} < names
+    assert {*policy.read_tools, *policy.write_tools, *policy.move_tools} < names
 
 
 def test_existing_file_must_be_read_before_it_is_written_to() -> None:
@@ -56,6 +56,46 @@ def test_what_the_model_has_written_itself_it_need_not_read() -> None:
     run.told("edit_file", path="a.md", old="two", new="2")
     run.told("write_file", path="a.md", content="done\n")
     assert filesystem.read_text("a.md") == "done\n"
+
+
+def test_file_must_be_read_before_it_is_removed() -> None:
+    """What is gone cannot be looked at any more; what is no text is known once it has been described."""
+    filesystem = files()
+    filesystem.write_bytes("logo.png", b"a\0")
+    run = SuiteRun(VfsToolsSection(filesystem))
+    for path in ("notes/plan.md", "logo.png"):
+        assert "has not been read yet" in run.refused("remove_file", path=path)
+        run.told("read_file", path=path)
+        run.told("remove_file", path=path)
+        assert not filesystem.exists(path)
+
+
+def test_lines_that_a_search_has_shown_are_no_read() -> None:
+    """They are not the file."""
+    run = SuiteRun(VfsToolsSection(files()))
+    run.told("grep_files", pattern="milk")
+    assert "has not been read yet" in run.refused("remove_file", path="notes/plan.md")
+
+
+def test_folder_is_removed_when_it_is_said_that_all_of_it_is_meant() -> None:
+    """`recursive` is the word for it; nobody reads a thousand files to clear a folder."""
+    filesystem = files()
+    run = SuiteRun(VfsToolsSection(filesystem))
+    assert "is not empty" in run.refused("remove_file", path="notes")
+    run.told("remove_file", path="notes", recursive=True)
+    assert not filesystem.exists("notes")
+
+
+def test_file_may_be_moved_unread_and_is_no_better_known_then() -> None:
+    """Moving replaces nothing; what is known goes along, and what is not stays unknown."""
+    run = SuiteRun(VfsToolsSection(files()))
+    run.told("move_file", path="notes/plan.md", new_path="plan.md")
+    assert "has not been read yet" in run.refused("write_file", path="plan.md", content="")
+    run.told("read_file", path="plan.md")
+    run.told("move_file", path="plan.md", new_path="notes/plan.md")
+    run.told("edit_file", path="notes/plan.md", old="milk", new="oat milk")
+    run.told("move_file", path="notes", new_path="old/notes")
+    run.told("write_file", path="old/notes/plan.md", content="")
 
 
 def test_failed_read_is_no_read() -> None:

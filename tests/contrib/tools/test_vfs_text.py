@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
-from handrail.contrib.tools.vfs_text import decoded, excerpt, with_lf
+from handrail.contrib.tools.vfs_text import NoText, decoded, excerpt, fitting, too_large, with_lf
 from handrail.errors import ToolValidationError
 
 FIVE_LINES = "one\ntwo\nthree\nfour\nfive\n"
@@ -26,7 +28,7 @@ def refusal(text: str, *, offset: int = 1, column: int = 1) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["lines", "characters", "entries", "file_bytes"])
+@pytest.mark.parametrize("name", [field.name for field in fields(VfsLimits)])
 def test_limit_below_one_is_refused(name: str) -> None:
     """A limit of nothing is a mistake; the message names it."""
     with pytest.raises(ValueError, match=rf"VfsLimits\.{name} is 0; it must be at least 1"):
@@ -35,27 +37,42 @@ def test_limit_below_one_is_refused(name: str) -> None:
 
 def test_utf8_is_text() -> None:
     """A byte order mark belongs to the text, so that writing it back changes nothing."""
-    assert decoded("\ufeffcafé".encode(), path="a.txt") == "\ufeffcafé"
+    assert decoded("\ufeffcafé".encode()) == "\ufeffcafé"
 
 
-def test_binary_file_is_told_as_such() -> None:
-    """The model learns what the file is, and that it should look elsewhere."""
-    with pytest.raises(ToolValidationError) as caught:
-        decoded(b"\x89PNG\0\0", path="logo.png")
-    assert str(caught.value) == snapshot(
-        "logo.png is binary (6 bytes), not text. The file tools work on UTF-8 text only, so leave this file alone; "
-        "what you write belongs in another."
-    )
+@pytest.mark.parametrize(
+    "data, what",
+    [
+        (b"a\0", "is binary (2 bytes), not text"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "is binary (a PNG image, 10 bytes), not text"),
+        (b"caf\xe9", "is not UTF-8 text (4 bytes): the byte 0xe9 at position 3 does not belong there"),
+        (b"\x1f\x8b", "is not UTF-8 text (gzip data, 2 bytes): the byte 0x8b at position 1 does not belong there"),
+    ],
+)
+def test_what_is_no_text_is_told_in_words(data: bytes, what: str) -> None:
+    """What it is, how large, and where it stops being text."""
+    assert decoded(data) == NoText(what)
 
 
-def test_other_encoding_is_told_with_the_byte() -> None:
-    """As for a binary file."""
-    with pytest.raises(ToolValidationError) as caught:
-        decoded(b"caf\xe9", path="menu.txt")
-    assert str(caught.value) == snapshot(
-        "menu.txt is not UTF-8 text: the byte 0xe9 at position 3 does not belong there. The file tools work on "
-        "UTF-8 text only, so leave this file alone; what you write belongs in another."
-    )
+def test_text_that_begins_like_something_else_is_text() -> None:
+    """How a file begins is looked at only where it is no text."""
+    assert decoded(b"GIF89 is a format\n") == "GIF89 is a format\n"
+
+
+def test_large_file_is_told_with_the_limit() -> None:
+    """One byte decides."""
+    limits = VfsLimits(file_bytes=2)
+    assert too_large(2, limits) is None
+    assert too_large(3, limits) == "has 3 bytes, and the file tools take files of at most 2"
+
+
+@pytest.mark.parametrize(
+    "most, characters, shown", [(9, 99, 3), (2, 99, 2), (9, 9, 3), (9, 8, 2), (9, 6, 2), (9, 5, 1), (1, 1, 1)]
+)
+def test_lines_that_fit_in_a_result(most: int, characters: int, shown: int) -> None:
+    """By their number, and by their characters with line ends; one is always shown."""
+    assert fitting([2, 2, 2], most=most, characters=characters) == shown
+    assert fitting([], most=most, characters=characters) == 0
 
 
 def test_whole_file_is_shown_without_its_last_line_end() -> None:

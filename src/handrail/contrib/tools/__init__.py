@@ -20,11 +20,18 @@ from handrail.contrib.tools.vfs_files import (
     FileEdited,
     FileExcerpt,
     FileList,
+    FileMoved,
+    FileRemoved,
     FileWritten,
     ListFiles,
+    MoveFile,
     ReadFile,
+    RemoveFile,
     WriteFile,
 )
+from handrail.contrib.tools.vfs_kept import KeptExcerpt, KeptText, ReadKept
+from handrail.contrib.tools.vfs_mounts import MountedFilesystem
+from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs_text import VfsLimits
 
 __all__ = [
@@ -33,15 +40,27 @@ __all__ = [
     "FileEdited",
     "FileExcerpt",
     "FileList",
+    "FileMoved",
+    "FileRemoved",
     "FileWritten",
+    "FilesFound",
+    "GlobFiles",
+    "GrepFiles",
+    "KeptExcerpt",
+    "KeptText",
+    "LinesFound",
     "ListFiles",
+    "MountedFilesystem",
+    "MoveFile",
     "Plan",
     "PlanStatus",
     "PlanStep",
     "PlanningStrategy",
     "PlanningToolsSection",
     "ReadFile",
+    "ReadKept",
     "ReadPlan",
+    "RemoveFile",
     "SetupPlan",
     "StepStatus",
     "UpdateStep",

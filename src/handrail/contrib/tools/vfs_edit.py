@@ -121,9 +121,9 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
 
 def _nearest(text: str, old: str) -> str:
     """Where a text comes nearest to a piece that it does not hold, in a few lines."""
-    started = _started(text, old)
-    if started:
-        return started
+    differing = _started(text, old) or _but_for_white_space(text, old)
+    if differing:
+        return differing
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
     lines: dict[str, str] = {}
     for number, line in enumerate(text.split("\n", _LINES_COMPARED)[:_LINES_COMPARED], 1):
@@ -147,6 +147,29 @@ def _started(text: str, old: str) -> str:
     instead = f"line {first + agreeing} is {_shown(rest.split(_LF, 1)[0])}" if rest else "the file ends there"
     its = "Its first line is" if agreeing == 1 else f"Its first {agreeing} lines are"
     return f"{its} at line {first}, but then {instead}, where old has {_shown(old.split(_LF)[agreeing])}. "
+
+
+def _but_for_white_space(text: str, old: str) -> str:
+    """Where whole lines of a text agree with a piece but for white space, and the first that does not agree with it."""
+    lines, wanted = text.split(_LF), old.strip(_LF).split(_LF)
+    if not old.strip():
+        return ""
+    at = _squeezed(lines).find(_squeezed(wanted))
+    if at < 0:
+        return ""
+    first = _squeezed(lines).count(_LF, 0, at)
+    for number, (line, other) in enumerate(zip(lines[first:], wanted, strict=False), first + 1):
+        if line != other:
+            return (
+                f"But for white space it is at line {first + 1}: line {number} is {_shown(line)}, where old has "
+                f"{_shown(other)}. "
+            )
+    return ""
+
+
+def _squeezed(lines: list[str]) -> str:
+    """Lines without their white space, with a line end before each and after the last."""
+    return _LF.join(("", *("".join(line.split()) for line in lines), ""))
 
 
 def _shown(line: str) -> str:

@@ -17,14 +17,14 @@ class ListFiles:
 
     Attributes:
         path: the folder.
-        pattern: what to list, relative to the folder; `None` for what the folder holds itself.
+        pattern: what to list, relative to the folder; `None` for all that the folder holds itself.
         offset: the number of the first entry to show, from 1.
     """
 
     path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
     pattern: str | None = field(
         default=None,
-        metadata={"description": "List what fits, such as '*.md', or '**/*.py' at any depth. Relative to path."},
+        metadata={"description": "List only what fits, such as '*.md'. To look at any depth, use glob_files."},
     )
     offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first entry to show."})
 
@@ -100,6 +100,7 @@ class FileExcerpt:
         next_column: where to go on in the last line, if it is not shown to its end.
         line_ends: how the lines of the file end.
         ends_with_line_end: whether the last line of the file has a line end.
+        not_shown: why nothing of the file is shown, in words that follow its name; `None` for text.
     """
 
     path: str
@@ -111,9 +112,12 @@ class FileExcerpt:
     next_column: int | None = None
     line_ends: LineEnds = "LF"
     ends_with_line_end: bool = True
+    not_shown: str | None = None
 
     def render(self) -> str:
         """A line that says what is shown and how to go on; below it the text, exactly."""
+        if self.not_shown is not None:
+            return f"{self.path} {self.not_shown}. Nothing of it is shown."
         if not self.total_lines:
             return f"{self.path}: the file is empty."
         notes = [f"{self.path}: {self._shown()}."]
@@ -206,6 +210,74 @@ class FileEdited:
         """One line."""
         replaced = counted(self.replacements, "replacement", "replacements")
         return f"Edited {self.path}: {replaced}, at {numbered_lines(self.lines, total=self.replacements)}."
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """A file or folder is to be removed.
+
+    Attributes:
+        path: the file or folder.
+        recursive: whether a folder may hold something, which is removed with it.
+    """
+
+    path: str = field(metadata={"description": "The file or folder, such as 'notes/old.md'."})
+    recursive: bool = field(
+        default=False, metadata={"description": "Whether to remove a folder with everything that it holds."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileRemoved:
+    """A file or folder has been removed.
+
+    Attributes:
+        path: the file or folder.
+        kind: what it was.
+        held: how many files and folders a folder held, at any depth.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "symlink", "special"]
+    held: int = 0
+
+    def render(self) -> str:
+        """One line."""
+        if self.kind != "folder":
+            return f"Removed {self.path}{' (the link, not what it leads to)' if self.kind == 'symlink' else ''}."
+        return f"Removed the folder {self.path} with {counted(self.held, 'entry', 'entries')} in it."
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFile:
+    """A file or folder is to get another path.
+
+    Attributes:
+        path: its path.
+        new_path: the path that it is to have.
+    """
+
+    path: str = field(metadata={"description": "The file or folder, such as 'draft.md'."})
+    new_path: str = field(
+        metadata={"description": "Its whole new path, such as 'notes/plan.md', where nothing is yet; folders are made."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileMoved:
+    """A file or folder has got another path.
+
+    Attributes:
+        path: the path that it had.
+        new_path: the path that it has.
+    """
+
+    path: str
+    new_path: str
+
+    def render(self) -> str:
+        """One line."""
+        return f"Moved {self.path} to {self.new_path}."
 
 
 def counted(number: int, one: str, many: str) -> str:

@@ -6,6 +6,7 @@ what the model is shown; `vfs_edit` puts each line's own end back.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from handrail.contrib.tools.vfs_files import FileExcerpt, LineEnds, ReadFile, counted
@@ -14,16 +15,31 @@ from handrail.errors import ToolValidationError
 _LOOKED_AT = 8_192
 """So many bytes at the start of a file decide whether it is binary."""
 
+_KINDS = (
+    (b"\x89PNG\r\n", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"%PDF-", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive or an office document"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"\x7fELF", "a program"),
+    (b"SQLite format 3\0", "an SQLite database"),
+)
+"""How files of the usual kinds begin."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VfsLimits:
     """How much one call of a file tool takes or shows; each at least 1.
 
     Attributes:
-        lines: lines of a file in one result of `read_file`.
-        characters: characters of a file's text, or of a list of files, in one result.
-        entries: entries in one result of `list_files`.
-        file_bytes: the largest file that is read or edited, in bytes.
+        lines: lines in one result of `read_file`, `grep_files` or `read_kept`.
+        characters: characters of text, or of a list of files, in one result.
+        entries: entries in one result of `list_files` or `glob_files`.
+        line_characters: characters of a line that `grep_files` shows.
+        file_bytes: the largest file that is read, searched or edited, in bytes.
+        kept_characters: characters that are kept of a result too long to be shown; a search that finds more stops.
+        search_seconds: how long `grep_files` searches.
 
     Raises:
         ValueError: a limit is less than 1.
@@ -32,7 +48,10 @@ class VfsLimits:
     lines: int = 500
     characters: int = 20_000
     entries: int = 200
+    line_characters: int = 500
     file_bytes: int = 10_000_000
+    kept_characters: int = 100_000
+    search_seconds: int = 10
 
     def __post_init__(self) -> None:
         for name, limit in asdict(self).items():
@@ -40,25 +59,62 @@ class VfsLimits:
                 raise ValueError(f"VfsLimits.{name} is {limit}; it must be at least 1")
 
 
-def decoded(data: bytes, *, path: str) -> str:
-    """The text of a file.
+@dataclass(frozen=True, slots=True)
+class NoText:
+    """Data that is no UTF-8 text.
 
-    Raises:
-        ToolValidationError: it is no UTF-8 text; the message says what it is instead.
+    Attributes:
+        what: what it is instead, in words that follow the name of a file.
     """
-    dead_end = "The file tools work on UTF-8 text only, so leave this file alone; what you write belongs in another."
+
+    what: str
+
+
+def decoded(data: bytes) -> str | NoText:
+    """The text that data is in UTF-8, if it is text."""
+    size = counted(len(data), "byte", "bytes")
     if b"\0" in data[:_LOOKED_AT]:
-        raise ToolValidationError(f"{path} is binary ({counted(len(data), 'byte', 'bytes')}), not text. {dead_end}")
+        return NoText(f"is binary ({_kind(data)}{size}), not text")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         fault = f"the byte 0x{data[error.start]:02x} at position {error.start}"
-        raise ToolValidationError(f"{path} is not UTF-8 text: {fault} does not belong there. {dead_end}") from error
+        return NoText(f"is not UTF-8 text ({_kind(data)}{size}): {fault} does not belong there")
+
+
+def _kind(data: bytes) -> str:
+    return next((f"{kind}, " for start, kind in _KINDS if data.startswith(start)), "")
+
+
+def too_large(size: int, limits: VfsLimits) -> str | None:
+    """Why a file is too large for these tools, in words that follow its name; `None` if it is not."""
+    if size <= limits.file_bytes:
+        return None
+    return f"has {counted(size, 'byte', 'bytes')}, and the file tools take files of at most {limits.file_bytes:,}"
+
+
+def fitting(lengths: Iterable[int], *, most: int, characters: int) -> int:
+    """How many lines of these lengths one result may show; one at least, if there is one."""
+    shown = 0
+    for length in lengths:
+        characters -= length + 1
+        if shown == most or (shown and characters < 0):
+            break
+        shown += 1
+    return shown
 
 
 def with_lf(text: str) -> str:
     """The text with LF at the end of each line."""
     return text.replace("\r\n", "\n")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text without their line ends."""
+    lines = with_lf(text).split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
 
 
 def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> FileExcerpt:
@@ -68,15 +124,12 @@ def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> File
         text: all of the file, with its own line ends.
         asked: where to start, and how many lines to take.
         limits: what fits.
-        path: the file, as it is to be named.
+        path: what it is a part of, as it is to be named.
 
     Raises:
         ToolValidationError: the file has no such line, or the line no such character.
     """
-    lines = with_lf(text).split("\n")
-    ends_with_line_end = not lines[-1]
-    if ends_with_line_end:
-        lines.pop()
+    lines = lines_of(text)
     if not lines:
         return FileExcerpt(path, "", 0, 0, 0)
     rest = _rest_of_line(lines, asked, path)
@@ -96,7 +149,7 @@ def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> File
         column=asked.column,
         next_column=asked.column + limits.characters if len(rest) > limits.characters else None,
         line_ends=_line_ends(text),
-        ends_with_line_end=ends_with_line_end,
+        ends_with_line_end=text.endswith("\n"),
     )
 
 

@@ -1,0 +1,186 @@
+"""The handlers of the file tools.
+
+A handler translates: from the parameters to one or two operations of the filesystem, and from what it says to what the
+model reads. What part of a text is shown stands in `vfs_text`, how a text is edited in `vfs_edit`, how files are
+searched in `vfs_grep`, and how a long result is kept in `vfs_kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import escape
+
+from handrail.contrib.tools.vfs_edit import edited
+from handrail.contrib.tools.vfs_files import (
+    EditFile,
+    FileEdited,
+    FileExcerpt,
+    FileList,
+    FileMoved,
+    FileRemoved,
+    FileWritten,
+    ListFiles,
+    MoveFile,
+    ReadFile,
+    RemoveFile,
+    WriteFile,
+    counted,
+    entry_line,
+)
+from handrail.contrib.tools.vfs_grep import Search
+from handrail.contrib.tools.vfs_kept import KeptExcerpt, ReadKept, ensure_kept, keep, part_of_kept
+from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
+from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, excerpt, fitting, too_large
+from handrail.errors import FilesystemError, ToolValidationError
+from handrail.filesystem import FileStat, Filesystem
+from handrail.prompt import ToolContext, ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandlers:
+    """The handlers, one for each file tool and of the same name.
+
+    Attributes:
+        limits: how much one call takes or shows.
+    """
+
+    limits: VfsLimits
+
+    def list_files(self, params: ListFiles, *, context: ToolContext) -> ToolResult[FileList]:
+        """Show a part of what a folder holds."""
+        with _filesystem(context) as filesystem:
+            entries = filesystem.list(params.path)
+            folder = filesystem.stat(params.path).path
+            if params.pattern is not None:
+                entries = filesystem.glob(_below(folder, params.pattern))
+        if params.offset > max(len(entries), 1):
+            there = counted(len(entries), "entry", "entries")
+            raise ToolValidationError(f"$.offset: there are {there}, so there is none at {params.offset:,}.")
+        rest = entries[params.offset - 1 :]
+        shown = rest[: self._fitting(rest)]
+        return ToolResult.ok(FileList(folder, params.pattern, shown, params.offset, len(entries)))
+
+    def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
+        """Show what fits, and keep the whole list if it is long."""
+        ensure_kept(context.session, FilesFound)
+        with _filesystem(context) as filesystem:
+            folder = self._folder(filesystem, params.path)
+            entries = filesystem.glob(_below(folder, params.pattern))
+        shown = self._fitting(entries)
+        kept = keep("glob_files", [entry_line(entry) for entry in entries], self.limits)
+        return ToolResult.ok(
+            FilesFound(params.pattern, folder, entries[:shown], len(entries), None if shown == len(entries) else kept)
+        )
+
+    def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
+        """Show the lines that match, and keep all of them if they are many."""
+        ensure_kept(context.session, LinesFound)
+        with _filesystem(context) as filesystem:
+            there = filesystem.stat(params.path)
+            if there.kind == "folder":
+                found = filesystem.glob(_below(there.path, params.files))
+                stats = [stat for stat in found if stat.kind == "file"]
+            else:
+                stats = [there]
+            search = Search(params, self.limits, _time_over(context, self.limits))
+            return ToolResult.ok(search.of(filesystem, stats))
+
+    def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
+        """Show a part of a file's text, or what the file is if it is none."""
+        with _filesystem(context) as filesystem:
+            path, text = self._text(filesystem, params.path)
+        if isinstance(text, NoText):
+            return ToolResult.ok(FileExcerpt(path, "", 0, 0, 0, not_shown=text.what))
+        return ToolResult.ok(excerpt(text, params, self.limits, path=path))
+
+    def read_kept(self, params: ReadKept, *, context: ToolContext) -> ToolResult[KeptExcerpt]:
+        """Show a part of a long result."""
+        return ToolResult.ok(part_of_kept(context.session, params, self.limits))
+
+    def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
+        """Make or replace a file."""
+        with _filesystem(context) as filesystem:
+            created = not filesystem.exists(params.path)
+            filesystem.write_text(params.path, params.content)
+            now = filesystem.stat(params.path)
+            size = len(params.content.encode())
+        return ToolResult.ok(FileWritten(now.path, created, size))
+
+    def edit_file(self, params: EditFile, *, context: ToolContext) -> ToolResult[FileEdited]:
+        """Replace a piece of a file's text."""
+        with _filesystem(context) as filesystem:
+            path, text = self._text(filesystem, params.path)
+            if isinstance(text, NoText):
+                raise ToolValidationError(
+                    f"{path} {text.what}. edit_file cannot change it, so leave this file as it is; what you write "
+                    "belongs in another."
+                )
+            after = edited(text, params, path=path)
+            filesystem.write_text(path, after.text)
+        return ToolResult.ok(FileEdited(path, after.replacements, after.lines))
+
+    def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
+        """Remove a file or folder."""
+        with _filesystem(context) as filesystem:
+            there = filesystem.stat(params.path)
+            held = len(filesystem.glob(_below(there.path, "**"))) if there.kind == "folder" else 0
+            filesystem.remove(there.path, recursive=params.recursive)
+        return ToolResult.ok(FileRemoved(there.path, there.kind, held))
+
+    def move_file(self, params: MoveFile, *, context: ToolContext) -> ToolResult[FileMoved]:
+        """Give a file or folder another path."""
+        with _filesystem(context) as filesystem:
+            path = filesystem.stat(params.path).path
+            filesystem.move(path, params.new_path)
+            return ToolResult.ok(FileMoved(path, filesystem.stat(params.new_path).path))
+
+    def _text(self, filesystem: Filesystem, path: str) -> tuple[str, str | NoText]:
+        """The shortest form of a path, and the text of the file there."""
+        stat = filesystem.stat(path)
+        fault = too_large(stat.size, self.limits)
+        return stat.path, decoded(filesystem.read_bytes(path)) if fault is None else NoText(fault)
+
+    @staticmethod
+    def _folder(filesystem: Filesystem, path: str) -> str:
+        there = filesystem.stat(path)
+        if there.kind != "folder":
+            raise ToolValidationError(
+                f"$.path: {there.path} is no folder but a {there.kind}, and links are not followed. Name a folder."
+            )
+        return there.path
+
+    def _fitting(self, entries: tuple[FileStat, ...]) -> int:
+        """How many entries one result may show; one at least, if there is one."""
+        lengths = (len(entry_line(entry)) for entry in entries)
+        return fitting(lengths, most=self.limits.entries, characters=self.limits.characters)
+
+
+@contextmanager
+def _filesystem(context: ToolContext) -> Generator[Filesystem, None, None]:
+    """The filesystem of a call; what it refuses to do is told to the model."""
+    filesystem = context.filesystem
+    if filesystem is None:
+        raise ToolValidationError(
+            "there are no files here: the program binds no Filesystem. It can do so by VfsToolsSection(filesystem) or "
+            "by prompt.bind(resources={Filesystem: filesystem}). Do without the file tools."
+        )
+    try:
+        yield filesystem
+    except FilesystemError as error:
+        raise ToolValidationError(str(error)) from error
+
+
+def _below(folder: str, pattern: str) -> str:
+    """A pattern over paths from the root that fits what the pattern fits in a folder."""
+    return pattern if folder == "." else f"{escape(folder)}/{pattern}"
+
+
+def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
+    """Whether the time for a search is over: its own, or that of the run."""
+    seconds = float(limits.search_seconds)
+    if context.deadline is not None:
+        seconds = min(seconds, context.deadline.remaining().total_seconds())
+    now, end = context.clock.monotonic, context.clock.monotonic() + seconds
+    return lambda: now() >= end

@@ -1,0 +1,134 @@
+"""What is kept of results that are too long to be shown, so that the model can read on.
+
+A tool whose result is cut keeps the whole text (`keep`), and its value carries it as a field `kept`. When the call has
+succeeded, a reducer puts it into the session's slice of `KeptText`, as part of the call: what is rolled back is not
+kept, and what is kept lies where the session lies. So a tool that only reads can keep something, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Protocol
+
+from handrail.contrib.tools.vfs_files import FileExcerpt, ReadFile
+from handrail.contrib.tools.vfs_text import VfsLimits, excerpt
+from handrail.errors import ToolValidationError
+from handrail.session import Append, Change, Keep, Replace, Session, SliceView
+
+MOST_KEPT = 16
+"""A session keeps at most so many texts; when there would be more, the older half is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """The whole text of a result that was too long to be shown: an item of a STATE slice.
+
+    Attributes:
+        key: names it: the start of its digest, so the same text has the same key.
+        tool: the tool whose result it is.
+        text: the text, each line with its line end.
+    """
+
+    key: str
+    tool: str
+    text: str
+
+    def reading_on(self, shown: int) -> str:
+        """How to read what follows on the first `shown` lines, as a sentence without its end."""
+        return f"Go on with read_kept, key='{self.key}', offset={shown + 1}"
+
+
+class MayKeep(Protocol):
+    """The value of a result that may have been cut."""
+
+    @property
+    def kept(self) -> KeptText | None:
+        """The whole of it; `None` if all of it was shown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKept:
+    """A part of a kept text is asked for.
+
+    Attributes:
+        key: names the text.
+        offset: the number of the first line to show, from 1.
+        limit: how many lines to show at most; `None` for as many as the section allows.
+        column: the first character of that line to show, from 1.
+    """
+
+    key: str = field(metadata={"description": "The key, as the cut result told it, such as '3f9a0c12'."})
+    offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first line to show."})
+    limit: int | None = field(
+        default=None, metadata={"ge": 1, "description": "How many lines at most; leave it out for as many as fit."}
+    )
+    column: int = field(
+        default=1,
+        metadata={"ge": 1, "description": "The first character of that line to show, to go on in a very long line."},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeptExcerpt:
+    """A kept text, or one part of it.
+
+    Attributes:
+        key: names the text.
+        tool: the tool whose result it is.
+        part: the part that is shown; its `path` says where it comes from.
+    """
+
+    key: str
+    tool: str
+    part: FileExcerpt
+
+    def render(self) -> str:
+        """A line that says what is shown and how to go on; below it the text, exactly."""
+        return self.part.render()
+
+
+def keep(tool: str, lines: Sequence[str], limits: VfsLimits) -> KeptText:
+    """What is kept of a long result: its first lines, as many as may be kept, and one at least."""
+    ends = accumulate(len(line) + 1 for line in lines)
+    fit = sum(1 for end in ends if end <= limits.kept_characters)
+    text = "".join(f"{line}\n" for line in lines[: max(fit, 1)])
+    return KeptText(hashlib.sha256(text.encode()).hexdigest()[:8], tool, text)
+
+
+def ensure_kept(session: Session, value_type: type[MayKeep]) -> None:
+    """Have a session keep what results of this type carry; doing it again changes nothing."""
+    session[KeptText].register(value_type, _take_over)
+
+
+def part_of_kept(session: Session, asked: ReadKept, limits: VfsLimits) -> KeptExcerpt:
+    """The part of a kept text that is asked for.
+
+    Raises:
+        ToolValidationError: there is no such text, or no such line in it.
+    """
+    kept = next((kept for kept in session[KeptText] if kept.key == asked.key), None)
+    if kept is None:
+        raise ToolValidationError(f"$.key: there is no kept text {asked.key!r}. {_those_kept(session)}")
+    lines = ReadFile(asked.key, asked.offset, asked.limit, asked.column)
+    part = excerpt(kept.text, lines, limits, path=f"kept result of {kept.tool}")
+    return KeptExcerpt(kept.key, kept.tool, part)
+
+
+def _take_over(view: SliceView[KeptText], value: MayKeep) -> Change[KeptText]:
+    kept = value.kept
+    if kept is None:
+        return Keep()
+    others = tuple(other for other in view if other.key != kept.key)
+    if len(others) >= MOST_KEPT:
+        return Replace((*others[MOST_KEPT // 2 :], kept))
+    return Append(kept) if len(others) == len(view) else Replace((*others, kept))
+
+
+def _those_kept(session: Session) -> str:
+    kept = ", ".join(f"{kept.key} (of {kept.tool})" for kept in session[KeptText])
+    there = f"Kept are {kept}." if kept else "None is kept."
+    return f"{there} Only the newest are kept; call the tool that found it again."

@@ -1,0 +1,214 @@
+"""Several filesystems in one tree: each appears as a folder of the root."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from handrail.errors import FilesystemError, PathConflictError, PathNotFoundError, SnapshotError
+from handrail.filesystem import FileStat, Filesystem
+from handrail.filesystem.paths import ROOT, join, normalise
+from handrail.filesystem.patterns import find
+from handrail.turns import Turn
+
+_Place: TypeAlias = tuple[str, Filesystem, str]
+"""The name of a mount, its filesystem, and a path in that."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moment:
+    """A snapshot of each part.
+
+    Attributes:
+        tree: what it was taken of.
+        parts: the snapshots, in the order of the mounts.
+    """
+
+    tree: MountedFilesystem
+    parts: tuple[object, ...]
+
+
+class MountedFilesystem:
+    """A `Filesystem` whose root holds other filesystems as folders, and nothing else.
+
+    `MountedFilesystem({"src": source, "notes": notes})`: `src/a.py` is `a.py` of `source`. Nothing moves from one mount
+    to another, and the mounts themselves stay.
+
+    Undoing is the affair of the parts: each joins a call's transaction by itself before it is first changed. Calls take
+    turns on the whole, so bind the parts nowhere else: a call that finds one of them in use by a call which came to it
+    another way cannot write to it (`TurnConflictError`).
+    """
+
+    __slots__ = ("__weakref__", "_mounts", "_turn")
+
+    def __init__(self, mounts: Mapping[str, Filesystem]) -> None:
+        """Put filesystems together, each under a name.
+
+        Raises:
+            ValueError: there are none, a name is no name of one folder, or one filesystem was given twice.
+        """
+        if not mounts:
+            raise ValueError("there is nothing to mount; give a filesystem for each name: {'src': filesystem}")
+        for name, filesystem in mounts.items():
+            _check(name, filesystem)
+        if len({id(filesystem) for filesystem in mounts.values()}) < len(mounts):
+            raise ValueError("one filesystem is mounted twice, so that its files would have two paths; mount it once")
+        self._mounts = dict(sorted(mounts.items()))
+        self._turn = Turn()
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that calls take to use the whole tree."""
+        return self._turn
+
+    def read_text(self, path: str) -> str:
+        """The content of a file as text; see `Filesystem.read_text`."""
+        with self._inside(path) as (filesystem, inner):
+            return filesystem.read_text(inner)
+
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file; see `Filesystem.read_bytes`."""
+        with self._inside(path) as (filesystem, inner):
+            return filesystem.read_bytes(inner)
+
+    def digest(self, path: str) -> str:
+        """The SHA-256 of a file's content; see `Filesystem.digest`."""
+        with self._inside(path) as (filesystem, inner):
+            return filesystem.digest(inner)
+
+    def write_text(self, path: str, text: str) -> None:
+        """Make or replace a file; see `Filesystem.write_text`."""
+        with self._writable(path) as (filesystem, inner):
+            filesystem.write_text(inner, text)
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Make or replace a file; see `Filesystem.write_bytes`."""
+        with self._writable(path) as (filesystem, inner):
+            filesystem.write_bytes(inner, data)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path; see `Filesystem.exists`."""
+        place = self._place(path)
+        return normalise(path) == ROOT if place is None else place[1].exists(place[2])
+
+    def stat(self, path: str) -> FileStat:
+        """What there is at a path; see `Filesystem.stat`."""
+        if normalise(path) == ROOT:
+            return FileStat(ROOT, "folder", 0)
+        with self._inside(path) as (filesystem, inner):
+            return replace(filesystem.stat(inner), path=normalise(path))
+
+    def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
+        """What a folder holds; see `Filesystem.list`."""
+        folder = normalise(path)
+        if folder == ROOT:
+            return tuple(FileStat(name, "folder", 0) for name in self._mounts)
+        with self._inside(path) as (filesystem, inner):
+            found = filesystem.list(inner)
+        return tuple(replace(stat, path=join(folder, stat.path.rpartition("/")[2])) for stat in found)
+
+    def glob(self, pattern: str) -> tuple[FileStat, ...]:
+        """Files and folders whose path fits; see `Filesystem.glob`."""
+        return find(pattern, self.list)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder; see `Filesystem.make_folder`."""
+        if normalise(path) == ROOT:
+            return
+        with self._writable(path) as (filesystem, inner):
+            filesystem.make_folder(inner)
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file or folder; see `Filesystem.remove`."""
+        self._refuse_mount(path)
+        with self._inside(path) as (filesystem, inner):
+            filesystem.remove(inner, recursive=recursive)
+
+    def move(self, src: str, dst: str) -> None:
+        """Give a file or folder another path in its mount; see `Filesystem.move`."""
+        self._refuse_mount(src)
+        with self._inside(src) as (filesystem, inner), self._writable(dst) as (target, new):
+            if filesystem is target:
+                filesystem.move(inner, new)
+                return
+        msg = (
+            f"{normalise(src)!r} and {normalise(dst)!r} lie in different filesystems, and nothing moves from one to "
+            "another. Write the file anew there, then remove it here."
+        )
+        raise PathConflictError(msg, path=normalise(dst))
+
+    def snapshot(self) -> _Moment:
+        """This moment of all parts, to be restored."""
+        return _Moment(self, tuple(filesystem.snapshot() for filesystem in self._mounts.values()))
+
+    def restore(self, snapshot: object, /) -> None:
+        """Bring all parts back to a snapshot, one after the other; each does it as it always does.
+
+        Raises:
+            SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
+            ToldToModel: the call may not write; see `handrail.transaction.check_write`.
+        """
+        if not isinstance(snapshot, _Moment) or snapshot.tree is not self:
+            raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
+        for filesystem, part in zip(self._mounts.values(), snapshot.parts, strict=True):
+            filesystem.restore(part)
+
+    def _place(self, path: str) -> _Place | None:
+        """Where a path leads; `None` for the root, and for what lies in no mount."""
+        name, _, inner = normalise(path).partition("/")
+        filesystem = self._mounts.get(name)
+        return None if filesystem is None else (name, filesystem, inner or ROOT)
+
+    @contextmanager
+    def _inside(self, path: str) -> Generator[tuple[Filesystem, str]]:
+        """The filesystem in which something must be, and its path there; what that says of paths is put right."""
+        place = self._place(path)
+        if place is None:
+            if normalise(path) == ROOT:
+                raise PathConflictError(f"'.' is a folder, not a file. Give a path in {self._names()}.", path=ROOT)
+            msg = f"there is no file or folder {normalise(path)!r}. The root holds {self._names()} and nothing else."
+            raise PathNotFoundError(msg, path=normalise(path))
+        with _paths_of_mount(place[0]):
+            yield place[1:]
+
+    @contextmanager
+    def _writable(self, path: str) -> Generator[tuple[Filesystem, str]]:
+        """The filesystem in which something is to be made, and its path there."""
+        if self._place(path) is None:
+            msg = (
+                f"nothing can be made at {normalise(path)!r}. Give a path in {self._names()}; the root takes no other."
+            )
+            raise PathConflictError(msg, path=normalise(path))
+        with self._inside(path) as place:
+            yield place
+
+    def _refuse_mount(self, path: str) -> None:
+        place = self._place(path)
+        if normalise(path) == ROOT or (place is not None and place[2] == ROOT):
+            msg = f"{normalise(path)!r} cannot be removed or moved. Name the files and folders in it."
+            raise PathConflictError(msg, path=normalise(path))
+
+    def _names(self) -> str:
+        return " and ".join(repr(name) for name in self._mounts)
+
+
+@contextmanager
+def _paths_of_mount(name: str) -> Generator[None]:
+    """Say in each error of a mounted filesystem where its paths begin, and let the error carry the whole path."""
+    try:
+        yield
+    except FilesystemError as error:
+        raise type(error)(f"in {name!r}, where paths begin anew: {error}", path=join(name, error.path)) from error
+
+
+def _check(name: str, filesystem: object) -> None:
+    if not isinstance(filesystem, Filesystem):
+        raise TypeError(f"{name!r} is to be a {type(filesystem).__name__}, which is no Filesystem; mount one")
+    try:
+        is_name = normalise(name) == name != ROOT and "/" not in name
+    except FilesystemError:
+        is_name = False
+    if not is_name:
+        raise ValueError(f"{name!r} is no name of a folder; mount under one such as 'src', without slashes")

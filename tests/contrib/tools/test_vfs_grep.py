@@ -1,0 +1,214 @@
+"""Searching files for lines: what matches, what is shown, and what bounds the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits
+from handrail.contrib.tools.vfs_grep import Search, matcher
+from handrail.errors import ToolValidationError
+from handrail.filesystem import FileStat, InMemoryFilesystem
+
+POEM = "a rose\nis\na ROSE\nis\na rose\n"
+
+
+def never() -> bool:
+    """Time without end."""
+    return False
+
+
+def search(
+    files: Mapping[str, str | bytes], asked: GrepFiles, is_over: Callable[[], bool] = never, **limits: int
+) -> LinesFound:
+    """What is found in all of these files."""
+    filesystem = InMemoryFilesystem(files)
+    return Search(asked, VfsLimits(**limits), is_over).of(filesystem, filesystem.glob("**"))
+
+
+def after(times: int) -> Callable[[], bool]:
+    """Time that is over once it has been asked for so often."""
+    left = iter(range(times))
+    return lambda: next(left, None) is None
+
+
+def refusal(pattern: str) -> str:
+    """Why a pattern is refused."""
+    with pytest.raises(ToolValidationError) as caught:
+        matcher(pattern, ignore_case=False)
+    return str(caught.value)
+
+
+def test_lines_that_match_are_shown_with_file_and_number() -> None:
+    """As `path:line: text`."""
+    assert search({"b.txt": "is\n", "a.txt": POEM}, GrepFiles("is$")).render() == snapshot("""\
+is$ in .: 3 lines match in 2 files (2 files searched).
+a.txt:2: is
+a.txt:4: is
+b.txt:1: is\
+""")
+
+
+def test_case_counts_unless_told_otherwise() -> None:
+    """Also in an alternative."""
+    assert search({"a.txt": POEM}, GrepFiles("rose")).matches == 2
+    assert search({"a.txt": POEM}, GrepFiles("x|rose", ignore_case=True)).matches == 3
+
+
+def test_lines_around_a_match_are_shown_when_asked_for() -> None:
+    """Marked by `-`; groups that do not touch are kept apart, files too; no line is shown twice."""
+    found = search({"a.txt": POEM, "b.txt": "x\na ROSE\n"}, GrepFiles("ROSE", context=1))
+    assert found.render() == snapshot("""\
+ROSE in .: 2 lines match in 2 files (2 files searched).
+a.txt-2- is
+a.txt:3: a ROSE
+a.txt-4- is
+--
+b.txt-1- x
+b.txt:2: a ROSE\
+""")
+    apart = search({"a.txt": "1\n2\nx\n4\n5\n6\nx\nx\n"}, GrepFiles("x", context=1))
+    assert apart.shown == snapshot(
+        (
+            "a.txt-2- 2",
+            "a.txt:3: x",
+            "a.txt-4- 4",
+            "--",
+            "a.txt-6- 6",
+            "a.txt:7: x",
+            "a.txt:8: x",
+        )
+    )
+
+
+def test_line_ends_belong_to_no_line() -> None:
+    """`$` stands before LF and before CRLF; the empty line after the last line end is none."""
+    found = search({"a.txt": "one\r\ntwo\r\n", "b.txt": "one"}, GrepFiles("(one|^)$"))
+    assert found.shown == ("a.txt:1: one", "b.txt:1: one")
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", r"(.*a){20}$", r"(\w+\s?)*$"])
+def test_no_pattern_makes_the_search_hang(pattern: str) -> None:
+    """Patterns that take others for ever take as long as the line is long."""
+    began = perf_counter()
+    search({"a.txt": f"{'a' * 5_000}!\n" * 20}, GrepFiles(pattern))
+    assert perf_counter() - began < 5
+
+
+def test_a_pattern_that_cannot_be_searched_for_is_refused_with_the_reason() -> None:
+    """And with how to look for the text itself."""
+    assert refusal("main(") == snapshot(
+        "$.pattern is not a regular expression that can be searched for: unclosed group. To look for the text "
+        "itself, write main\\("
+    )
+    assert refusal(r"(?=x)x") == snapshot(
+        "$.pattern is not a regular expression that can be searched for: look-around, including look-ahead and "
+        "look-behind, is not supported. To look for the text itself, write \\(\\?=x\\)x"
+    )
+    assert refusal(r"(a)\1") == snapshot(
+        "$.pattern is not a regular expression that can be searched for: backreferences are not supported. To look "
+        "for the text itself, write \\(a\\)\\\\1"
+    )
+    assert refusal("(a{1000}){1000}") == snapshot(
+        "$.pattern is not a regular expression that can be searched for: it becomes too large; repeat less in it. To "
+        "look for the text itself, write \\(a\\{1000\\}\\)\\{1000\\}"
+    )
+    assert refusal("") == snapshot("$.pattern is empty; give what to look for. To list files, use glob_files.")
+    assert refusal("a\nb") == snapshot(
+        "$.pattern holds a line break, but each line is searched by itself. Look for the first of the lines, and set "
+        "context to see those that follow."
+    )
+
+
+def test_a_text_that_is_escaped_as_told_is_found() -> None:
+    """The cure that a refusal names works."""
+    pattern = "if (a - b) > c: # x~y&z"
+    assert matcher(refusal(f"{pattern}(").rpartition("write ")[2], ignore_case=False)(f"{pattern}(")
+
+
+def test_files_that_cannot_be_searched_are_named() -> None:
+    """By the reason; the others are searched all the same."""
+
+    class Locked(InMemoryFilesystem):
+        def read_bytes(self, path: str) -> bytes:
+            if path == "locked.txt":
+                return super().read_bytes("gone.txt")
+            return super().read_bytes(path)
+
+    files = {f"{number}.bin": b"x\0" for number in range(5)} | {"big.txt": b"x" * 101}
+    filesystem = Locked({**files, "a.txt": "x\n", "locked.txt": "x"})
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(filesystem, filesystem.glob("**"))
+    assert found.render() == snapshot("""\
+x in .: 1 line matches in 1 file (1 file searched). Not searched: 0.bin, 1.bin, 2.bin and 2 more (not text), big.txt \
+(larger than 100 bytes), locked.txt (cannot be read).
+a.txt:1: x\
+""")
+
+
+def test_long_lines_are_cut_where_they_are_shown_and_searched_in_part() -> None:
+    """A line of any length costs no more than a long one."""
+    found = search({"a.txt": f"{'x' * 20_000}y\nxy\n"}, GrepFiles("x"), line_characters=5)
+    assert found.render() == snapshot("""\
+x in .: 2 lines match in 1 file (1 file searched). 1 very long line was searched up to character 10,000 only.
+a.txt:1: xxxxx [cut: the line has 20,001 characters]
+a.txt:2: xy\
+""")
+    assert search({"a.txt": f"{'x' * 20_000}y\n"}, GrepFiles("y")).render() == snapshot(
+        "y in .: no line matches (1 file searched). 1 very long line was searched up to character 10,000 only."
+    )
+
+
+def test_a_search_stops_when_its_time_is_over() -> None:
+    """Between lines; what was found until then is shown."""
+    files = {"a.txt": POEM, "b.txt": POEM, "c.txt": POEM}
+    assert search(files, GrepFiles("ROSE"), after(7)).render() == snapshot("""\
+ROSE in .: 1 line matches in 1 file (2 files searched). The search stopped because the time for it was over, and 1 \
+file was not looked at. Narrow it down with pattern, path or files.
+a.txt:3: a ROSE\
+""")
+    assert search({"a.txt": POEM}, GrepFiles("ROSE"), after(4)).render() == snapshot("""\
+ROSE in .: 1 line matches in 1 file (1 file searched). The search stopped because the time for it was over, and more \
+may match. Narrow it down with pattern, path or files.
+a.txt:3: a ROSE\
+""")
+
+
+def test_a_search_stops_when_no_more_can_be_kept() -> None:
+    """The first line is always shown; how many lines match is told as far as it was searched."""
+    files = {"a.txt": "x\n" * 50, "b.txt": "x\n"}
+    found = search(files, GrepFiles("x"), kept_characters=50, lines=2)
+    assert found.render() == snapshot("""\
+x in .: 50 lines match in 1 file (1 file searched). Shown are the first 2. Go on with read_kept, key='63e528a0', \
+offset=3. The search stopped because as much was found as can be kept, and 1 file was not looked at. Narrow it down \
+with pattern, path or files.
+a.txt:1: x
+a.txt:2: x\
+""")
+    assert found.kept is not None
+    assert len(found.kept.text) <= 50
+    assert search({"a.txt": "x\n"}, GrepFiles("x"), kept_characters=1).shown == ("a.txt:1: x",)
+
+
+def test_nothing_found_is_told_with_what_may_be_the_reason() -> None:
+    """An empty answer would leave the model in doubt."""
+    assert search({"a.txt": POEM}, GrepFiles("lily")).render() == snapshot(
+        "lily in .: no line matches (1 file searched)."
+    )
+    assert search({"a.txt": POEM}, GrepFiles(r"rose\nis")).render() == snapshot(
+        "rose\\nis in .: no line matches (1 file searched). Each line is searched by itself and without its line "
+        "end, so \\n never matches."
+    )
+    for files, deeper in (("*.py", " To search at any depth, write **/*.py."), ("src/**", "")):
+        nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).of(InMemoryFilesystem(), ())
+        assert nothing.render() == f"lily in .: no line matches (0 files searched). No file fits {files}.{deeper}"
+
+
+def test_a_file_that_is_gone_when_it_is_searched_is_left_out() -> None:
+    """Somebody else may remove it meanwhile."""
+    gone = FileStat("gone.txt", "file", 1)
+    assert Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,)).unsearched[0].why == (
+        "cannot be read"
+    )

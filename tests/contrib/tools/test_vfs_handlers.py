@@ -1,0 +1,179 @@
+"""The tools that find, remove and move files, through the whole pipeline and over every store."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import timedelta
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import FileMoved, FileRemoved, GrepFiles, VfsLimits, VfsToolsSection
+from handrail.contrib.tools.vfs_handlers import FileHandlers
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.limits import Deadline
+from handrail.prompt import Prompt, PromptTemplate, ToolContext
+from handrail.runtime import Session, ToolCall
+from handrail.testing import FakeClock
+from tests.contrib.suites import SuiteRun
+from tests.filesystem.stores import STORES, tree_of
+
+TREE: dict[str, str | bytes] = {
+    "README.md": "# Desk\n\nTODO: say more\n",
+    "src/desk.py": "def open_desk():\n    return 1  # TODO\n",
+    "src/deep/odd[1].py": "x = 1\n",
+    "logo.png": b"\x89PNG\r\n\0",
+}
+
+
+@pytest.fixture(params=list(STORES))
+def filesystem(request: pytest.FixtureRequest) -> Generator[Filesystem]:
+    """A store of each kind that holds the same tree."""
+    with STORES[request.param](TREE) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(filesystem: Filesystem) -> SuiteRun:
+    """Calls over the tree, of which nothing needs to be read first."""
+    return SuiteRun(VfsToolsSection(filesystem, policies=()))
+
+
+def test_files_are_found_at_any_depth(run: SuiteRun) -> None:
+    """Paths are whole, and the pattern is relative to the folder."""
+    assert run.told("glob_files", pattern="**/*.py") == snapshot("""\
+**/*.py in .: 2 entries.
+src/deep/odd[1].py (6 bytes)
+src/desk.py (38 bytes)\
+""")
+    assert run.told("glob_files", pattern="*", path="src/deep/") == snapshot("""\
+* in src/deep: 1 entry.
+src/deep/odd[1].py (6 bytes)\
+""")
+    assert run.told("glob_files", pattern="*.py") == snapshot(
+        "*.py in .: nothing fits. To look at any depth, write **/*.py."
+    )
+
+
+def test_file_in_place_of_a_folder_is_refused_by_glob(run: SuiteRun) -> None:
+    """Nothing lies in it."""
+    assert run.refused("glob_files", pattern="*", path="README.md") == snapshot(
+        "$.path: README.md is no folder but a file, and links are not followed. Name a folder."
+    )
+    assert run.refused("glob_files", pattern="*", path="nope").startswith("there is no file or folder 'nope'")
+
+
+def test_lines_are_found_in_all_text_files(run: SuiteRun) -> None:
+    """What is no text is named."""
+    assert run.told("grep_files", pattern="todo", ignore_case=True) == snapshot("""\
+todo in .: 2 lines match in 2 files (3 files searched). Not searched: logo.png (not text).
+README.md:3: TODO: say more
+src/desk.py:2:     return 1  # TODO\
+""")
+
+
+def test_search_is_narrowed_down_by_folder_file_and_pattern(run: SuiteRun) -> None:
+    """Characters of a folder's name that mean something in a pattern mean themselves."""
+    assert run.told("grep_files", pattern="TODO", files="**/*.py") == snapshot("""\
+TODO in .: 1 line matches in 1 file (2 files searched).
+src/desk.py:2:     return 1  # TODO\
+""")
+    assert run.told("grep_files", pattern="=", path="src/deep/odd[1].py") == snapshot("""\
+= in src/deep/odd[1].py: 1 line matches in 1 file (1 file searched).
+src/deep/odd[1].py:1: x = 1\
+""")
+    assert run.told("grep_files", pattern="def", path="src", files="*.py", context=1) == snapshot("""\
+def in src: 1 line matches in 1 file (1 file searched).
+src/desk.py:1: def open_desk():
+src/desk.py-2-     return 1  # TODO\
+""")
+    assert run.refused("grep_files", pattern="a", path="nope").startswith("there is no file or folder 'nope'")
+    assert run.refused("grep_files", pattern="a", context=21).startswith("grep_files was not run: $.context")
+
+
+def test_file_is_removed(run: SuiteRun, filesystem: Filesystem) -> None:
+    """And nothing else."""
+    assert run.told("remove_file", path="./src//desk.py") == snapshot("Removed src/desk.py.")
+    assert set(tree_of(filesystem)) == {"README.md", "logo.png", "src", "src/deep", "src/deep/odd[1].py"}
+    assert run.session[FileRemoved].latest() == FileRemoved("src/desk.py", "file")
+
+
+def test_folder_is_removed_with_what_it_holds_only_when_that_is_asked_for(
+    run: SuiteRun, filesystem: Filesystem
+) -> None:
+    """A folder that holds something is not removed by mistake."""
+    assert run.refused("remove_file", path="src") == snapshot(
+        "the folder 'src' is not empty (it holds 2). Remove it with recursive=True to remove what it holds."
+    )
+    assert run.told("remove_file", path="src", recursive=True) == snapshot(
+        "Removed the folder src with 3 entries in it."
+    )
+    assert set(tree_of(filesystem)) == {"README.md", "logo.png"}
+    assert run.refused("remove_file", path=".", recursive=True).startswith("the root cannot be removed")
+
+
+def test_file_or_folder_is_moved_and_nothing_replaced(run: SuiteRun, filesystem: Filesystem) -> None:
+    """Folders of the new path are made."""
+    assert run.told("move_file", path="src/", new_path="lib/./code") == snapshot("Moved src to lib/code.")
+    assert filesystem.read_text("lib/code/desk.py") == TREE["src/desk.py"]
+    assert run.refused("move_file", path="README.md", new_path="logo.png") == snapshot(
+        "'logo.png' exists already, and moving replaces nothing. Give another path, or remove what is there first."
+    )
+    assert run.refused("move_file", path="README.md", new_path="lib") == snapshot(
+        "'lib' exists already, and moving replaces nothing. To move into that folder give the whole new path, such "
+        "as 'lib/README.md'."
+    )
+    assert run.session[FileMoved].all() == (FileMoved("src", "lib/code"),)
+
+
+@pytest.mark.parametrize(
+    "tool, arguments, event",
+    [
+        ("remove_file", {"path": "src", "recursive": True}, FileRemoved),
+        ("move_file", {"path": "src", "new_path": "lib/code"}, FileMoved),
+    ],
+)
+def test_change_that_is_undone_leaves_the_tree_as_it_was(
+    run: SuiteRun, filesystem: Filesystem, tool: str, arguments: dict[str, object], event: type[object]
+) -> None:
+    """Files, folders and contents."""
+    before = tree_of(filesystem)
+
+    def refuse(_event: object) -> None:
+        raise RuntimeError("no")
+
+    run.session.dispatcher.subscribe(event, refuse)
+    run.refused(tool, **arguments)
+    assert tree_of(filesystem) == before
+
+
+def test_search_ends_with_the_deadline_of_the_run() -> None:
+    """Its own time is one bound, that of the run another; time is what the clock of the run says."""
+
+    class Slow(InMemoryFilesystem):
+        def read_bytes(self, path: str) -> bytes:
+            clock.advance(timedelta(seconds=4))
+            return super().read_bytes(path)
+
+    clock = FakeClock()
+    slow = Slow({f"{number}.md": "TODO\n" for number in range(9)})
+
+    def searched(deadline: Deadline | None) -> int:
+        context = ToolContext.of(resources={Filesystem: slow}, clock=clock, deadline=deadline)
+        result = FileHandlers(VfsLimits()).grep_files(GrepFiles("TODO"), context=context)
+        assert result.value is not None
+        assert result.value.stopped == "time"
+        return result.value.matches
+
+    assert searched(None) == 2
+    assert searched(Deadline.after(timedelta(seconds=5), clock=clock)) == 1
+
+
+@pytest.mark.anyio
+async def test_searches_run_beside_each_other(filesystem: Filesystem) -> None:
+    """They only read, although what they found is kept."""
+    template = PromptTemplate(ns="tests", key="files", sections=[VfsToolsSection(filesystem)])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    calls = [ToolCall(str(number), "grep_files", {"pattern": "TODO"}) for number in range(4)]
+    assert all(message.success for message in await executor.execute_all_async(calls))

@@ -1,0 +1,141 @@
+"""What is kept of long results: by whom, how much, for how long, and how it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import FilesFound, KeptText, ReadKept, VfsLimits, VfsToolsSection
+from handrail.contrib.tools.vfs_kept import MOST_KEPT, ensure_kept, keep, part_of_kept
+from handrail.errors import ToolValidationError
+from handrail.filesystem import InMemoryFilesystem
+from handrail.session import Session
+from tests.contrib.suites import SuiteRun
+
+LIMITS = VfsLimits()
+
+
+@dataclass(frozen=True)
+class Long:
+    """The value of a result that may have been cut."""
+
+    kept: KeptText | None
+
+
+def session_with(*texts: str) -> Session:
+    """A session that has kept these, one after the other."""
+    session = Session()
+    ensure_kept(session, Long)
+    for text in texts:
+        session.dispatch(Long(keep("grep_files", text.split("\n"), LIMITS)))
+    return session
+
+
+def many(count: int) -> InMemoryFilesystem:
+    """So many files."""
+    return InMemoryFilesystem({f"f{number:03}.md": "TODO\n" for number in range(count)})
+
+
+def test_the_same_text_has_the_same_key_and_is_kept_once() -> None:
+    """A search that is repeated takes no more room; it counts as the newest."""
+    session = session_with("a", "b", "a")
+    assert [kept.text for kept in session[KeptText]] == ["b\n", "a\n"]
+
+
+def test_a_result_that_was_shown_whole_is_not_kept() -> None:
+    """There is nothing to read on in."""
+    session = session_with("a")
+    session.dispatch(Long(None))
+    assert len(session[KeptText]) == 1
+
+
+@given(st.lists(st.integers(0, 40), max_size=60))
+def test_no_more_than_a_few_texts_are_kept_and_the_newest_among_them(texts: list[int]) -> None:
+    """Whatever is searched for, the session stays small."""
+    session = session_with(*map(str, texts))
+    kept = [kept.text.rstrip("\n") for kept in session[KeptText]]
+    assert len(kept) == len(set(kept)) <= MOST_KEPT
+    assert kept[-1:] == [str(text) for text in texts[-1:]]
+    if len(set(texts)) <= MOST_KEPT:
+        assert set(kept) == set(map(str, texts))
+
+
+def test_the_older_half_is_dropped_when_there_would_be_too_many() -> None:
+    """Half at a time, so that a full slice is not written anew with each search."""
+    session = session_with(*map(str, range(MOST_KEPT + 1)))
+    assert [kept.text for kept in session[KeptText]] == [f"{n}\n" for n in range(MOST_KEPT // 2, MOST_KEPT + 1)]
+
+
+@pytest.mark.parametrize("most, text", [(100, "one\ntwo\n"), (8, "one\ntwo\n"), (7, "one\n"), (1, "one\n")])
+def test_what_is_kept_are_whole_lines_and_one_at_least(most: int, text: str) -> None:
+    """A text that is too long is cut at its end."""
+    assert keep("grep_files", ["one", "two"], VfsLimits(kept_characters=most)).text == text
+
+
+def test_a_part_is_read_like_a_part_of_a_file() -> None:
+    """The first line says which part it is."""
+    session = session_with("one\ntwo\nthree")
+    key = session[KeptText][0].key
+    assert part_of_kept(session, ReadKept(key, offset=2, limit=1), LIMITS).render() == snapshot("""\
+kept result of grep_files: line 2 of 3. Go on with offset=3.
+two\
+""")
+    with pytest.raises(ToolValidationError, match=r"\$\.offset: kept result of grep_files has 3 lines"):
+        part_of_kept(session, ReadKept(key, offset=4), LIMITS)
+
+
+def test_a_key_that_is_none_is_refused_with_those_there_are() -> None:
+    """Older texts are dropped; then the search must be made again."""
+    with pytest.raises(ToolValidationError) as caught:
+        part_of_kept(session_with("a", "b"), ReadKept("nope"), LIMITS)
+    assert str(caught.value) == snapshot(
+        "$.key: there is no kept text 'nope'. Kept are 87428fc5 (of grep_files), 02638299 (of grep_files). Only the "
+        "newest are kept; call the tool that found it again."
+    )
+    with pytest.raises(ToolValidationError) as caught:
+        part_of_kept(Session(), ReadKept("nope"), LIMITS)
+    assert str(caught.value) == snapshot(
+        "$.key: there is no kept text 'nope'. None is kept. Only the newest are kept; call the tool that found it "
+        "again."
+    )
+
+
+def test_a_long_result_can_be_read_to_its_end() -> None:
+    """The cut result tells key and offset; going on as told shows the rest, and the whole is the whole."""
+    run = SuiteRun(VfsToolsSection(many(7), limits=VfsLimits(entries=3, lines=3)))
+    for tool, pattern in (("glob_files", "*.md"), ("grep_files", "TODO")):
+        told = run.told(tool, pattern=pattern)
+        kept = run.session[KeptText].all()[-1]
+        assert kept.tool == tool
+        assert f"Go on with read_kept, key='{kept.key}', offset=4" in told
+        shown = told.split("\n")[1:]
+        assert len(shown) == 3
+        for offset in (4, 7):
+            shown += run.told("read_kept", key=kept.key, offset=offset).split("\n")[1:]
+        assert [line[: len("f000.md")] for line in shown] == [f"f{number:03}.md" for number in range(7)]
+
+
+def test_a_search_that_is_undone_has_kept_nothing() -> None:
+    """What is kept is part of the call."""
+    run = SuiteRun(VfsToolsSection(many(3), limits=VfsLimits(entries=1)))
+
+    def refuse(_event: object) -> None:
+        raise RuntimeError("no")
+
+    subscription = run.session.dispatcher.subscribe(FilesFound, refuse)
+    run.refused("glob_files", pattern="*.md")
+    assert not run.session[KeptText].all()
+    subscription.close()
+    run.told("glob_files", pattern="*.md")
+    assert len(run.session[KeptText]) == 1
+
+
+def test_what_is_kept_comes_back_with_the_session() -> None:
+    """It is plain data in a slice."""
+    session = session_with("one\ntwo")
+    again = Session.from_json(session.to_json(), types=[KeptText])
+    assert again[KeptText].all() == session[KeptText].all()
