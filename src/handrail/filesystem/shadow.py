@@ -1,0 +1,212 @@
+"""Snapshots of whole trees on disk, for tools that let other programs loose on them.
+
+A journal knows what it is told of; a program started by a tool tells nobody. So the whole tree is looked at before and,
+if the call fails, after, and what differs is put back. What files hold is kept as git objects in a git dir of the
+repository's own: two snapshots share what they have in common, and git's commands can show what a snapshot holds.
+
+What comes back to the byte: what files hold, the whole mode of files and folders (the root's too), links, folders that
+are empty, names that are not UTF-8. Nothing is ignored: `.gitignore` and `.gitattributes` are files like any others,
+and so is the `.git` of a repository somewhere below the root.
+
+What stays outside, and is neither kept nor touched:
+
+- the root's own `.git`: it belongs to whoever works there;
+- sockets, pipes and devices, but they go with a folder that goes.
+
+What does not come back: owners, times, extended attributes, and that two names were of one file.
+
+Cost: a snapshot costs a look at each file's status, and reading what has changed since the last one; two git processes,
+or none if nothing has changed. The first one of an object reads the whole tree. Nothing is thrown away before the git
+dir is: to free the room that snapshots take, remove it while nobody uses it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import FilesystemBusyError, FilesystemError
+from handrail.filesystem.paths import ROOT
+from handrail.filesystem.shadow_disk import DiskTree, digest, disk_at
+from handrail.filesystem.shadow_git import Git
+from handrail.filesystem.shadow_restore import ABOVE, carry_out, plan, wanted_root
+from handrail.filesystem.shadow_tree import UNREAD, Folder, Look, Unread, cannot, identify, look
+
+MAX_UNTRACKED_BYTES = 100 * 1024 * 1024
+"""The largest file that is kept unless another limit is given."""
+
+_ATTEMPTS = 3
+_UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
+_FEW = 2  # blobs are kept one by one up to here, because one git for all of them costs as much as three
+_LOCK = "handrail-lock"
+
+
+class ShadowRepository:
+    """Snapshots of the tree at `root`, kept in `git_dir`; a `Snapshotable`. Threads may share it.
+
+    Args:
+        root: the folder whose tree is kept.
+        git_dir: a folder of its own, outside the tree; it is made when it is first needed.
+        max_untracked_bytes: the size above which a file is refused rather than kept, unless the packs of the user's own
+            repository held it when `git_dir` was made; `None` for any size.
+        git: the name or path of the git command.
+        clock: tells by the time of day which files were touched so lately that they must be read again. It may differ
+            from the clock that stamps the files by less than two seconds.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        git_dir: str | os.PathLike[str],
+        *,
+        max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
+        git: str = "git",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Name the tree and the git dir; neither is touched yet.
+
+        Raises:
+            FilesystemError: the git dir lies in the tree, or the tree in the git dir.
+        """
+        self.root = Path(root).resolve()
+        self.git_dir = Path(git_dir).resolve()
+        if self.git_dir.is_relative_to(self.root) or self.root.is_relative_to(self.git_dir):
+            msg = f"the git dir {os.fspath(git_dir)!r} and the tree {os.fspath(root)!r} lie in each other; move one out"
+            raise FilesystemError(msg, path=ROOT)
+        self.max_untracked_bytes = max_untracked_bytes
+        self._clock = clock
+        self._git = Git(self.git_dir, git)
+        self._lock = threading.Lock()
+        self._is_prepared = False
+        self._known: Folder | None = None
+        self._newest = UNREAD
+
+    def snapshot(self) -> str:
+        """Keep the tree as it is, and return the id of the snapshot: the same id for the same tree.
+
+        Raises:
+            RootVanishedError: there is no tree.
+            FilesystemBusyError: another process uses the git dir at this moment.
+            FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
+                fails. No snapshot has been taken then, and the tree is as it was.
+        """
+        with self._alone(), disk_at(self.root, Look()) as disk:
+            folder = self._kept(disk)
+            if folder is not self._known:
+                above = Folder(0, folders={ABOVE: folder})
+                self._git.keep_trees(identify(above))
+                self._known, self._newest = folder, above.id
+            return self._newest
+
+    def restore(self, snapshot: str, /) -> None:
+        """Make the tree what it was at a snapshot; one taken by another object or process on this git dir will do.
+
+        Raises:
+            SnapshotError: it is no snapshot of this repository.
+            JournalError: something that the snapshot needs has been lost.
+            RootVanishedError: there is no tree.
+            FilesystemBusyError: another process uses the git dir at this moment.
+            FilesystemError: git is missing or fails, or the disk is full or does not allow it. The message begins with
+                `cannot put back` if the tree is between the two states; to restore again then goes on from there.
+                After any other error the tree is as it was.
+        """
+        with self._alone(), self._git.read() as reader:
+            wanted = wanted_root(reader, snapshot)
+            come_upon = Look(opened=[])
+            with disk_at(self.root, come_upon) as disk:
+                try:
+                    steps = plan(reader, wanted, self._present(disk, come_upon))
+                    self._git.refuse_missing(leaf.id for _, leaf in steps.leaves)
+                except BaseException:
+                    for path, mode in reversed(come_upon.opened or ()):
+                        disk.set_mode(path, mode)
+                    raise
+                carry_out(steps, reader, disk)
+
+    def _kept(self, disk: DiskTree) -> Folder:
+        """The tree as it is, with all that its files hold kept."""
+        changing: list[str] = []
+        for _ in range(_ATTEMPTS):
+            settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
+            come_upon = Look()
+            folder = look(disk.root, self._known, come_upon)
+            changing = self._keep(disk, come_upon.unread, settled_before)
+            if not changing:
+                return folder
+        msg = f"{changing[0]!r} keeps changing while it is read; stop what writes to it, then try again"
+        raise FilesystemError(msg, path=changing[0])
+
+    def _keep(self, disk: DiskTree, unread: Sequence[Unread], settled_before: int) -> list[str]:
+        """Have git keep what must be read; the paths of what changed meanwhile."""
+        large = [item for item in unread if self._is_large(item)]
+        small = [item for item in unread if not self._is_large(item)]
+        for item in large:
+            item.has_been_read(disk.read(item, digest), settled_before=settled_before)
+        self._refuse_new(large)
+        for item in small:
+            if item.known_id != UNREAD and disk.read(item, digest) == item.known_id:
+                item.has_been_read(item.known_id, settled_before=settled_before)
+        fresh = [item for item in small if item.leaf.id == UNREAD]
+        with self._git.feed() if len(fresh) > _FEW else nullcontext(self._git) as git:
+            for item in fresh:
+                item.has_been_read(disk.read(item, git.blob), settled_before=settled_before)
+        return [item.path for item in unread if item.leaf.id == UNREAD]
+
+    def _is_large(self, item: Unread) -> bool:
+        return self.max_untracked_bytes is not None and item.leaf.signature[0] > self.max_untracked_bytes
+
+    def _refuse_new(self, large: Iterable[Unread]) -> None:
+        """Large files are kept only if git has their content already."""
+        ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
+        new = self._git.missing(ids.values())
+        refused = sorted(path for path, blob_id in ids.items() if blob_id in new)
+        if refused:
+            msg = (
+                f"files of more than {self.max_untracked_bytes:,} bytes are not kept: "
+                f"{', '.join(repr(path) for path in refused)}. Move them out of the tree, or raise max_untracked_bytes."
+            )
+            raise FilesystemError(msg, path=refused[0])
+
+    def _present(self, disk: DiskTree, come_upon: Look) -> Folder:
+        """The tree as it is now, with ids; what cannot be read has none, and so differs from whatever is wanted."""
+        folder = look(disk.root, self._known, come_upon)
+        for item in come_upon.unread:
+            with suppress(FilesystemError):
+                item.has_been_read(disk.read(item, digest), settled_before=0)
+        if folder.id == UNREAD:
+            identify(folder)
+        return folder
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Use the git dir while nobody else does."""
+        with self._lock:
+            try:
+                self.git_dir.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+                fd = os.open(self.git_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
+            except OSError as error:
+                raise cannot("use the git dir", os.fspath(self.git_dir), error) from error
+            try:
+                _lock(fd)
+                if not self._is_prepared:
+                    self._git.prepare(self.root)
+                self._is_prepared = False  # whatever fails may leave something behind
+                yield
+                self._is_prepared = True
+            finally:
+                os.close(fd)
+
+
+def _lock(fd: int) -> None:
+    """Hold a file until it is closed, which the end of the process does too."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        msg = "another process uses the git dir of this shadow repository; give each its own, or try again later"
+        raise FilesystemBusyError(msg, path=ROOT) from error

@@ -1,0 +1,315 @@
+"""The git command, cut off from every configuration but its own, as the keeper of a shadow's objects.
+
+Git is asked to keep blobs and trees and to read them back, and for nothing else: no index, no commits, no references,
+no hooks, no filters. So nothing that lies in the tree (`.gitignore`, `.gitattributes`, a `.git` in some folder) changes
+what is kept, and a git process that is killed leaves no lock behind, but only files of its own, which are removed.
+
+Nothing is synced: the objects outlive the process, but perhaps not the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, BinaryIO
+
+from handrail.errors import FilesystemError, JournalError
+from handrail.filesystem.paths import ROOT
+from handrail.filesystem.shadow_tree import UNREAD, running_id
+
+CHUNK = 1 << 20
+"""Bytes of a file that are in memory at once."""
+
+_SETTINGS = (
+    ("core.fsync", "none"),
+    ("core.hooksPath", os.devnull),
+    ("core.bigFileThreshold", "16m"),  # above it git streams as well
+    ("core.compression", "1"),
+    ("gc.auto", "0"),
+)
+_READY = "handrail-ready"
+_LEFTOVERS = ("objects/pack/tmp_*", "objects/tmp_*", "objects/??/tmp_obj_*", "fast_import_crash_*", "*.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """Both ends of a running git."""
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+
+class Feed:
+    """Blobs on their way to git."""
+
+    def __init__(self, stdin: IO[bytes]) -> None:
+        """Feed a `git fast-import`."""
+        self._stdin = stdin
+
+    def blob(self, source: BinaryIO, size: int) -> str:
+        """Have `size` bytes kept, and return their id; `UNREAD` if there are fewer, and what is kept is of no use."""
+        self._stdin.write(b"blob\ndata %d\n" % size)
+        blob_id = running_id(b"blob", size)
+        left = size
+        while left:
+            chunk = source.read(min(left, CHUNK))
+            if not chunk:
+                self._pad(left)
+                return UNREAD
+            blob_id.update(chunk)
+            self._stdin.write(chunk)
+            left -= len(chunk)
+        self._stdin.write(b"\n")
+        return blob_id.hexdigest()
+
+    def _pad(self, left: int) -> None:
+        """Git has been told a size and waits for so many bytes."""
+        while left:
+            left -= self._stdin.write(bytes(min(left, CHUNK)))
+        self._stdin.write(b"\n")
+
+
+class Reader:
+    """Objects on their way back."""
+
+    def __init__(self, pipes: Pipes) -> None:
+        """Ask a `git cat-file --batch`."""
+        self._pipes = pipes
+
+    def tree(self, id: str) -> bytes | None:
+        """The content of a tree object, or `None` if there is no tree of this id."""
+        kind, size = self._ask(id)
+        content = self._pipes.stdout.read(size)
+        self._pipes.stdout.read(1 if kind else 0)
+        return content if kind == b"tree" else None
+
+    def blob(self, id: str) -> Iterator[bytes]:
+        """The content of a blob, in pieces; all of them must be taken.
+
+        Raises:
+            JournalError: there is none of this id.
+        """
+        kind, left = self._ask(id)
+        if kind != b"blob":
+            raise objects_missing([id])
+        while left:
+            chunk = self._pipes.stdout.read(min(left, CHUNK))
+            if not chunk:
+                raise _ended_early()
+            left -= len(chunk)
+            yield chunk
+        self._pipes.stdout.read(1)
+
+    def _ask(self, id: str) -> tuple[bytes, int]:
+        self._pipes.stdin.write(id.encode() + b"\n")
+        self._pipes.stdin.flush()
+        answer = self._pipes.stdout.readline().split()
+        if not answer:
+            raise _ended_early()
+        return (b"", 0) if answer[-1] == b"missing" else (answer[1], int(answer[2]))
+
+
+class Git:
+    """The objects of one git dir."""
+
+    def __init__(self, git_dir: Path, command: str) -> None:
+        """Use a git dir, which `prepare` makes, with the git command of this name or path."""
+        self.git_dir = git_dir
+        self._command = command
+
+    def prepare(self, root: Path) -> None:
+        """Make the git dir unless there is one, and remove what a git that was killed has left.
+
+        The packs of the repository that `root` lies in are linked, so that what they hold is not kept twice. Being
+        links, they stay whatever becomes of that repository, which is only read.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        if not (self.git_dir / _READY).exists():
+            self.run("init", "--quiet", "--bare", "--template=", os.fspath(self.git_dir))
+            self._link_packs(root)
+            (self.git_dir / _READY).touch()
+        for pattern in _LEFTOVERS:
+            for leftover in self.git_dir.glob(pattern):
+                leftover.unlink(missing_ok=True)
+
+    def blob(self, source: BinaryIO, size: int) -> str:  # noqa: ARG002 - as `Feed.blob`
+        """Have the content of a file on disk kept as a blob, and return its id. For a file or two cheaper than `feed`.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        return self.run("hash-object", "-w", "--stdin", stdin=source).decode().strip()
+
+    @contextmanager
+    def feed(self) -> Generator[Feed]:
+        """Have blobs kept; they are when the block has ended, and perhaps not if it raised.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        with self._stream("fast-import", "--quiet", "--done", "--depth=0") as pipes:
+            yield Feed(pipes.stdin)
+            pipes.stdin.write(b"done\n")
+
+    def keep_trees(self, trees: Sequence[tuple[str, bytes]]) -> None:
+        """Have trees kept, each given by its id and its lines.
+
+        Raises:
+            FilesystemError: git is missing, fails, or makes other trees than these.
+        """
+        made = self.run("mktree", "-z", "--batch", "--missing", stdin=b"".join(lines + b"\0" for _, lines in trees))
+        if made.decode().split() != [tree_id for tree_id, _ in trees]:
+            msg = f"{self._command!r} did not keep the folders as they are, so nothing has been done; use another git"
+            raise FilesystemError(msg, path=ROOT)
+
+    def missing(self, ids: Iterable[str]) -> set[str]:
+        """The ids of which there is no object.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        asked = "".join(f"{object_id}\n" for object_id in ids).encode()
+        answers = self.run("cat-file", "--batch-check", stdin=asked).decode().splitlines() if asked else []
+        return {answer.split()[0] for answer in answers if answer.endswith(" missing")}
+
+    def refuse_missing(self, ids: Iterable[str]) -> None:
+        """Make sure that there is an object of each id.
+
+        Raises:
+            JournalError: there is not.
+        """
+        lost = self.missing(ids)
+        if lost:
+            raise objects_missing(lost)
+
+    @contextmanager
+    def read(self) -> Generator[Reader]:
+        """Read objects.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        with self._stream("cat-file", "--batch") as pipes:
+            yield Reader(pipes)
+
+    def run(self, *arguments: str, stdin: bytes | BinaryIO = b"") -> bytes:
+        """What a git command answers.
+
+        Raises:
+            FilesystemError: git is missing, or fails.
+        """
+        data, file = (stdin, None) if isinstance(stdin, bytes) else (None, stdin)
+        try:
+            done = subprocess.run(  # noqa: S603 - git, with arguments of this module
+                self._line(arguments),
+                input=data,
+                stdin=file,
+                capture_output=True,
+                env=self._environment(),
+                check=False,
+            )
+        except OSError as error:
+            raise self._cannot_start(error) from error
+        if done.returncode:
+            raise _failed(arguments[0], done.returncode, done.stderr)
+        return done.stdout
+
+    @contextmanager
+    def _stream(self, *arguments: str) -> Generator[Pipes]:
+        with TemporaryFile() as complaints:
+            try:
+                process = subprocess.Popen(  # noqa: S603 - git, with arguments of this module
+                    self._line(arguments),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=complaints,
+                    env=self._environment(),
+                )
+            except OSError as error:
+                raise self._cannot_start(error) from error
+            with _ended(process) as pipes:
+                cause = None
+                try:
+                    yield pipes
+                    pipes.stdin.close()
+                except BrokenPipeError as error:
+                    cause = error
+                code = process.wait()
+            if code or cause:
+                complaints.seek(0)
+                raise _failed(arguments[0], code, complaints.read()) from cause
+
+    def _line(self, arguments: Sequence[str]) -> list[str]:
+        return [self._command, *(part for key, value in _SETTINGS for part in ("-c", f"{key}={value}")), *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        return _isolated() | {"GIT_DIR": os.fspath(self.git_dir)}
+
+    def _cannot_start(self, error: OSError) -> FilesystemError:
+        cure = "install git, or give the path of its command as git=..."
+        msg = f"git is needed to keep whole trees, and {self._command!r} cannot be run ({error.strerror}); {cure}"
+        return FilesystemError(msg, path=ROOT)
+
+    def _link_packs(self, root: Path) -> None:
+        question = ("-C", os.fspath(root), "rev-parse", "--show-object-format", "--git-path", "objects")
+        asked = subprocess.run(  # noqa: S603 - git, with arguments of this module
+            [self._command, *question], capture_output=True, env=_isolated(), check=False
+        )
+        kind, _, objects = os.fsdecode(asked.stdout).removesuffix("\n").partition("\n")
+        if asked.returncode or kind != "sha1":
+            return
+        with suppress(OSError):  # another disk, or not ours to link: it is only dearer then
+            for pack in sorted((root / objects / "pack").glob("pack-*.pack")):
+                for part in (pack, pack.with_suffix(".idx")):  # git looks for the index, so that comes last
+                    (self.git_dir / "objects" / "pack" / part.name).hardlink_to(part)
+
+
+def objects_missing(ids: Iterable[str]) -> JournalError:
+    """What a snapshot needs is not there."""
+    msg = f"the shadow repository has lost what the snapshot needs (git object {min(ids)}), so it cannot be restored"
+    return JournalError(msg, path=ROOT)
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Generator[Pipes]:
+    """The pipes of a process that has ended, and been waited for, when the block has."""
+    if process.stdin is None or process.stdout is None:  # pragma: no cover - both were asked for
+        raise AssertionError
+    try:
+        yield Pipes(process.stdin, process.stdout)
+    finally:
+        process.kill()
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+
+
+def _ended_early() -> BrokenPipeError:
+    return BrokenPipeError(errno.EPIPE, "git has ended before its work was done")
+
+
+def _isolated() -> dict[str, str]:
+    """The environment without anything that tells git what to do."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return kept | {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+    }
+
+
+def _failed(command: str, code: int, complaints: bytes) -> FilesystemError:
+    said = complaints.decode(errors="replace").strip() or "it said nothing"
+    return FilesystemError(f"git {command} failed with exit status {code}: {said}", path=ROOT)

@@ -1,0 +1,243 @@
+"""The state of a tree on disk: what is in each folder, what a look at the disk tells of it, and its git tree objects.
+
+A git tree object can say more than git's own commands put into it, and here it says everything: the whole mode of a
+file or folder, not the executable bit alone, and folders that are empty. `git ls-tree` and `git diff` read such trees.
+
+Looking at a tree reads no file that has not changed. A file is taken to hold what it held when kind, mode, size, both
+times and inode are what they were; but not if it had been touched so shortly before it was read that another write
+could have left all of these alike. Such a file is read again the next time.
+
+A folder that is as it was is the same object as it was, so a look costs the memory of what has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from handrail.errors import FilesystemError
+from handrail.filesystem.paths import ROOT, join
+
+MAX_DEPTH = 500
+"""How deep folders may be nested: each takes a file descriptor and a place on Python's stack while it is read."""
+
+OWN_GIT = ".git"
+"""The git dir of the root, or the file that names it: it stays outside."""
+
+UNREAD = "0" * 40
+"""The id of a file that has not been read yet, or that changed while it was."""
+
+SYMLINK = stat.S_IFLNK | 0o777
+
+Signature = tuple[int, int, int, int]
+"""Size, time of modification and of change in nanoseconds, inode."""
+
+UNSETTLED: Signature = (-1, -1, -1, -1)
+"""The signature of a file that is to be read again, whatever the disk says of it."""
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Digest(Protocol):
+    """A digest that is still being told its content."""
+
+    def update(self, data: bytes, /) -> None:
+        """Go on with this."""
+        ...
+
+    def hexdigest(self) -> str:
+        """The digest of all so far."""
+        ...
+
+
+class Leaf(NamedTuple):
+    """A file or a link, and what the disk said of it when it was read."""
+
+    mode: int
+    id: str
+    signature: Signature
+
+
+@dataclass(slots=True, eq=False)
+class Folder:
+    """What is in a folder. Not changed any more once it has an id."""
+
+    mode: int
+    leaves: dict[str, Leaf] = field(default_factory=dict[str, Leaf])
+    folders: dict[str, Folder] = field(default_factory=dict[str, "Folder"])
+    id: str = UNREAD
+
+
+class Unread(NamedTuple):
+    """A file or link that must be read; `known_id` is what was last read there, or `UNREAD`."""
+
+    path: str
+    folder: Folder
+    name: str
+    known_id: str
+
+    @property
+    def leaf(self) -> Leaf:
+        """What the disk said of it."""
+        return self.folder.leaves[self.name]
+
+    def has_been_read(self, blob_id: str, *, settled_before: int) -> None:
+        """Note what it holds; it is to be read again if it was touched at `settled_before` (nanoseconds) or later."""
+        mode, _, signature = self.leaf
+        is_settled = max(signature[1:3]) < settled_before
+        self.folder.leaves[self.name] = Leaf(mode, blob_id, signature if is_settled else UNSETTLED)
+
+
+class Entry(NamedTuple):
+    """One line of a tree object."""
+
+    mode: int
+    name: str
+    id: str
+
+
+@dataclass(slots=True)
+class Look:
+    """What a look at the disk has come upon.
+
+    Attributes:
+        unread: the files and links that must be read.
+        opened: the folders that were made accessible so that they could be read, each with its path and mode before;
+            `None` if none may be.
+    """
+
+    unread: list[Unread] = field(default_factory=list[Unread])
+    opened: list[tuple[str, int]] | None = None
+
+    def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
+        """Make a folder accessible to its owner, unless none may be made so."""
+        if self.opened is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
+            self.opened.append((path, mode))
+            with suppress(PermissionError):  # somebody else's, which matters only if something in it has changed
+                os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
+
+
+def look(root: int, known: Folder | None, come_upon: Look) -> Folder:
+    """What is below a folder now; `known` is what a look told before.
+
+    What is neither a file, a folder nor a link is passed over.
+
+    Raises:
+        FilesystemError: a folder cannot be read, or folders are nested too deep.
+    """
+    return _look(root, ROOT, known, come_upon)
+
+
+def _look(fd: int, path: str, known: Folder | None, come_upon: Look) -> Folder:
+    if path.count("/") >= MAX_DEPTH:
+        msg = f"folders are nested more than {MAX_DEPTH} deep, beginning with {path[:80]!r}; remove them"
+        raise FilesystemError(msg, path=path)
+    found = Folder(os.fstat(fd).st_mode)
+    known_leaves = {} if known is None else known.leaves
+    known_folders = {} if known is None else known.folders
+    leaves = found.leaves
+    inner_folders: list[tuple[str, int]] = []
+    for name, status in statuses(fd, path):  # in a large tree the time goes by here
+        mode = status.st_mode
+        signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        leaf = known_leaves.get(name)
+        if leaf is not None and leaf.signature == signature and leaf.mode == mode:
+            leaves[name] = leaf
+        elif stat.S_ISDIR(mode):
+            inner_folders.append((name, mode))
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            leaves[name] = Leaf(mode, UNREAD, signature)
+            come_upon.unread.append(Unread(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
+    for name, mode in inner_folders:
+        inner = join(path, name)
+        come_upon.open_up(inner, mode, name, fd)
+        with _folder(name, fd, inner) as inner_fd:
+            found.folders[name] = _look(inner_fd, inner, known_folders.get(name), come_upon)
+    if known is not None and (known.mode, known.leaves, known.folders) == (found.mode, leaves, found.folders):
+        return known
+    return found
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    """What the disk says of a file."""
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """What is in a folder, each by its name, but for what goes away meanwhile and for the root's own git dir.
+
+    Raises:
+        FilesystemError: the folder cannot be read.
+    """
+    outside = OWN_GIT if path == ROOT else None
+    try:
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                name = entry.name
+                if name != outside:
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # removed a moment ago
+                        continue
+                    yield name, status
+    except OSError as error:
+        raise cannot("read", path, error) from error
+
+
+@contextmanager
+def _folder(name: str, parent: int, path: str) -> Generator[int]:
+    try:
+        fd = os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def identify(folder: Folder) -> list[tuple[str, bytes]]:
+    """Give a folder, and those in it, their ids where they have none; what was given, inner folders first.
+
+    Each is an id and the lines that `git mktree -z` makes the tree object of.
+    """
+    named: list[tuple[str, bytes]] = []
+    for inner in folder.folders.values():
+        if inner.id == UNREAD:
+            named += identify(inner)
+    folder.id, lines = _encode(folder)
+    return [*named, (folder.id, lines)]
+
+
+def _encode(folder: Folder) -> tuple[str, bytes]:
+    rows = [(os.fsencode(name), leaf.mode, b"blob", leaf.id) for name, leaf in folder.leaves.items()]
+    rows += [(os.fsencode(name), inner.mode, b"tree", inner.id) for name, inner in folder.folders.items()]
+    rows.sort(key=lambda row: row[0] + b"/" if row[2] == b"tree" else row[0])
+    content = b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(hex_id)) for name, mode, _, hex_id in rows)
+    lines = b"".join(b"%o %s %s\t%s\0" % (mode, kind, hex_id.encode(), name) for name, mode, kind, hex_id in rows)
+    return running_id(b"tree", len(content), content).hexdigest(), lines
+
+
+def decode_tree(content: bytes) -> Iterator[Entry]:
+    """The entries of a tree object."""
+    at = 0
+    while at < len(content):
+        space = content.index(b" ", at)
+        end = content.index(b"\0", space)
+        yield Entry(int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex())
+        at = end + 21
+
+
+def running_id(kind: bytes, size: int, content: bytes = b"") -> Digest:
+    """The running id of a git object; it is told the rest of the content with `update`."""
+    return hashlib.sha1(b"%s %d\0%s" % (kind, size, content), usedforsecurity=False)
+
+
+def cannot(what: str, path: str, error: OSError) -> FilesystemError:
+    """Something cannot be read or put back on disk, and why."""
+    return FilesystemError(f"cannot {what} {path!r}: {error.strerror}", path=path)

@@ -1,0 +1,287 @@
+"""What snapshots of whole trees keep, put back and leave alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail.filesystem.shadow import ShadowRepository
+from handrail.testing import FakeClock
+from handrail.transaction import Snapshotable
+from tests.filesystem.shadow_trees import fill, git, pack, picture
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree with one of everything."""
+    (tmp_path / "tree").mkdir()
+    return fill(tmp_path / "tree")
+
+
+@pytest.fixture
+def shadow(root: Path, tmp_path: Path) -> ShadowRepository:
+    """A shadow of it."""
+    return ShadowRepository(root, tmp_path / "shadow.git")
+
+
+def replace_by_folder(path: Path) -> None:
+    """Make a folder with something in it where a file was."""
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("inside")
+
+
+def replace_by_link(path: Path, target: str) -> None:
+    """Make a link where a file or folder was."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    path.symlink_to(target)
+
+
+def replace_by_file(path: Path) -> None:
+    """Make a file where a folder was."""
+    shutil.rmtree(path)
+    path.write_text("a file now")
+
+
+def replace_by_pipe(path: Path) -> None:
+    """Make a named pipe where a file was."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def remove_attributes(root: Path) -> None:
+    """Remove what says how files are converted, and one of the files."""
+    (root / ".gitattributes").unlink()
+    (root / "mixed.txt").unlink()
+
+
+def remove_everything(root: Path) -> None:
+    """Leave the root alone."""
+    for path in root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def make_repository(root: Path) -> None:
+    """Make a repository that has no commits yet."""
+    (root / "new").mkdir()
+    git(root / "new", "init")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda root: None,
+    "an edit": lambda root: (root / "src" / "main.py").write_text("changed"),
+    "an edit of equal size": lambda root: (root / "secret").write_text("S3CRET"),
+    "a file emptied": lambda root: (root / "run.sh").write_text(""),
+    "a file removed": lambda root: (root / "src" / "main.py").unlink(),
+    "a new file": lambda root: (root / "src" / "new.py").write_text("new"),
+    "many new files": lambda root: [(root / f"new{number}").write_text(str(number)) for number in range(120)],
+    "an ignored file edited": lambda root: (root / "ignored" / "log").write_text("changed"),
+    "ignored files removed": lambda root: shutil.rmtree(root / "ignored"),
+    "line ends": lambda root: (root / "mixed.txt").write_bytes(b"one\ntwo\nthree\n"),
+    "attributes removed": remove_attributes,
+    "an executable bit": lambda root: (root / "run.sh").chmod(0o644),
+    "a mode that git does not know": lambda root: (root / "secret").chmod(0o4640),
+    "a mode without any right": lambda root: (root / "secret").chmod(0),
+    "the mode of a folder": lambda root: (root / "src").chmod(0o1700),
+    "a folder without any right": lambda root: (root / "src" / "deep").chmod(0),
+    "the mode of the root": lambda root: root.chmod(0o711),
+    "a root without any right": lambda root: root.chmod(0),
+    "a file in a locked folder": lambda root: (root / "locked" / "file").write_text("changed"),
+    "an empty folder removed": lambda root: (root / "empty" / "inside").rmdir(),
+    "a new empty folder": lambda root: (root / "new" / "inside").mkdir(parents=True),
+    "folders with everything in them removed": lambda root: shutil.rmtree(root / "src"),
+    "everything removed": remove_everything,
+    "a folder moved": lambda root: (root / "src" / "deep").rename(root / "moved"),
+    "a link to elsewhere": lambda root: replace_by_link(root / "link", "elsewhere"),
+    "a link removed": lambda root: (root / "dangling").unlink(),
+    "a link to a folder above": lambda root: (root / "src" / "out").symlink_to("../.."),
+    "a file that became a folder": lambda root: replace_by_folder(root / "secret"),
+    "a file that became a link": lambda root: replace_by_link(root / "secret", "run.sh"),
+    "a file that became a pipe": lambda root: replace_by_pipe(root / "secret"),
+    "a link that became a folder": lambda root: replace_by_folder(root / "link"),
+    "a folder that became a file": lambda root: replace_by_file(root / "src"),
+    "a folder that became a link to another": lambda root: replace_by_link(root / "src", "ignored"),
+    "a name that is not UTF-8": lambda root: (root / os.fsdecode(b"caf\xe9 \xff.txt")).write_text("changed"),
+    "a new name that is not UTF-8": lambda root: (root / os.fsdecode(b"\xfe\xfd")).mkdir(),
+    "an odd name": lambda root: (root / '"quoted\n\t\\name').unlink(),
+    "a new repository": make_repository,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_whatever_was_done_to_the_tree_is_undone(
+    change: Callable[[Path], object], root: Path, shadow: ShadowRepository
+) -> None:
+    """Contents, whole modes, links, empty folders and names come back; and so does what was there in between."""
+    before = picture(root)
+    first = shadow.snapshot()
+    assert picture(root) == before
+    change(root)
+    if change is CHANGES["a root without any right"] and os.geteuid():
+        shadow.restore(first)  # nobody but root can look at it, or keep it
+    else:
+        after = picture(root)
+        second = shadow.snapshot()
+        shadow.restore(first)
+        assert picture(root) == before
+        shadow.restore(second)
+        pipes = {path for path, (mode, _) in after.items() if stat.S_ISFIFO(mode)}
+        assert picture(root) == {path: kept for path, kept in after.items() if path not in pipes}
+        shadow.restore(first)
+    assert picture(root) == before
+    assert shadow.snapshot() == first
+
+
+def test_equal_trees_have_one_id(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
+    """The id says what is in the tree, and nothing of where, when or by whom it was kept."""
+    (tmp_path / "twin").mkdir()
+    twin = ShadowRepository(fill(tmp_path / "twin"), tmp_path / "twin.git")
+    assert shadow.snapshot() == twin.snapshot() == shadow.snapshot()
+    (root / "secret").chmod(0o640)
+    assert shadow.snapshot() != twin.snapshot()
+
+
+def test_what_has_not_changed_is_not_read_again(root: Path, tmp_path: Path) -> None:
+    """Once files have not been touched for a while, only a change of what the disk says of them has them read."""
+    script = tmp_path / "counting-git"
+    script.write_text(f'#!/bin/sh\necho >> {tmp_path}/started\nexec git "$@"\n')
+    script.chmod(0o755)
+    later = FakeClock(datetime.now(UTC) + timedelta(hours=1))
+    shadow = ShadowRepository(root, tmp_path / "shadow.git", git=str(script), clock=later)
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    (tmp_path / "started").unlink()
+    assert shadow.snapshot() == snapshot
+    assert not (tmp_path / "started").exists(), "no git is needed to find that nothing has changed"
+    (root / "src" / "main.py").write_text("changed")
+    assert shadow.snapshot() != snapshot
+    assert len((tmp_path / "started").read_text()) == 2
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_shadow_is_a_participant_of_transactions(shadow: ShadowRepository) -> None:
+    """It can be bound as a resource."""
+    assert isinstance(shadow, Snapshotable)
+
+
+def test_edits_of_equal_size_in_one_moment_are_seen(root: Path, shadow: ShadowRepository) -> None:
+    """No edit is so quick that size and times hide it, nor can setting the times back."""
+    path = root / "secret"
+    status = path.stat()
+    ids: list[str] = []
+    for number in range(20):
+        path.write_text(f"{number:06}")
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        ids.append(shadow.snapshot())
+    assert len(set(ids)) == 20
+    for number, snapshot in enumerate(ids):
+        shadow.restore(snapshot)
+        assert path.read_text() == f"{number:06}"
+
+
+def test_another_process_can_restore(root: Path, shadow: ShadowRepository) -> None:
+    """A snapshot outlives the object that took it: everything about it is in the git dir."""
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    shutil.rmtree(root / "src")
+    ShadowRepository(root, shadow.git_dir).restore(snapshot)
+    assert picture(root) == before
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_repository_below_the_root_is_kept_like_any_folder(
+    root: Path, shadow: ShadowRepository, *, commits: bool
+) -> None:
+    """Its git dir comes back to the byte, whether it has commits or has been removed."""
+    inner = root / "src" / "vendored"
+    inner.mkdir()
+    git(inner, "init")
+    (inner / "file").write_text("vendored")
+    if commits:
+        git(inner, "add", "-A")
+        git(inner, "commit", "-m", "first")
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    git(inner, "commit", "--allow-empty", "-m", "more")
+    shadow.snapshot()
+    shutil.rmtree(inner)
+    shadow.restore(snapshot)
+    assert picture(root) == before
+    git(inner, "status")
+
+
+def test_the_own_repository_of_the_root_is_left_alone(root: Path, shadow: ShadowRepository) -> None:
+    """Its index, objects and references are neither changed nor put back, though its packs are made use of."""
+    pack(root, "src", "run.sh")
+    own = picture(root / ".git")
+    snapshot = shadow.snapshot()
+    (root / "src" / "main.py").write_text("changed")
+    shadow.restore(snapshot)
+    assert picture(root / ".git") == own
+    git(root, "commit", "--allow-empty", "-m", "second")
+    own = picture(root / ".git")
+    shadow.restore(snapshot)
+    assert picture(root / ".git") == own
+    assert list(shadow.git_dir.glob("objects/pack/*.idx"))
+
+
+def test_what_the_own_repository_converts_is_kept_as_it_is_on_disk(root: Path, shadow: ShadowRepository) -> None:
+    """What git holds for a file with converted line ends is not what the disk holds; the disk is what comes back."""
+    (root / ".gitattributes").write_text("* text eol=crlf\n")
+    (root / "mixed.txt").write_bytes(b"one\r\ntwo\r\n")
+    pack(root, ".gitattributes", "mixed.txt")
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    (root / "mixed.txt").unlink()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_snapshot_survives_the_own_repository(root: Path, shadow: ShadowRepository) -> None:
+    """What was linked stays, even if a tool removes the repository that it was linked from."""
+    pack(root, "src")
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    for path in (root / ".git", root / "src"):
+        shutil.rmtree(path)
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_repository_of_another_kind_is_not_made_use_of(root: Path, shadow: ShadowRepository) -> None:
+    """Its objects have other ids."""
+    pack(root, "src", kind="sha256")
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    shutil.rmtree(root / "src")
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_pipes_stay_outside(root: Path, shadow: ShadowRepository) -> None:
+    """What has no content to keep is neither kept nor touched, until its folder goes."""
+    os.mkfifo(root / "pipe")
+    snapshot = shadow.snapshot()
+    (root / "new").mkdir()
+    os.mkfifo(root / "new" / "pipe")
+    (root / "pipe").unlink()
+    os.mkfifo(root / "other")
+    shadow.restore(snapshot)
+    assert not (root / "pipe").exists()
+    assert (root / "other").is_fifo()
+    assert not (root / "new").exists()

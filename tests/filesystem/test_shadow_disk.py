@@ -1,0 +1,275 @@
+"""What happens between looking at the disk, reading it and putting it back: changes, refusals, a full disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import FilesystemError
+from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow_disk import DiskTree, digest
+from handrail.filesystem.shadow_tree import MAX_DEPTH, UNREAD, Look, look, statuses
+from tests.filesystem.shadow_trees import fill, picture
+from tests.filesystem.test_shadow_git import script
+
+
+@pytest.fixture
+def scratch() -> Generator[Path]:
+    """A folder to work in as somebody who is not root, so that modes mean something."""
+    folder = Path(tempfile.mkdtemp())
+    is_root = not os.geteuid()
+    nobody = 65534
+    if is_root:
+        os.chown(folder, nobody, nobody)
+        os.seteuid(nobody)
+    try:
+        yield folder
+    finally:
+        if is_root:
+            os.seteuid(0)
+        shutil.rmtree(folder, onerror=_open_up)
+
+
+def _open_up(again: Callable[[str], object], path: str, _: object) -> None:
+    Path(path).parent.chmod(0o700)
+    again(path)
+
+
+@pytest.fixture
+def root(scratch: Path) -> Path:
+    """A tree with one of everything, in it."""
+    (scratch / "tree").mkdir()
+    return fill(scratch / "tree")
+
+
+@pytest.fixture
+def shadow(root: Path, scratch: Path) -> ShadowRepository:
+    """A shadow of it."""
+    return ShadowRepository(root, scratch / "shadow.git")
+
+
+@pytest.mark.parametrize("name", ["secret", "src/deep"])
+def test_what_cannot_be_read_is_named(name: str, root: Path, shadow: ShadowRepository) -> None:
+    """No snapshot is taken that could not be restored."""
+    mode = (root / name).stat().st_mode
+    (root / name).chmod(0)
+    with pytest.raises(FilesystemError, match=f"cannot read '{name}': Permission denied") as caught:
+        shadow.snapshot()
+    assert caught.value.path == name
+    (root / name).chmod(stat.S_IMODE(mode))
+    shadow.snapshot()
+
+
+def test_a_root_that_cannot_be_read_is_named(root: Path, shadow: ShadowRepository) -> None:
+    """It is opened up by a restore alone."""
+    root.chmod(0)
+    with pytest.raises(FilesystemError, match=r"cannot open '\.': Permission denied"):
+        shadow.snapshot()
+    root.chmod(0o755)
+
+
+def test_rights_that_were_taken_are_given_back(root: Path, shadow: ShadowRepository) -> None:
+    """A tool that locks files, folders and the root itself keeps nobody from undoing it."""
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    (root / "secret").chmod(0)
+    (root / "src" / "main.py").unlink()
+    (root / "src" / "deep" / "deeper" / "new").mkdir()
+    (root / "new" / "inside").mkdir(parents=True)
+    (root / "new" / "inside" / "file").touch()
+    for folder in ("new/inside", "new", "src/deep/deeper", "src/deep", "src", "locked", "."):
+        (root / folder).chmod(0)
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_lock_of_somebody_else_matters_only_where_something_changed(root: Path, shadow: ShadowRepository) -> None:
+    """A folder that cannot be opened up is in nobody's way as long as it can be read."""
+    (root / "theirs").mkdir(mode=0o755)
+    (root / "theirs" / "file").write_text("theirs")
+    user = os.geteuid()
+    if not os.getuid():
+        os.seteuid(0)
+        os.chown(root / "theirs", 0, 0)
+    (root / "theirs").chmod(0o555)
+    os.seteuid(user)
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    (root / "src" / "main.py").unlink()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_full_disk_is_named_and_the_restore_goes_on_later(root: Path, shadow: ShadowRepository) -> None:
+    """The tree is between two states, which the message says; to restore again finishes."""
+    (root / "big").write_bytes(os.urandom(300_000))
+    before = picture(root)
+    snapshot = shadow.snapshot()
+    shutil.rmtree(root / "src")
+    (root / "big").unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(FilesystemError, match="cannot put back 'big': File too large"):
+            shadow.restore(snapshot)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_file_that_changes_once_is_read_again(root: Path, scratch: Path) -> None:
+    """The snapshot is of one moment of each file."""
+    flag = scratch / "flag"
+    flag.touch()
+    change = f"if test -e {flag}; then rm {flag}; echo more >> {root}/secret; fi"
+    for name in ("hash-object", "fast-import"):
+        ShadowRepository(root, scratch / f"{name}.git", git=script(scratch, name, change)).snapshot()
+    shadow = ShadowRepository(root, scratch / "shadow.git", git=script(scratch, "hash-object", change))
+    shadow.snapshot()
+    (root / "secret").write_text("changed ")
+    flag.touch()
+    snapshot = shadow.snapshot()
+    shutil.rmtree(root / "src")
+    (root / "secret").unlink()
+    shadow.restore(snapshot)
+    assert (root / "secret").read_text() == "changed more\n"
+
+
+def test_a_file_that_keeps_changing_is_named(root: Path, scratch: Path) -> None:
+    """After a few attempts; no snapshot is taken."""
+    change = f"echo more >> {root}/secret"
+    shadow = ShadowRepository(root, scratch / "shadow.git", git=script(scratch, "hash-object", change))
+    shadow.snapshot()
+    (root / "secret").write_text("changed ")
+    with pytest.raises(FilesystemError, match="'secret' keeps changing while it is read; stop what writes to it"):
+        shadow.snapshot()
+
+
+def test_folders_nested_too_deep_are_refused(root: Path, shadow: ShadowRepository) -> None:
+    """Before descriptors and stack are used up."""
+    inner = root
+    for _ in range(MAX_DEPTH + 1):
+        inner /= "d"
+    inner.mkdir(parents=True)
+    with pytest.raises(FilesystemError, match=f"nested more than {MAX_DEPTH} deep, beginning with 'd/d/"):
+        shadow.snapshot()
+
+
+@contextmanager
+def open_root(root: Path) -> Generator[DiskTree]:
+    """The disk below a root."""
+    fd = os.open(root, os.O_RDONLY)
+    try:
+        yield DiskTree(fd)
+    finally:
+        os.close(fd)
+
+
+def _write(path: Path) -> None:
+    path.write_text("changed")
+
+
+def _link_the_folder(path: Path) -> None:
+    path.parent.rename(path.parent.parent / "b")
+    path.parent.symlink_to("b")
+
+
+def _replace_the_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+    path.parent.touch()
+
+
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("elsewhere")
+
+
+MEANWHILE: dict[str, Callable[[Path], None]] = {
+    "written": _write,
+    "removed": lambda path: path.unlink(),
+    "its folder removed": lambda path: shutil.rmtree(path.parent),
+    "its folder a link": _link_the_folder,
+    "its folder a file": _replace_the_folder,
+    "a link": _link,
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_what_changes_meanwhile_is_not_taken_for_what_was_looked_at(
+    meanwhile: Callable[[Path], None], when: str, scratch: Path
+) -> None:
+    """And no link is followed to read it."""
+    path = scratch / "a" / "file"
+    path.parent.mkdir()
+    path.write_text("content")
+    with open_root(scratch) as disk:
+        come_upon = Look()
+        look(disk.root, None, come_upon)
+        (item,) = come_upon.unread
+
+        def read(source: object, size: int) -> str:
+            meanwhile(path)
+            return "read"
+
+        if when == "before":
+            meanwhile(path)
+        found = disk.read(item, digest if when == "before" else read)
+    moved_while_open = when == "while" and path.exists() and path.read_text() == "content"
+    assert found == ("read" if moved_while_open else UNREAD)
+
+
+def test_what_goes_away_while_a_folder_is_listed_is_passed_over(scratch: Path) -> None:
+    """Programs make files and remove them all the time."""
+    for number in range(5):
+        (scratch / f"file{number}").touch()
+    with open_root(scratch) as disk:
+        listing = statuses(disk.root, ".")
+        first, _ = next(listing)
+        for path in scratch.iterdir():
+            path.unlink()
+        assert [first, *(name for name, _ in listing)] == [first]
+
+
+def test_what_is_no_folder_cannot_be_listed(scratch: Path) -> None:
+    """The error names the path, as for all that cannot be read."""
+    (scratch / "file").touch()
+    with open_root(scratch / "file") as disk, pytest.raises(FilesystemError, match="cannot read 'file': Not a dir"):
+        list(statuses(disk.root, "file"))
+
+
+def test_a_git_that_dies_while_it_is_read_is_named(root: Path, scratch: Path) -> None:
+    """The tree is between two states, which the message says; to restore again finishes."""
+    (root / "big").write_bytes(os.urandom(3_000_000))
+    before = picture(root)
+    shadow = ShadowRepository(root, scratch / "shadow.git")
+    snapshot = shadow.snapshot()
+    (root / "big").unlink()
+    dying = script(scratch, "--batch", 'git "$@" | dd bs=65536 count=20 2>/dev/null; exit 0')
+    with pytest.raises(FilesystemError, match="cannot put back 'big': git has ended before its work was done"):
+        ShadowRepository(root, shadow.git_dir, git=dying).restore(snapshot)
+    shadow.restore(snapshot)
+    assert picture(root) == before
+
+
+def test_a_root_that_was_opened_up_for_nothing_is_closed_again(root: Path, shadow: ShadowRepository) -> None:
+    """A restore that finds something lost gives back the modes that it had to change."""
+    snapshot = shadow.snapshot()
+    (root / "secret").unlink()
+    for path in shadow.git_dir.glob("objects/??/*"):
+        if path.parent.name + path.name != snapshot:
+            path.unlink()
+    root.chmod(0o500)
+    with pytest.raises(FilesystemError, match="has lost what the snapshot needs"):
+        shadow.restore(snapshot)
+    assert stat.S_IMODE(root.stat().st_mode) == 0o500
+    root.chmod(0o755)

@@ -1,0 +1,103 @@
+"""Random histories of a tree and its snapshots: whatever programs did to it, each snapshot comes back to the byte."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from handrail.filesystem.shadow import ShadowRepository
+from tests.filesystem.shadow_trees import Picture, picture
+
+paths = st.lists(st.sampled_from(["a", "b", ".git", os.fsdecode(b"\xff")]), min_size=1, max_size=3).map("/".join)
+modes = st.sampled_from([0o600, 0o644, 0o755, 0o4700, 0o444])
+contents = st.sampled_from([b"", b"1", b"2", b"1\r\n", bytes(100)])
+
+
+class ShadowMachine(RuleBasedStateMachine):
+    """One tree, its shadow, and every snapshot with what was there."""
+
+    def __init__(self) -> None:
+        """Begin with an empty tree."""
+        super().__init__()
+        self.scratch = TemporaryDirectory()
+        self.root = Path(self.scratch.name, "tree")
+        self.root.mkdir()
+        self.shadow = self.another()
+        self.taken: list[tuple[str, Picture]] = []
+
+    def another(self) -> ShadowRepository:
+        """A shadow that knows nothing yet, as another process has it."""
+        return ShadowRepository(self.root, Path(self.scratch.name, "git"), max_untracked_bytes=None)
+
+    def teardown(self) -> None:
+        """Clean up."""
+        self.scratch.cleanup()
+
+    def cleared(self, path: str) -> Path:
+        """A path at which nothing is, in a folder."""
+        place = self.root / path
+        for folder in [*reversed(place.parents), place]:
+            is_above = folder == self.root or folder in self.root.parents
+            if not is_above and (folder.is_symlink() or folder.is_file()):
+                folder.unlink()
+        if place.is_dir():
+            shutil.rmtree(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+    @rule(path=paths, content=contents, mode=modes)
+    def write(self, path: str, content: bytes, mode: int) -> None:
+        """Put a file somewhere, whatever was there."""
+        place = self.cleared(path)
+        place.write_bytes(content)
+        place.chmod(mode)
+
+    @rule(path=paths, mode=st.sampled_from([0o700, 0o755, 0o1777]))
+    def make_folder(self, path: str, mode: int) -> None:
+        """Put an empty folder somewhere, whatever was there."""
+        place = self.cleared(path)
+        place.mkdir()
+        place.chmod(mode)
+
+    @rule(path=paths, to=paths)
+    def link(self, path: str, to: str) -> None:
+        """Put a link somewhere, whatever was there."""
+        self.cleared(path).symlink_to(to)
+
+    @rule(path=paths)
+    def remove(self, path: str) -> None:
+        """Remove whatever there is."""
+        self.cleared(path)
+
+    @rule()
+    def take(self) -> None:
+        """Take a snapshot; equal trees have one id."""
+        snapshot = self.shadow.snapshot()
+        found = picture(self.root)
+        for other, kept in self.taken:
+            assert (other == snapshot) == (kept == found)
+        self.taken.append((snapshot, found))
+
+    @precondition(lambda self: bool(self.taken))
+    @rule(data=st.data())
+    def restore(self, data: st.DataObject) -> None:
+        """Go back to any snapshot."""
+        snapshot, kept = data.draw(st.sampled_from(self.taken))
+        self.shadow.restore(snapshot)
+        assert picture(self.root) == kept
+
+    @rule()
+    def begin_anew(self) -> None:
+        """Go on in another process."""
+        self.shadow = self.another()
+
+
+def test_any_history_of_a_tree_can_be_undone_to_any_snapshot() -> None:
+    """Restoring is exact to the byte, the mode, the link and the empty folder, whatever happened since."""
+    run_state_machine_as_test(ShadowMachine, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
