@@ -1,14 +1,14 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check-format lint pyright mypy imports pytest bench format lock clean
+.PHONY: help setup demo test check-format lint pyright mypy imports pytest bench chaos format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
 ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
-CODE := $(wildcard src tests examples benchmarks)
+CODE := $(wildcard src tests examples benchmarks chaos)
 CHECKS := check-format lint pyright mypy imports pytest
 
 help: ## Say what can be made (this text)
@@ -28,7 +28,10 @@ demo: setup ## Run the refund desk; ARGS="--model openai:..." runs it on a real 
 test: setup ## Run every check below, all of them even if one fails; fail if any did
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
-check-format: setup ## Check: ruff format
+check-chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
+	@$(BIN)/python -m chaos $(ARGS)
+
+format: setup ## Check: ruff format
 	@echo "--- ruff format --check"
 	@$(BIN)/ruff format --check .
 
@@ -54,6 +57,9 @@ pytest: setup ## Check: the tests with their branch coverage; ARGS="tests/runtim
 
 bench: setup ## Measure the costs that docs/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
+	@$(BIN)/python -m chaos $(ARGS)
 
 format: setup ## Format the code, and mend what ruff can mend
 	@$(BIN)/ruff format .

@@ -18,6 +18,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.adapters": frozenset(),
     "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai"}),
     "handrail.cli": frozenset({"cyclopts", "rich"}),
+    "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.view": frozenset({"rich"}),
     "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),
 }

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from handrail.clock import Clock
-from handrail.store.memory import MemoryLedgerStore
 from handrail.store.protocol import EffectRow, LedgerStore
+from tests.store import stores
 
 StoreFactory = Callable[[Clock], LedgerStore]
 
-STORES: dict[str, StoreFactory] = {"memory": lambda clock: MemoryLedgerStore(clock=clock)}
+STORES: dict[str, StoreFactory] = {**stores.STORES}
 """Makes an empty store that measures time by a clock; by its name."""
 
 

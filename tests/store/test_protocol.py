@@ -11,22 +11,9 @@ import pytest
 
 from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore
 from handrail.testing import FakeClock
-from tests.store.ledger_stores import STORES, StoreFactory, running_row
+from tests.store.ledger_stores import running_row
 
 THREADS = 32
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """The clock that the store measures by."""
-    return FakeClock()
-
-
-@pytest.fixture(params=STORES.values(), ids=list(STORES))
-def store(request: pytest.FixtureRequest, clock: FakeClock) -> LedgerStore:
-    """An empty store, one kind after the other."""
-    make: StoreFactory = request.param
-    return make(clock)
 
 
 OTHERS: dict[str, Callable[[EffectRow], EffectRow]] = {

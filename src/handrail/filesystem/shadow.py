@@ -22,9 +22,9 @@ dir is: to free the room that snapshots take, remove it while nobody uses it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
+import sys
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -37,6 +37,9 @@ from handrail.filesystem.shadow_disk import DiskTree, digest, disk_at
 from handrail.filesystem.shadow_git import Git
 from handrail.filesystem.shadow_restore import ABOVE, carry_out, plan, wanted_root
 from handrail.filesystem.shadow_tree import UNREAD, Folder, Look, Unread, cannot, identify, look
+
+if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
+    import fcntl
 
 MAX_UNTRACKED_BYTES = 100 * 1024 * 1024
 """The largest file that is kept unless another limit is given."""

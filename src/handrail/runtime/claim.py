@@ -102,12 +102,25 @@ class StoredResult(Claim):
 class EffectClaim(Claim):
     """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end."""
 
-    def __init__(
-        self, ledger: EffectLedger, claimed: Claimed, tool: Tool[Any, Any], ticket: Ticket, *, in_unit: bool = False
+    def __init__(  # noqa: PLR0913 - what is claimed, by whom, and how it is recorded
+        self,
+        ledger: EffectLedger,
+        claimed: Claimed,
+        tool: Tool[Any, Any],
+        ticket: Ticket,
+        *,
+        store: UnitStore | None = None,
+        in_unit: bool = False,
     ) -> None:
         """Hold what the ledger has granted to the call of that ticket.
 
-        With `in_unit` an effect that has happened is recorded in the unit of work that commits the call.
+        Args:
+            ledger: the ledger.
+            claimed: what it has granted.
+            tool: the tool that carries the effect out.
+            ticket: the ticket of the call.
+            store: the ledger's, if the session of the call is kept there too.
+            in_unit: whether an effect that stays is recorded in the unit that commits the call, and not at once.
         """
         self._ledger = ledger
         self._claimed = claimed
@@ -115,6 +128,7 @@ class EffectClaim(Claim):
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
         self._in_unit = in_unit
+        self.store = store
         self._happened: EffectResult | None = None
         self._recorded = False
         self._given_up = False
@@ -169,11 +183,6 @@ class EffectClaim(Claim):
             self._given_up = True
             self._ledger.give_up(self._claimed)
             raise _unrecorded(self._tool.name, error) from error
-
-    @property
-    def store(self) -> UnitStore | None:
-        """The store of the ledger, if it takes the row into a unit with what else the call has done."""
-        return self._ledger.units
 
     def committing(self) -> None:
         """Record the result; called by the outermost transaction as it commits.

@@ -44,7 +44,10 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     while True:
         if isinstance(answer, Claimed):
             reached("after-claim")
-            return EffectClaim(ledger, answer, tool, run.place.ticket, in_unit=_goes_with_the_call(run))
+            units = ledger.units
+            store = units if units is run.environment.session.store else None
+            in_unit = store is not None and run.place.outer is None and not run.place.shared
+            return EffectClaim(ledger, answer, tool, run.place.ticket, store=store, in_unit=in_unit)
         if isinstance(answer, Conflict):
             raise Refusal(answer.message)
         if isinstance(answer, Unknown) and await _has_not_happened(run, tool, answer, config):
@@ -55,16 +58,6 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             run.replayed = True
             return stored
         answer = ledger.claim(request)
-
-
-def _goes_with_the_call(run: Invocation) -> bool:
-    """Whether the effect's record may wait for the unit that commits the call.
-
-    Not if the call is inside another, which may take long to end, or has to wait for others before it ends.
-    """
-    environment, place = run.environment, run.place
-    units = environment.effect_ledger.units
-    return units is not None and units is environment.session.store and place.outer is None and not place.shared
 
 
 def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:

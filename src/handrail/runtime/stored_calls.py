@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
 from datetime import datetime
 from typing import Any
 
-from handrail.errors import DumpError, SchemaError, SessionError, UnknownTypeError
+from pydantic_core import to_json
+
+from handrail.errors import SessionError
 from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
@@ -38,7 +41,10 @@ def dump_fields(fields: Mapping[str, Any]) -> bytes:
         "at": fields["at"].isoformat(),
     }
     plain |= {name: fields[name] for name in _AS_THEY_ARE}
-    head = json.dumps(plain, separators=(",", ":")).encode()
+    try:
+        head = to_json(plain)
+    except Exception:  # noqa: BLE001 - a model may send what is no Unicode, and nothing at all may keep it unrecorded
+        head = json.dumps(plain, default=repr).encode()
     return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(fields["params"]), _tagged(result.value))
 
 
@@ -59,7 +65,7 @@ def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
             "at": datetime.fromisoformat(data["at"]),
         }
         return fields | {name: data[name] for name in _AS_THEY_ARE}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no record of a call: {error!r}") from error
 
 
@@ -69,10 +75,11 @@ _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", 
 def _json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    try:
+    with suppress(Exception):  # it did not parse, so it may be anything
         return dump(value)
-    except (DumpError, SchemaError):
+    with suppress(Exception):
         return repr(value)
+    return f"<{type(value).__name__}>"
 
 
 def _tagged(value: object) -> bytes:
@@ -80,13 +87,12 @@ def _tagged(value: object) -> bytes:
         return b"null"
     try:
         if not is_dataclass(value):
-            return b'{"value":%s}' % json.dumps(dump(value), separators=(",", ":")).encode()
+            return b'{"value":%s}' % to_json(dump(value))
         stored = stored_type(type(value))
-        name = json.dumps(stored.name).encode()
-        return b'{"type":%s,"version":%d,"value":%s}' % (name, stored.version, stored.dump((value,)))
-    except (DumpError, SchemaError, SessionError) as error:
+        return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, stored.dump((value,)))
+    except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
         _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
-        return b'{"unavailable":%s}' % json.dumps(type(value).__qualname__).encode()
+        return b'{"unavailable":%s}' % to_json(type(value).__qualname__)
 
 
 def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of any type out
@@ -95,11 +101,9 @@ def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of a
     if "type" not in data:
         return data["value"]
     (item,) = data["value"]
-    kind = find_type(data["type"])
-    if kind is None:
-        return item
     try:
-        return stored_type(kind).load(json.dumps([item]).encode(), data["version"])[0]
-    except UnknownTypeError:
+        kind = find_type(data["type"])
+        return item if kind is None else stored_type(kind).load(to_json([item]), data["version"])[0]
+    except SessionError:
         _log.warning("a recorded value of %s no longer fits its class; it is shown as JSON", data["type"])
         return item

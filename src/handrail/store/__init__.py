@@ -1,8 +1,28 @@
-"""Where the ledger lives: one protocol, and the stores behind it."""
+"""Where sessions, their events and the ledger live: one protocol, and the stores behind it.
+
+::
+
+    with handrail.store.open("sqlite:///desk.db") as store:
+        ...
+"""
 
 from __future__ import annotations
 
 from handrail.store.memory import MemoryLedgerStore
-from handrail.store.protocol import EFFECT_STATUSES, EffectRow, EffectStatus, LedgerStore, Wake
+from handrail.store.memory_sessions import MemoryStore
+from handrail.store.opening import open  # noqa: A004 - it is called `handrail.store.open`
+from handrail.store.protocol import EFFECT_STATUSES, EffectRow, EffectStatus, LedgerStore, Store, Wake
+from handrail.store.sqlite import SqliteStore
 
-__all__ = ["EFFECT_STATUSES", "EffectRow", "EffectStatus", "LedgerStore", "MemoryLedgerStore", "Wake"]
+__all__ = [
+    "EFFECT_STATUSES",
+    "EffectRow",
+    "EffectStatus",
+    "LedgerStore",
+    "MemoryLedgerStore",
+    "MemoryStore",
+    "SqliteStore",
+    "Store",
+    "Wake",
+    "open",
+]

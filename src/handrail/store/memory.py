@@ -1,13 +1,17 @@
-"""The store that lives and dies with the process; it owns the rows, and the list of those who watch them."""
+"""The ledger that lives and dies with the process; it owns the rows."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.crash_points import reached
 from handrail.store.protocol import EffectRow, Wake
+from handrail.store.undo_log import UndoLog
+from handrail.store.units import InnerUnit, Unit, open_unit
+from handrail.store.watching import Watchers
 
 _Identity = tuple[str, str]
 
@@ -19,24 +23,34 @@ class MemoryLedgerStore:
         clock: the time by which leases and expiries are measured.
     """
 
-    __slots__ = ("_clock", "_lock", "_rows", "_watchers")
+    __slots__ = ("_changes", "_clock", "_lock", "_rows", "_watchers")
+
+    url = "memory:"
+    """What names the store to people."""
 
     poll_every: timedelta | None = None
     """Never: every change passes through this object, so `watch` sees it."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._changes = UndoLog(self.url)
+        self._lock = self._changes.lock
         self._rows: dict[_Identity, EffectRow] = {}
-        self._watchers: dict[_Identity, dict[object, Wake]] = {}
+        self._watchers = Watchers()
 
     def now(self) -> datetime:
         """The time of the clock."""
         return self._clock.now()
 
+    def unit(self) -> AbstractContextManager[object]:
+        """Keep what this thread writes in the block, or nothing of it if the block raises; others wait meanwhile."""
+        outer = open_unit(self)
+        return Unit(self, self._changes, self._watchers) if outer is None else InnerUnit(outer)
+
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The row as it stands; `None` if there is none."""
-        return self._rows.get((partition, key))
+        with self._lock:
+            return self._rows.get((partition, key))
 
     def insert(self, row: EffectRow) -> EffectRow | None:
         """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
@@ -45,32 +59,20 @@ class MemoryLedgerStore:
             standing = self._rows.get(identity)
             if standing is not None:
                 return standing
+            if self._changes.is_open:
+                self._note(lambda: self._rows.pop(identity))
             self._rows[identity] = row
-        if self._watchers:
+        if self._watchers or self._changes.is_open:
             self._tell(identity, row)
         return None
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
         """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
-        identity = seen[:2]
-        with self._lock:
-            if not _is_still(seen, self._rows.get(identity)):
-                return False
-            self._rows[identity] = row
-        if self._watchers:
-            self._tell(identity, row)
-        return True
+        return self._put(seen, row)
 
     def delete(self, seen: EffectRow) -> bool:
         """Remove the row if it is still the one seen; returns whether it was."""
-        identity = seen[:2]
-        with self._lock:
-            if not _is_still(seen, self._rows.get(identity)):
-                return False
-            del self._rows[identity]
-        if self._watchers:
-            self._tell(identity, None)
-        return True
+        return self._put(seen, None)
 
     def rows(self) -> Iterator[EffectRow]:
         """All rows as they stand at this moment, in the order in which their keys were first claimed."""
@@ -79,31 +81,40 @@ class MemoryLedgerStore:
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
-        identity = (partition, key)
-        watcher = object()
+        return self._watchers.watch(partition, key, wake)
+
+    def _put(self, seen: EffectRow, row: EffectRow | None) -> bool:
+        identity = seen[:2]
         with self._lock:
-            self._watchers.setdefault(identity, {})[watcher] = wake
+            standing = self._rows.get(identity)
+            if (
+                standing is None
+                or standing.fence != seen.fence
+                or standing.status != seen.status
+                or standing.effect_id != seen.effect_id
+            ):
+                return False
+            if self._changes.is_open:
+                self._note(lambda: self._rows.__setitem__(identity, standing))
+            if row is None:
+                del self._rows[identity]
+            else:
+                self._rows[identity] = row
+        if self._watchers or self._changes.is_open:
+            self._tell(identity, row)
+        return True
 
-        def stop() -> None:
-            with self._lock:
-                watching = self._watchers.get(identity, {})
-                if watching.pop(watcher, None) is not None and not watching:
-                    del self._watchers[identity]
-
-        return stop
+    def _note(self, undo: Callable[[], object]) -> None:
+        """Remember how to undo the next change, with the lock held and a unit open."""
+        if open_unit(self) is None:
+            raise self._changes.refusal()
+        self._changes.note(undo)
 
     def _tell(self, identity: _Identity, row: EffectRow | None) -> None:
-        with self._lock:
-            watching = tuple(self._watchers.get(identity, {}).values())
-        for wake in watching:
-            wake(row)
-
-
-def _is_still(seen: EffectRow, standing: EffectRow | None) -> bool:
-    """Whether the row that stands is the one that was seen, as the rules of the store have it."""
-    return (
-        standing is not None
-        and standing.fence == seen.fence
-        and standing.status == seen.status
-        and standing.effect_id == seen.effect_id
-    )
+        """Tell of a change now, or when the unit that it belongs to counts."""
+        unit = open_unit(self)
+        if unit is None:
+            self._watchers.tell(*identity, row)
+        else:
+            unit.tell(*identity, row)
+            reached("unit-ledger-written")

@@ -1,4 +1,4 @@
-"""What a ledger needs of a store: one kind of row, and a handful of atomic operations on it.
+"""What a ledger needs of a store: one kind of row, and a handful of atomic operations on it; and what a store is.
 
 The store decides nothing. It keeps rows, tells the time, and changes a row only if the row is still the one that the
 caller has seen. What the rows mean, and how one follows from another, is the ledger's (`handrail.runtime.ledger`).
@@ -22,7 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from types import TracebackType
+from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
+
+from handrail.session.storage import SessionStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """What is known of an effect; an effect that has no row has not been started."""
@@ -120,4 +123,38 @@ class LedgerStore(Protocol):
         the thread that made the change, perhaps once more after stopping, and must be quick. Stopping twice is stopping
         once.
         """
+        ...
+
+
+class Store(LedgerStore, SessionStore, Protocol):
+    """Keeps a ledger, sessions, and what was decided of journals, with one unit of work over all of them.
+
+    `handrail.store.open` makes one. A journal of changes on disk outlives a crash; whether the call that wrote it was
+    committed, and so whether it is to be undone, is what `decide` records in the same unit.
+    """
+
+    def decide(self, journal_id: str) -> None:
+        """Record that the call which a journal belongs to has been committed; doing it twice is once."""
+        ...
+
+    def decided(self, journal_id: str) -> bool:
+        """Whether the call that a journal belongs to has been committed."""
+        ...
+
+    def forget_decision(self, journal_id: str) -> None:
+        """Keep no more what was decided of a journal; that nothing was is no fault."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all sessions, and close all connections. Closing twice is closing once."""
+        ...
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
         ...

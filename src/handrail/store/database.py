@@ -1,0 +1,133 @@
+"""One database with the units of work on it: where a statement is executed, and who is told of what it changed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from handrail.errors import StoreUnavailableError
+from handrail.store.call_connection import CallConnection, borrowed_by_call, connection_of_call
+from handrail.store.links import Driver, Found, Link, Parameters, Statements
+from handrail.store.units import InnerUnit, Unit, open_unit
+from handrail.store.watching import Watchers
+from handrail.transaction import UnitStore
+
+
+class Database:
+    """Executes statements: in the unit that is open in the context, or each by itself.
+
+    Attributes:
+        driver: the database.
+        url: what names it to people.
+        watchers: who is told of rows that have changed.
+    """
+
+    __slots__ = ("_calls", "driver", "url", "watchers")
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.url = driver.url
+        self.watchers = Watchers()
+        self._calls: dict[int, CallConnection] = {}
+
+    def unit(self) -> AbstractContextManager[Unit[Any]]:
+        """A unit of work; on the connection of the call that runs here, if that call has written on one."""
+        outer = open_unit(self)
+        return self._unit() if outer is None else InnerUnit(outer)
+
+    def joined(self) -> AbstractContextManager[Unit[Any]]:
+        """The unit that is open here, or a new one; without a savepoint, for writes that fail before the first one."""
+        outer = open_unit(self)
+        return self._unit() if outer is None else nullcontext(outer)
+
+    @property
+    def link(self) -> Link | None:
+        """The connection of the unit that is open in this context."""
+        unit = open_unit(self)
+        if unit is None:
+            return None
+        link: Link = unit.work.link
+        return link
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds.
+
+        Raises:
+            StoreError: what went wrong.
+        """
+        return (self.link or self.driver).ask(sql, parameters)
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed.
+
+        Raises:
+            StoreError: what went wrong; nothing has been written.
+        """
+        link = self.link
+        if link is not None:
+            return link.change(sql, parameters)
+        if self._calls and self.driver.one_writer and borrowed_by_call(self._calls) is not None:
+            msg = (
+                f"the call that runs here writes to {self.url} through context.connection, and nobody else can until "
+                "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
+            )
+            raise StoreUnavailableError(msg, store=self.url)
+        return self.driver.change(sql, parameters)
+
+    def change_with_call(self, sql: str, parameters: Parameters) -> int:
+        """As `change`, but in the transaction of the call that runs here, if that is the only one that can write."""
+        call = borrowed_by_call(self._calls) if self._calls and self.driver.one_writer and self.link is None else None
+        return self.change(sql, parameters) if call is None else call.link.change(sql, parameters)
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of that name."""
+        statements: Statements = self.link or self.driver
+        return self.driver.has_table(statements, name)
+
+    def _unit(self) -> Unit[Any]:
+        return Unit(self, borrowed_by_call(self._calls) or _UnitWork(self.driver), self.watchers)
+
+    def connection(self, store: UnitStore) -> CallConnection:
+        """The connection of the call that runs in this context.
+
+        Raises:
+            SessionError: no call runs here.
+        """
+        return connection_of_call(self._calls, store=store, driver=self.driver)
+
+
+class _UnitWork:
+    """A unit on a connection of its own."""
+
+    __slots__ = ("_driver", "_marks", "link")
+
+    link: Link
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._marks = 0
+
+    def begin(self) -> None:
+        link = self._driver.take()
+        try:
+            link.begin()
+        except BaseException:
+            self._driver.give_back(link)
+            raise
+        self.link = link
+
+    def commit(self) -> None:
+        self.link.commit()
+        self._driver.give_back(self.link)
+
+    def rollback(self) -> None:
+        self._driver.give_back(self.link)
+
+    def mark(self) -> str:
+        self._marks += 1
+        name = f"handrail_mark_{self._marks}"
+        self.link.change(f"SAVEPOINT {name}")
+        return name
+
+    def back_to(self, mark: str) -> None:
+        self.link.change(f"ROLLBACK TO SAVEPOINT {mark}")

@@ -1,0 +1,117 @@
+"""Locks between processes that share a folder: one file each, which the kernel unlocks when its process dies.
+
+A lock is `flock` on a file that is named after the session. Whoever gives a lock up removes the file before unlocking
+it; whoever has locked a file looks whether it is still the one that the folder names, and tries again if it is not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from handrail.errors import StoreError, StoreReadOnlyError
+
+if sys.platform != "win32":  # pragma: no branch - see `FileLocks.lock`
+    import fcntl
+
+_DIGITS = 40
+_OPEN: weakref.WeakSet[FileLocks] = weakref.WeakSet()
+
+
+class FileLocks:
+    """The locks of one store; a `handrail.store.holds.SessionLocks`.
+
+    A process that is forked off inherits none of them: they die with the process that took them.
+
+    Args:
+        folder: where the files are; made when the first lock is taken.
+        store: the URL of the store, for messages.
+    """
+
+    __slots__ = ("__weakref__", "_files", "_folder", "_store")
+
+    def __init__(self, folder: Path, *, store: str) -> None:
+        self._folder = folder
+        self._store = store
+        self._files: dict[str, int] = {}
+        _OPEN.add(self)
+
+    def lock(self, session_id: str) -> bool:
+        """Take the lock of a session if nobody has it; returns whether it was taken.
+
+        Raises:
+            StoreError: the file cannot be made.
+        """
+        path = self._path(session_id)
+        while True:
+            try:
+                self._folder.mkdir(exist_ok=True)
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise self._refusal(error) from error
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(file)
+                if isinstance(error, BlockingIOError):
+                    return False
+                raise self._refusal(error) from error
+            if _is_at(path, file):
+                self._files[session_id] = file
+                return True
+            os.close(file)
+
+    def unlock(self, session_id: str) -> None:
+        """Give up a lock; one that was lost is no fault."""
+        file = self._files.pop(session_id, None)
+        if file is not None:
+            path = self._path(session_id)
+            with suppress(OSError):  # a file that stays is no harm
+                if _is_at(path, file):
+                    path.unlink()
+            os.close(file)
+
+    def refresh(self) -> None:
+        """Nothing can have been lost: the kernel keeps a lock as long as its file is open."""
+
+    def close(self) -> None:
+        """Give up all locks."""
+        for session_id in list(self._files):
+            self.unlock(session_id)
+
+    def forget(self) -> None:
+        """Leave all locks to the process that this one was forked off."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def _path(self, session_id: str) -> Path:
+        name = sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+        return self._folder / name
+
+    def _refusal(self, error: OSError) -> StoreError:
+        kind = StoreReadOnlyError if isinstance(error, PermissionError) else StoreError
+        msg = (
+            f"no session of {self._store} can be held for writing, because its lock in {self._folder} cannot be made: "
+            f"{error.strerror}"
+        )
+        return kind(msg, store=self._store)
+
+
+def _is_at(path: Path, file: int) -> bool:
+    """Whether an open file is the one that a path names."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _forget_all() -> None:
+    for locks in list(_OPEN):
+        locks.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,148 @@
+"""Who holds which session: one holder at a time, across threads and, by a lock that dies with it, across processes.
+
+Two things make a hold. A lock that lives exactly as long as the process (or its connection to the database) keeps
+others from waiting for a lease of somebody who is dead; it is `SessionLocks`, and each kind of store has its own. The
+token in the session's row, compared at each write, is what makes a hold valid: should a lock ever be lost without its
+holder knowing, whoever takes the session over writes another token, and the old holder's next write is refused.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from handrail.clock import Clock
+from handrail.errors import SessionHeldError
+from handrail.session.storage import Hold
+
+_POLL_SECONDS = 0.01
+
+
+class SessionLocks(Protocol):
+    """Locks between processes, one for each session; used by one thread at a time."""
+
+    def lock(self, session_id: str) -> bool:
+        """Take the lock of a session if nobody has it; returns whether it was taken.
+
+        Raises:
+            StoreError: the store cannot say.
+        """
+        ...
+
+    def unlock(self, session_id: str) -> None:
+        """Give up a lock; one that was lost is no fault, nor is a store that is down."""
+        ...
+
+    def refresh(self) -> None:
+        """Take locks again that were lost without their holders knowing, as far as nobody else has them.
+
+        Raises:
+            StoreError: the store cannot say.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up all locks."""
+        ...
+
+
+class NoLocks:
+    """The locks of a store that no other process can reach."""
+
+    __slots__ = ()
+
+    def lock(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
+        """There is nobody to keep out."""
+        return True
+
+    def unlock(self, session_id: str) -> None:
+        """There was nothing to give up."""
+
+    def refresh(self) -> None:
+        """Nothing can have been lost."""
+
+    def close(self) -> None:
+        """There is nothing to give up."""
+
+
+class HeldSessions:
+    """The sessions that one store of this process holds, with their tokens, and those who wait for them.
+
+    Args:
+        locks: keeps other processes out.
+        clock: measures how long somebody has waited.
+        store: the URL of the store, for messages.
+        jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll.
+    """
+
+    __slots__ = ("_clock", "_freed", "_held", "_jitter", "_locks", "_store")
+
+    def __init__(
+        self, locks: SessionLocks, *, clock: Clock, store: str, jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._locks = locks
+        self._clock = clock
+        self._store = store
+        self._jitter = jitter
+        self._freed = threading.Condition()
+        self._held: dict[str, str] = {}
+
+    def take(self, session_id: str, *, wait: timedelta) -> None:
+        """Hold a session, as soon as nobody else does.
+
+        Raises:
+            SessionHeldError: somebody still does after `wait`.
+            StoreError: the store cannot say.
+        """
+        until = self._clock.monotonic() + wait.total_seconds()
+        with self._freed:
+            while session_id in self._held or not self._locks.lock(session_id):
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    raise self._refusal(session_id)
+                self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
+            self._held[session_id] = ""
+
+    def note(self, hold: Hold) -> None:
+        """Remember what was given to the one who took a session."""
+        with self._freed:
+            self._held[hold.session_id] = hold.token
+
+    def holds(self, hold: Hold) -> bool:
+        """Whether a hold is the one that was given out last for its session, and not given back."""
+        return self._held.get(hold.session_id) == hold.token
+
+    def refresh(self) -> None:
+        """Take locks again that were lost without anybody knowing.
+
+        Raises:
+            StoreError: the store cannot say.
+        """
+        with self._freed:
+            self._locks.refresh()
+
+    def give(self, session_id: str) -> None:
+        """Let others hold a session."""
+        with self._freed:
+            if session_id in self._held:
+                del self._held[session_id]
+                self._locks.unlock(session_id)
+                self._freed.notify_all()
+
+    def close(self) -> None:
+        """Let others hold all of them."""
+        with self._freed:
+            self._held.clear()
+            self._locks.close()
+            self._freed.notify_all()
+
+    def _refusal(self, session_id: str) -> SessionHeldError:
+        who = "this process has it open already" if session_id in self._held else "another process has it open"
+        msg = (
+            f"session {session_id!r} in {self._store} has a writer: {who}. Close it there, wait longer with wait=, "
+            "or fork it"
+        )
+        return SessionHeldError(msg, session_id=session_id)

@@ -1,0 +1,111 @@
+"""The ledger in a database: the statements of `handrail.store.LedgerStore`."""
+
+# ruff: noqa: S608 - what is put into statements here are names of our own columns
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from handrail.crash_points import reached
+from handrail.store.database import Database
+from handrail.store.protocol import EffectRow, Wake
+from handrail.store.rows import EFFECT, effect_columns, effect_of
+from handrail.store.units import open_unit
+
+_MARKS = ", ".join("?" for _ in EffectRow._fields)
+_SET = ", ".join(f"{name} = ?" for name in EffectRow._fields[2:])
+_KEY = "partition = ? AND key = ?"
+_SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
+_PAGE = 500
+
+GET = f"SELECT {EFFECT} FROM handrail_effects WHERE {_KEY}"
+"""One row."""
+
+INSERT = f"INSERT INTO handrail_effects ({EFFECT}) VALUES ({_MARKS}) ON CONFLICT (partition, key) DO NOTHING"
+"""A row, if its key has none."""
+
+REPLACE = f"UPDATE handrail_effects SET {_SET} WHERE {_SEEN}"
+"""What a row becomes, if it is still the one seen."""
+
+DELETE = f"DELETE FROM handrail_effects WHERE {_SEEN}"
+"""No row, if it is still the one seen."""
+
+_REPLACE_READ = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
+_DELETE_READ = f"DELETE FROM handrail_effects WHERE {_KEY}"
+_FIRST_ROWS = f"SELECT {EFFECT} FROM handrail_effects ORDER BY partition, key LIMIT {_PAGE}"
+_NEXT_ROWS = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {_PAGE}"
+)
+
+
+class SqlLedger:
+    """The part of a store that is a `handrail.store.LedgerStore`; `_database` is where it keeps the rows."""
+
+    _database: Database
+
+    def get(self, partition: str, key: str) -> EffectRow | None:
+        """The row as it stands; `None` if there is none."""
+        found = self._database.ask(GET, (partition, key))
+        return effect_of(found[0]) if found else None
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
+        columns = effect_columns(row)
+        while not self._database.change(INSERT, columns):
+            standing = self.get(row.partition, row.key)
+            if standing is not None:
+                return standing
+        self._written(row, row)
+        return None
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
+        values = (*effect_columns(row)[2:], seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
+        a_sign_of_life = row.status == seen.status and row.fence == seen.fence
+        change = self._database.change_with_call if a_sign_of_life else self._database.change
+        done = bool(change(REPLACE, values)) or (
+            seen.status == "unknown" and self._change_unread(seen, _REPLACE_READ, values[:-3])
+        )
+        if done:
+            self._written(seen, row)
+        return done
+
+    def delete(self, seen: EffectRow) -> bool:
+        """Remove the row if it is still the one seen; returns whether it was."""
+        identity = (seen.partition, seen.key)
+        done = bool(self._database.change(DELETE, (*identity, seen.effect_id, seen.fence, seen.status))) or (
+            seen.status == "unknown" and self._change_unread(seen, _DELETE_READ, identity)
+        )
+        if done:
+            self._written(seen, None)
+        return done
+
+    def rows(self) -> Iterator[EffectRow]:
+        """All rows in the order of their keys; each as it stood when the iteration came near it."""
+        found = self._database.ask(_FIRST_ROWS)
+        while found:
+            yield from map(effect_of, found)
+            found = self._database.ask(_NEXT_ROWS, found[-1][:2]) if len(found) == _PAGE else []
+
+    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+        """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
+        return self._database.watchers.watch(partition, key, wake)
+
+    def _change_unread(self, seen: EffectRow, sql: str, values: tuple[object, ...]) -> bool:
+        """Change a row that could not be read when it was seen, if it is still so: its status is another than shown."""
+        with self._database.joined():
+            standing = self.get(seen.partition, seen.key)
+            if standing is None or (standing.effect_id, standing.fence, standing.status) != (
+                *(seen.effect_id, seen.fence),
+                seen.status,
+            ):
+                return False
+            return bool(self._database.change(sql, values))
+
+    def _written(self, seen: EffectRow, row: EffectRow | None) -> None:
+        unit = open_unit(self._database)
+        if unit is not None:
+            unit.tell(seen.partition, seen.key, row)
+            reached("unit-ledger-written")
+        else:
+            self._database.watchers.tell(seen.partition, seen.key, row)

@@ -1,0 +1,188 @@
+"""What the SQL of a store is executed on: links and drivers.
+
+A *driver* knows one kind of database. It gives out *links*, a link being one connection in the hands of one thread at a
+time, and turns what goes wrong into errors of `handrail.errors`: everything above it meets no other. SQL is written
+with `?` for parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from handrail.store.holds import SessionLocks
+
+Durability: TypeAlias = Literal["full", "normal"]
+"""What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
+
+Parameters: TypeAlias = Sequence[object]
+"""The values of a statement's question marks."""
+
+Found: TypeAlias = list[tuple[Any, ...]]
+"""The rows that a statement found."""
+
+
+class Types(NamedTuple):
+    """What a kind of database calls its types.
+
+    Attributes:
+        number: 64 bits.
+        bytes: any number of bytes.
+        clustered: what makes a table be kept in the order of its key; may be empty.
+    """
+
+    number: str
+    bytes: str
+    clustered: str = ""
+
+
+class FetchedRows:
+    """What a handler's statement came to; a `handrail.session.storage.Cursor`.
+
+    Attributes:
+        rowcount: how many rows the statement changed or found; -1 where the database does not tell.
+    """
+
+    __slots__ = ("_left", "rowcount")
+
+    def __init__(self, rows: Found, rowcount: int) -> None:
+        self._left = iter(rows)
+        self.rowcount = rowcount
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The next row; `None` if there is none left."""
+        return next(self._left, None)
+
+    def fetchall(self) -> Found:
+        """All rows that are left."""
+        return list(self._left)
+
+
+class Statements(Protocol):
+    """What executes statements: a link, inside its transaction; a driver, each as a transaction of its own."""
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds.
+
+        Raises:
+            StoreError: what went wrong.
+        """
+        ...
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed.
+
+        Raises:
+            StoreError: what went wrong; nothing has been written.
+        """
+        ...
+
+
+class Link(Statements, Protocol):
+    """A connection in the hands of one thread, with at most one transaction."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def begin(self) -> None:
+        """Begin a transaction that may write.
+
+        Raises:
+            StoreError: it could not be begun.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Commit the transaction.
+
+        Raises:
+            StoreError: it could not be committed.
+        """
+        ...
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one; raises no error of the store."""
+        ...
+
+    def insert(self, into: str, rows: Sequence[Parameters]) -> None:
+        """Add rows; `into` names the table and its columns: `"notes (id, text)"`."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
+
+        A statement that fails has changed nothing, and the transaction goes on.
+        """
+        ...
+
+
+class Driver(Statements, Protocol):
+    """One database, reached through as many connections as its kind has use for."""
+
+    @property
+    def url(self) -> str:
+        """What names it to people, without any password."""
+        ...
+
+    @property
+    def types(self) -> Types:
+        """What it calls its types."""
+        ...
+
+    @property
+    def one_writer(self) -> bool:
+        """Whether a transaction that writes keeps all others from writing."""
+        ...
+
+    @property
+    def locks(self) -> SessionLocks:
+        """What keeps other processes from a session."""
+        ...
+
+    @property
+    def poll_every(self) -> timedelta:
+        """How often to look for what other processes have changed."""
+        ...
+
+    def now(self) -> datetime:
+        """Its time, aware and in UTC."""
+        ...
+
+    def take(self) -> Link:
+        """A connection for one unit of work, to be given back in the same thread.
+
+        Raises:
+            StoreError: there is none to be had.
+        """
+        ...
+
+    def give_back(self, link: Link) -> None:
+        """Take a connection back from a unit; a transaction that is still open is undone."""
+        ...
+
+    def lend(self) -> Link:
+        """A connection for a call, to be returned with `take_back` from any thread.
+
+        Raises:
+            StoreError: there is none to be had.
+        """
+        ...
+
+    def take_back(self, link: Link) -> None:
+        """Take a connection back from a call; a transaction that is still open is undone."""
+        ...
+
+    def has_table(self, statements: Statements, name: str) -> bool:
+        """Whether there is a table of that name."""
+        ...
+
+    def exclude_migrations(self, link: Link) -> None:
+        """Keep other processes from making or changing tables until the transaction ends."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections; closing twice is closing once."""
+        ...

@@ -1,0 +1,64 @@
+"""Which store a URL means."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import unquote
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import StoreError
+from handrail.store.links import Durability
+from handrail.store.memory_sessions import MemoryStore
+from handrail.store.protocol import Store
+from handrail.store.sqlite import SqliteStore
+
+_FORMS = (
+    '"memory:", "sqlite:///desk.db" (a path from the current folder; "sqlite:////srv/desk.db" is absolute) or '
+    '"postgresql://user@host/database"'
+)
+
+
+def open(  # noqa: A001 - it is called `handrail.store.open`
+    url: str,
+    *,
+    durability: Durability = "full",
+    busy: timedelta = timedelta(seconds=5),
+    read_only: bool = False,
+    clock: Clock | None = None,
+) -> Store:
+    """Open the store that a URL names; close it with `close`, or use it as a context manager.
+
+    Args:
+        url: `"memory:"`, `"sqlite:///desk.db"` or `"postgresql://..."`.
+        durability: what a commit survives: `"full"` a loss of power, `"normal"` only the death of the process.
+        busy: how long to wait for a database that is busy, or does not answer.
+        read_only: whether all writes are refused; the store must be there already.
+        clock: by what leases and expiries are measured; `None` for the store's own: the machine's for memory and
+            SQLite, the server's for PostgreSQL.
+
+    Raises:
+        StoreError: the URL is of no such form, or the store cannot be opened.
+    """
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme == "memory" and not rest:
+        return MemoryStore(clock=clock or SYSTEM_CLOCK)
+    if scheme == "sqlite" and rest.startswith("///") and len(rest) > len("///"):
+        path = unquote(rest[len("///") :])
+        return SqliteStore(path, durability=durability, busy=busy, read_only=read_only, clock=clock or SYSTEM_CLOCK)
+    if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
+        from handrail.store.postgres import PostgresStore, Server  # noqa: PLC0415 - the core does not load psycopg
+
+        return PostgresStore(Server(url, _without_password(url), durability, busy, read_only), clock=clock)
+    msg = f"{_without_password(url)!r} names no store; write {_FORMS}"
+    raise StoreError(msg, store=_without_password(url))
+
+
+def _without_password(url: str) -> str:
+    """The URL as people may see it; whatever could be a password is left out."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    address, question, query = rest.partition("?")
+    user, at, place = address.rpartition("@")
+    shown = "&".join(part for part in query.split("&") if not part.partition("=")[0].lower().endswith("password"))
+    return f"{scheme}://{user.partition(':')[0]}{at}{place}{question if shown else ''}{shown}"

@@ -1,0 +1,234 @@
+"""How statements come to a server of PostgreSQL.
+
+A statement that stands alone is a transaction of its own, on a connection of the pool; a unit, and a call that writes
+through `context.connection`, have one each for as long as they last. The locks of sessions are on a connection of their
+own (`handrail.store.postgres.locks`). A connection that was closed while nobody used it, as by a restart of the server,
+is noticed before anything is sent on it, and replaced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolClosed
+
+from handrail.clock import Clock
+from handrail.errors import StoreError, StoreUnavailableError
+from handrail.store.links import FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.postgres.locks import AdvisoryLocks
+from handrail.store.postgres.server import Connection, Server, look_alive
+from handrail.store.postgres.server_time import ServerTime
+
+_MOST_CONNECTIONS = 16
+_ROWS_AT_ONCE = 1000
+# Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
+_HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?"
+
+
+class PostgresDriver:
+    """A `handrail.store.links.Driver` over one database of a server.
+
+    A process that is forked off may not use it: two processes cannot share a connection.
+
+    Args:
+        server: the database, and how it is used.
+        clock: the time, in place of the server's.
+
+    Raises:
+        StoreError: the server cannot be reached.
+    """
+
+    types = Types(number="BIGINT", bytes="BYTEA")
+    """What PostgreSQL calls its types."""
+
+    one_writer = False
+    """Transactions write beside each other."""
+
+    poll_every = timedelta(milliseconds=50)
+    """How often to look for what other processes have changed."""
+
+    def __init__(self, server: Server, *, clock: Clock | None = None) -> None:
+        self.url = server.url
+        self._server = server
+        self._process = os.getpid()
+        self.locks = AdvisoryLocks(server, server.connect())
+        self.now = ServerTime(self._server_time).now if clock is None else clock.now
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            server.conninfo,
+            kwargs=server.options,
+            min_size=1,
+            max_size=_MOST_CONNECTIONS,
+            open=True,
+            configure=server.set_up,
+            check=look_alive,
+            timeout=server.busy.total_seconds(),
+            name=f"handrail-{os.getpid()}",
+            num_workers=1,
+        )
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds; asked once more if its connection is lost."""
+        link = self.take()
+        try:
+            return link.ask(sql, parameters)
+        except StoreUnavailableError:
+            if not link.is_lost:
+                raise
+        finally:
+            self.give_back(link)
+        with self._taken() as link:
+            return link.ask(sql, parameters)
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed."""
+        with self._taken() as link:
+            return link.change(sql, parameters)
+
+    def take(self) -> PostgresLink:
+        """A connection for one unit of work."""
+        if os.getpid() != self._process:
+            msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
+            raise StoreError(msg, store=self.url)
+        try:
+            return PostgresLink(self._server, self._pool.getconn())
+        except PoolClosed:
+            raise StoreError(f"{self.url} has been closed; open it again", store=self.url) from None
+        except psycopg.Error as error:
+            raise self._server.translated(error) from error
+
+    def give_back(self, link: Link) -> None:
+        """Take a connection back; a transaction that is still open is undone."""
+        if isinstance(link, PostgresLink):
+            link.rollback()
+            self._pool.putconn(link.connection)
+
+    def lend(self) -> Link:
+        """A connection for a call."""
+        return self.take()
+
+    def take_back(self, link: Link) -> None:
+        """Take a connection back from a call; a transaction that is still open is undone."""
+        self.give_back(link)
+
+    def has_table(self, statements: Statements, name: str) -> bool:
+        """Whether there is a table of that name."""
+        return bool(statements.ask(_HAS_TABLE, (name,)))
+
+    def exclude_migrations(self, link: Link) -> None:
+        """Take the lock that everybody takes who makes or changes the tables."""
+        link.ask("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
+
+    def close(self) -> None:
+        """Close all connections; closing twice is closing once."""
+        self._pool.close()
+        self.locks.close()
+
+    @contextmanager
+    def _taken(self) -> Generator[PostgresLink]:
+        link = self.take()
+        try:
+            yield link
+        finally:
+            self.give_back(link)
+
+    def _server_time(self) -> datetime:
+        found: datetime = self.ask("SELECT clock_timestamp()")[0][0]
+        return found.astimezone(UTC)
+
+
+class PostgresLink:
+    """One connection to a server; a `handrail.store.links.Link`.
+
+    Args:
+        server: what it is connected to.
+        connection: the connection.
+
+    Attributes:
+        connection: the connection.
+    """
+
+    __slots__ = ("_begun", "_server", "connection")
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self.connection = connection
+        self._server = server
+        self._begun = False
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open that can still be committed."""
+        return self.connection.info.transaction_status == TransactionStatus.INTRANS
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has come to its end."""
+        return self.connection.closed
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds."""
+        try:
+            return self.connection.execute(_in_psycopg(sql), parameters).fetchall()
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error) from error
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed."""
+        try:
+            return self.connection.execute(_in_psycopg(sql), parameters).rowcount
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error, in_doubt=not self._begun and self.is_lost) from error
+
+    def begin(self) -> None:
+        """Begin a transaction that may write."""
+        self.change("BEGIN")
+        self._begun = True
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        if not self.in_transaction and not self.is_lost:
+            msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
+            raise StoreError(msg, store=self._server.url)
+        self._begun = False  # whatever comes now, comes in answer to the commit
+        self.change("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one; raises no error of the store."""
+        self._begun = False
+        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                self.connection.execute("ROLLBACK")
+
+    def insert(self, into: str, rows: Sequence[Parameters]) -> None:
+        """Add rows; `into` names the table and its columns."""
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            self.change(_insertion(into, len(some[0]), len(some)), [value for row in some for value in row])
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises."""
+        query = sql.encode()
+        with self.connection.transaction():
+            if parameters:
+                cursor = self.connection.execute(query, parameters)
+            else:
+                cursor = self.connection.execute(query, prepare=True)  # so that the server takes no second statement
+            return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+
+@lru_cache(maxsize=256)
+def _in_psycopg(sql: str) -> bytes:
+    """Our SQL with the placeholders of psycopg."""
+    return sql.replace("?", "%s").encode()
+
+
+@lru_cache(maxsize=64)
+def _insertion(into: str, columns: int, rows: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"INSERT INTO {into} VALUES {', '.join([row] * rows)}"  # noqa: S608 - our own words

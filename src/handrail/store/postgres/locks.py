@@ -1,0 +1,82 @@
+"""Locks between the processes that share a PostgreSQL server: advisory locks, which the server drops with a connection.
+
+They are all on one connection, used for nothing else. If it is lost, its locks are lost; they are taken again on the
+next one, as far as nobody else has taken them meanwhile. The server hears of the death of a process at once; that of a
+whole machine it finds out by its own settings (`tcp_keepalives_idle`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import LiteralString
+
+import psycopg
+
+from handrail.store.postgres.server import Connection, Server, look_alive
+
+# The tables are part of the key, because two stores may live in two schemas of one database.
+_KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
+_LOCK: LiteralString = f"SELECT pg_try_advisory_lock({_KEY})"
+_UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
+
+
+class AdvisoryLocks:
+    """The locks of one store; a `handrail.store.holds.SessionLocks`.
+
+    Args:
+        server: where they are.
+        connection: an open connection to it, to be used for nothing else.
+    """
+
+    __slots__ = ("_connection", "_locked", "_server")
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self._server = server
+        self._connection = connection
+        self._locked: set[str] = set()
+
+    def lock(self, session_id: str) -> bool:
+        """Take the lock of a session if nobody has it; returns whether it was taken.
+
+        Raises:
+            StoreError: the server cannot say.
+        """
+        self.refresh()
+        try:
+            taken = self._connection.execute(_LOCK, (session_id,)).fetchone() == (True,)
+        except psycopg.Error as error:
+            raise self._server.translated(error) from error
+        if taken:
+            self._locked.add(session_id)
+        return taken
+
+    def unlock(self, session_id: str) -> None:
+        """Give up a lock; one that was lost is no fault, nor is a server that is down."""
+        self._locked.discard(session_id)
+        with suppress(psycopg.Error):
+            self._connection.execute(_UNLOCK, (session_id,))
+
+    def refresh(self) -> None:
+        """Take the locks again if their connection was lost.
+
+        Raises:
+            StoreError: the server does not answer.
+        """
+        try:
+            look_alive(self._connection)
+        except psycopg.Error:
+            self._connection.close()
+            self._connection = self._server.connect()
+            for session_id in tuple(self._locked):
+                self._relock(session_id)
+
+    def close(self) -> None:
+        """Give up all locks, with their connection."""
+        self._locked.clear()
+        self._connection.close()
+
+    def _relock(self, session_id: str) -> None:
+        try:
+            self._connection.execute(_LOCK, (session_id,))
+        except psycopg.Error as error:
+            raise self._server.translated(error) from error

@@ -1,0 +1,242 @@
+"""Rows as columns of a database, and back; the same for every database.
+
+Times are whole microseconds since 1970 in UTC, so that they come back exactly. What the model is told is bytes in
+UTF-8, because it may hold characters that a database refuses in text.
+
+Of a row of the ledger that cannot be read, everything that can be is read (rule 6 of `handrail.store.protocol`); a
+word that is no status is left to the ledger, which judges rows. An entry, a checkpoint or a session that cannot be read
+is an error that names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias, cast, get_args
+
+from handrail.errors import StoreCorruptError
+from handrail.session.storage import Checkpoint, Entry, Role, SessionRow
+from handrail.store.protocol import EffectRow
+
+Columns: TypeAlias = Sequence[Any]
+"""A row as a database gives it."""
+
+EFFECT = ", ".join(EffectRow._fields)
+"""The columns of an effect, in the order of `EffectRow`."""
+
+SESSION = ", ".join(SessionRow._fields)
+"""The columns of a session, in the order of `SessionRow`."""
+
+ENTRY = ", ".join(Entry._fields)
+"""The columns of an entry, in the order of `Entry`."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ONLY_TEXT, _MAYBE_BYTES = {str}, {bytes, type(None)}
+_DAY, _SECOND = 86_400_000_000, 1_000_000
+_LONGEST_SHOWN = 60
+_ROLES = frozenset(get_args(Role))
+
+
+def micros(moment: datetime) -> int:
+    """An aware moment as microseconds since 1970."""
+    since = moment - _EPOCH
+    return since.days * _DAY + since.seconds * _SECOND + since.microseconds
+
+
+def moment(since: int) -> datetime:
+    """The moment that `micros` came from, in UTC."""
+    return _EPOCH + timedelta(microseconds=since)
+
+
+def effect_columns(row: EffectRow) -> tuple[object, ...]:
+    """An effect as columns."""
+    lease, completed, expires = row.lease_until, row.completed_at, row.expires_at
+    return (
+        *row[:5],
+        _plain(row.owner),
+        row.status,
+        row.fence,
+        micros(row.created_at),
+        None if lease is None else micros(lease),
+        None if completed is None else micros(completed),
+        None if expires is None else micros(expires),
+        row.message.encode("utf-8", "surrogatepass"),
+        row.value,
+        int(row.exclude_value_from_context),
+        _plain(row.note),
+    )
+
+
+def effect_of(columns: Columns) -> EffectRow:
+    """The effect that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
+    (*texts, fence, created, lease, completed, expires, message, value, exclude, note) = columns
+    if {*map(type, texts), type(note)} != _ONLY_TEXT or type(fence) is not int or type(value) not in _MAYBE_BYTES:
+        return _salvaged(columns)
+    try:
+        times = [None if since is None else _EPOCH + timedelta(0, 0, since) for since in (lease, completed, expires)]
+        told = message.decode("utf-8", "surrogatepass")
+        return EffectRow._make((*texts, fence, moment(created), *times, told, value, exclude == 1, note))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return _salvaged(columns)
+
+
+def session_columns(row: SessionRow) -> tuple[object, ...]:
+    """A session as columns."""
+    return row.session_id, json.dumps(dict(row.tags)), row.parent, micros(row.created_at), row.head
+
+
+def session_of(columns: Columns, *, store: str) -> SessionRow:
+    """The session that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    session_id, tags, parent, created_at, head = columns
+    faults = [
+        *_faults("session_id", session_id, str),
+        *_faults("tags", tags, str),
+        *(() if parent is None else _faults("parent", parent, str)),
+        *_faults("created_at", created_at, int),
+        *_faults("head", head, int),
+    ]
+    if not faults:
+        try:
+            return SessionRow(session_id, _tags(tags), parent, moment(created_at), head)
+        except (TypeError, ValueError, OverflowError) as error:
+            faults.append(str(error))
+    raise _corrupt(f"the row of session {session_id!r}", faults, store)
+
+
+def entry_of(columns: Columns, *, session_id: str, store: str) -> Entry:
+    """The entry that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    entry = Entry(*columns)
+    if (
+        type(entry.items) is bytes
+        and entry.role in _ROLES
+        and type(entry.call_id) is type(entry.type_name) is str
+        and type(entry.number) is type(entry.version) is type(entry.start) is type(entry.removed) is int
+        and type(entry.added) is int
+    ):
+        return entry
+    wanted = zip(Entry._fields, entry, (int, str, str, str, int, int, int, int, bytes), strict=True)
+    faults = [fault for name, value, kind in wanted for fault in _faults(name, value, kind)]
+    what = f"entry {entry.number!r} of session {session_id!r}"
+    raise _corrupt(what, faults or [f"role is {_shown(entry.role)}"], store)
+
+
+def checkpoint_of(columns: Columns, *, session_id: str, store: str) -> Checkpoint:
+    """The checkpoint that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    number, data = columns
+    faults = [*_faults("number", number, int), *_faults("data", data, bytes)]
+    if faults:
+        raise _corrupt(f"checkpoint {number!r} of session {session_id!r}", faults, store)
+    return Checkpoint(number, data)
+
+
+def missing_entry(number: int, *, session_id: str, store: str) -> StoreCorruptError:
+    """An entry is not where it must be."""
+    return _corrupt(f"entry {number} of session {session_id!r}", ["it is missing"], store)
+
+
+def _tags(text: str) -> dict[str, str]:
+    tags: Any = json.loads(text)
+    if type(tags) is not dict:
+        raise ValueError(f"tags are {_shown(text)}")
+    return {name: _text(value) for name, value in cast("dict[str, Any]", tags).items()}  # JSON has no other keys
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise TypeError(value)
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(value)
+    return value
+
+
+def _moment(value: object) -> datetime:
+    return moment(_number(value))
+
+
+def _maybe_moment(value: object) -> datetime | None:
+    return None if value is None else moment(_number(value))
+
+
+def _bytes(value: object) -> bytes:
+    if type(value) is not bytes:
+        raise TypeError(value)
+    return value
+
+
+def _maybe_bytes(value: object) -> bytes | None:
+    return None if value is None else _bytes(value)
+
+
+def _message(value: object) -> str:
+    return _bytes(value).decode("utf-8", "surrogatepass")
+
+
+def _flag(value: object) -> bool:
+    return _number(value) == 1
+
+
+_READERS: tuple[Callable[[object], Any], ...] = (
+    *(_text,) * 7,
+    _number,
+    _moment,
+    *(_maybe_moment,) * 3,
+    _message,
+    _maybe_bytes,
+    _flag,
+    _text,
+)
+_UNREAD: tuple[Any, ...] = (*("",) * 6, "unknown", 0, _EPOCH, None, None, None, "", None, False, "")
+
+
+def _salvaged(columns: Columns) -> EffectRow:
+    """What can be read of an effect whose columns are not all what they must be."""
+    values: list[Any] = []
+    faults: list[str] = []
+    for name, read, unread, column in zip(EffectRow._fields, _READERS, _UNREAD, columns, strict=True):
+        try:
+            values.append(read(column))
+        except (TypeError, ValueError, OverflowError):
+            values.append(unread)
+            faults.append(f"{name} is {_shown(column)}")
+    return EffectRow(*values)._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
+
+
+def _faults(name: str, value: object, kind: type) -> list[str]:
+    return [] if type(value) is kind else [f"{name} is {_shown(value)}"]
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
+
+
+def _corrupt(what: str, faults: Sequence[str], store: str) -> StoreCorruptError:
+    msg = (
+        f"{what} in {store} cannot be read: {'; '.join(faults)}. Something other than Handrail has changed it; put the "
+        "store back from a copy, or fork the session before that entry"
+    )
+    return StoreCorruptError(msg, store=store)
+
+
+def _plain(text: str) -> str:
+    """Text for people, without what a database refuses in text."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,94 @@
+"""A store in a database: the ledger, sessions and decisions together, with their units of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.session.storage import Connection
+from handrail.store.database import Database
+from handrail.store.holds import HeldSessions
+from handrail.store.ledger_sql import SqlLedger
+from handrail.store.links import Driver
+from handrail.store.schema import bring_forward
+from handrail.store.session_sql import SqlSessions
+
+
+class SqlStore(SqlLedger, SqlSessions):
+    """A `handrail.store.Store` in a database; any number of threads, sessions and ledgers may share it.
+
+    Args:
+        driver: the database.
+        clock: measures how long somebody waits for a session.
+        new_token: makes the tokens of holds.
+
+    Raises:
+        StoreError: the tables cannot be made or brought forward.
+    """
+
+    def __init__(
+        self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex
+    ) -> None:
+        self._driver = driver
+        self._database = Database(driver)
+        self._new_token = new_token
+        try:
+            bring_forward(self._database)
+        except BaseException:
+            driver.close()
+            raise
+        self._held = HeldSessions(driver.locks, clock=clock, store=driver.url)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """What names the store to people: what it was opened with, without any password."""
+        return self._driver.url
+
+    @property
+    def poll_every(self) -> timedelta:
+        """How often to look for what other processes have changed."""
+        return self._driver.poll_every
+
+    def now(self) -> datetime:
+        """The store's time, aware and in UTC."""
+        return self._driver.now()
+
+    def unit(self) -> AbstractContextManager[object]:
+        """Commit what this thread writes in the block at one stroke, or nothing of it if the block raises.
+
+        Raises:
+            StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
+                unless the connection was lost in the very moment of the commit.
+        """
+        return self._database.unit()
+
+    def connection(self) -> Connection:
+        """The database, inside the transaction of the call that runs in this context.
+
+        Raises:
+            SessionError: no call runs here.
+        """
+        return self._database.connection(self)
+
+    def close(self) -> None:
+        """Let go of all sessions, and close all connections. Closing twice is closing once."""
+        self._held.close()
+        self._driver.close()

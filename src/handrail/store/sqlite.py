@@ -1,0 +1,252 @@
+"""The store in a file of SQLite, for the processes of one machine.
+
+A store has one connection of its own, which one thread uses at a time, and one more for each call that writes through
+`context.connection` at the moment. The file is in WAL mode: who reads does not wait for who writes. One transaction
+writes at a time, and begins by taking the right to (`BEGIN IMMEDIATE`), so that none fails for having read too early.
+The locks of sessions are files in the folder `<file>-holds` beside it. The time is that of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import StoreError, StoreUnavailableError
+from handrail.store.file_locks import FileLocks
+from handrail.store.links import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.sql_store import SqlStore
+from handrail.store.sqlite_file import SqliteFile
+
+_KEPT_FOR_CALLS = 4
+
+
+class SqliteStore(SqlStore):
+    """A `handrail.store.Store` in a file.
+
+    Args:
+        path: the file; it is made if it is missing, its folder is not.
+        durability: what a commit survives: `"full"` a loss of power, `"normal"` the death of the process.
+        busy: how long to wait while another process writes.
+        read_only: whether all writes are refused.
+        clock: the machine's time.
+
+    Raises:
+        StoreError: the file cannot be opened, is no store, or is one of a newer Handrail.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "full",
+        busy: timedelta = timedelta(seconds=5),
+        read_only: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        file = SqliteFile(Path(path), durability, busy, read_only)
+        super().__init__(SqliteDriver(file, clock=clock), clock=clock)
+
+
+class SqliteDriver:
+    """A `handrail.store.links.Driver` over one file.
+
+    A process that is forked off may not use it: SQLite allows no connection to be taken along.
+
+    Args:
+        file: the file.
+        clock: the machine's time.
+
+    Raises:
+        StoreError: the file cannot be opened, or is no database.
+    """
+
+    types = Types(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
+    """What SQLite calls its types."""
+
+    one_writer = True
+    """A transaction that writes keeps all others from writing."""
+
+    poll_every = timedelta(milliseconds=20)
+    """How often to look for what other processes have changed."""
+
+    def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.url = file.url
+        self.locks = FileLocks(Path(f"{file.path.absolute()}-holds"), store=file.url)
+        self.now = clock.now
+        self._file = file
+        self._busy = file.busy.total_seconds()
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._link = SqliteLink(file)
+        self._taken = False
+        self._closed = False
+        self._idle: list[SqliteLink] = []
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds."""
+        self._enter()
+        try:
+            return self._link.ask(sql, parameters)
+        finally:
+            self._lock.release()
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed."""
+        self._enter()
+        try:
+            return self._link.change(sql, parameters)
+        finally:
+            self._lock.release()
+
+    def take(self) -> Link:
+        """The connection, for one unit of work; other threads wait until it is given back."""
+        self._enter()
+        self._taken = True
+        return self._link
+
+    def give_back(self, link: Link) -> None:
+        """Take the connection back from a unit; a transaction that is still open is undone."""
+        try:
+            link.rollback()
+        finally:
+            self._taken = False
+            self._lock.release()
+
+    def lend(self) -> Link:
+        """A connection for a call."""
+        self._enter()
+        try:
+            return self._idle.pop() if self._idle else SqliteLink(self._file)
+        finally:
+            self._lock.release()
+
+    def take_back(self, link: Link) -> None:
+        """Take a connection back from a call; a transaction that is still open is undone."""
+        link.rollback()
+        if isinstance(link, SqliteLink):
+            if self._closed or len(self._idle) >= _KEPT_FOR_CALLS:
+                link.close()
+            else:
+                self._idle.append(link)
+
+    def has_table(self, statements: Statements, name: str) -> bool:
+        """Whether there is a table of that name."""
+        return bool(statements.ask("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
+
+    def exclude_migrations(self, link: Link) -> None:
+        """Nobody else can: the transaction is the only one that writes."""
+
+    def close(self) -> None:
+        """Close all connections; closing twice is closing once."""
+        with self._lock:
+            self._closed = True
+            self._link.close()
+            while self._idle:
+                self._idle.pop().close()
+
+    def _enter(self) -> None:
+        """Wait until the connection is free, and take it."""
+        if os.getpid() != self._process:
+            msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
+            raise StoreError(msg, store=self.url)
+        if self._closed:
+            raise StoreError(f"{self.url} has been closed; open it again", store=self.url)
+        if not self._lock.acquire(timeout=self._busy):
+            msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
+            raise StoreUnavailableError(msg, store=self.url)
+        if self._taken:
+            self._lock.release()
+            msg = (
+                f"{self.url} cannot be used here: a unit of work is open in this thread, in another context (another "
+                "task?); do not await inside `with store.unit()`"
+            )
+            raise StoreUnavailableError(msg, store=self.url)
+
+
+class SqliteLink:
+    """One connection to a file; a `handrail.store.links.Link`.
+
+    Args:
+        file: what it is connected to.
+
+    Raises:
+        StoreError: the file cannot be opened, or is no database.
+    """
+
+    __slots__ = ("_connection", "_file")
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._connection = file.connect()
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._connection.in_transaction
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds; text that is not UTF-8 comes as bytes."""
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            if "Could not decode" in str(error):
+                return self._ask_bytes(sql, parameters)
+            raise self._file.translated(error) from error
+        except ValueError as error:
+            raise self._file.translated(error) from error
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed."""
+        try:
+            return self._connection.execute(sql, parameters).rowcount
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._file.translated(error) from error
+
+    def begin(self) -> None:
+        """Begin a transaction that may write, as soon as no other one may."""
+        self.change("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self.change("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one; raises no error of the store."""
+        self._connection.rollback()
+
+    def insert(self, into: str, rows: Sequence[Parameters]) -> None:
+        """Add rows; `into` names the table and its columns."""
+        marks = ", ".join("?" * len(rows[0]))
+        try:
+            self._connection.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)  # noqa: S608 - our own words
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._file.translated(error) from error
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """Execute one statement of a handler; raises what `sqlite3` raises."""
+        cursor = self._connection.execute(sql, parameters)
+        return FetchedRows(cursor.fetchall(), cursor.rowcount)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _ask_bytes(self, sql: str, parameters: Parameters) -> Found:
+        self._connection.text_factory = _text_or_bytes
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        finally:
+            self._connection.text_factory = str
+
+
+def _text_or_bytes(text: bytes) -> str | bytes:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text

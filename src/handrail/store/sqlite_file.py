@@ -1,0 +1,136 @@
+"""A file of SQLite: how it is opened, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.store.links import Durability
+
+_STATEMENTS = 128
+_RETRY_SECONDS = 0.01
+_PRIMARY = 0xFF
+_UNAVAILABLE = frozenset(
+    {
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+        *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
+    }
+)
+_OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """One file, and how it is opened.
+
+    Attributes:
+        path: where it is.
+        durability: what a commit survives.
+        busy: how long to wait while another process writes.
+        read_only: whether all writes are refused.
+    """
+
+    path: Path
+    durability: Durability = "full"
+    busy: timedelta = timedelta(seconds=5)
+    read_only: bool = False
+
+    @property
+    def url(self) -> str:
+        """What names it to people."""
+        return f"sqlite:///{self.path}"
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the file, and make it if it is missing.
+
+        Raises:
+            StoreError: it cannot be opened, or is no database; it is unchanged.
+        """
+        self._look()
+        try:
+            return self._open("ro" if self.read_only else "rwc")
+        except sqlite3.Error as error:
+            if not self._is_sealed():
+                raise self.translated(error) from error
+        return self._open_sealed()
+
+    def translated(self, error: Exception) -> StoreError:
+        """What an error of `sqlite3` means."""
+        code = getattr(error, "sqlite_errorcode", None)
+        primary = code & _PRIMARY if isinstance(code, int) else None
+        if primary in _UNAVAILABLE:
+            msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
+            return StoreUnavailableError(msg, store=self.url)
+        if primary in _CORRUPT:
+            msg = f"{self.url} cannot be read: {error}. It is no database or is damaged; put it back from a copy"
+            return StoreCorruptError(msg, store=self.url)
+        if primary == sqlite3.SQLITE_READONLY:
+            msg = f"{self.url} can be read, but not written to: {error}. Look at the rights of the file and its folder"
+            return StoreReadOnlyError(msg, store=self.url)
+        return StoreError(f"{self.url} refuses: {error}", store=self.url)
+
+    def _look(self) -> None:
+        """Say in plain words what SQLite would call being unable to open the file."""
+        folder = self.path.absolute().parent
+        if self.path.is_dir():
+            raise StoreError(f"{self.url} names a folder; name a file in it", store=self.url)
+        if not folder.is_dir():
+            raise StoreError(f"{self.url} cannot be opened: there is no folder {folder}; make it", store=self.url)
+        if not self.path.exists() and self.read_only:
+            raise StoreError(f"{self.url} cannot be opened for reading: there is no such file", store=self.url)
+
+    def _open(self, mode: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self.busy.total_seconds(),
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_STATEMENTS,
+        )
+        try:
+            self._set_up(connection, writable=mode == "rwc" and _may_write(self.path))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open_sealed(self) -> sqlite3.Connection:
+        """Open a file that nobody can write to and that has nothing beside it; SQLite needs to be told that it may."""
+        try:
+            return self._open("ro&immutable=1")
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+
+    def _is_sealed(self) -> bool:
+        """Whether nothing can be written beside the file, and nothing there waits to be put into it."""
+        log = Path(f"{self.path}-wal")
+        return not _may_write(self.path.absolute().parent) and not (log.exists() and log.stat().st_size)
+
+    def _set_up(self, connection: sqlite3.Connection, *, writable: bool) -> None:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # the first look at the file
+        if writable:
+            self._write_ahead(connection)
+        connection.execute(f"PRAGMA synchronous = {self.durability}")
+
+    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+        """Turn the write-ahead log on; while another process does the same, SQLite does not wait by itself."""
+        until = time.monotonic() + self.busy.total_seconds()
+        while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & _PRIMARY not in _OTHERS or time.monotonic() >= until:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+
+def _may_write(path: Path) -> bool:
+    """Whether this process has the right to write there."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

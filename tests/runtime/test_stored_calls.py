@@ -1,0 +1,154 @@
+"""The stored form of `ToolInvoked`: it comes back as it was, or as what can still be said of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from handrail.limits import RunContext
+from handrail.prompt import ToolResult
+from handrail.runtime import ToolCall, ToolInvoked
+from handrail.runtime.events import Step
+from handrail.runtime.stored_calls import load_fields
+from handrail.session import stored_as
+from handrail.session.stored_types import stored_type
+from tests.runtime.bench import Note
+
+
+def invoked(**changes: Any) -> ToolInvoked:
+    """A call that succeeded."""
+    fields: dict[str, Any] = {
+        "call": ToolCall("call-1", "note", '{"text": "x"}'),
+        "params": Note("x"),
+        "result": ToolResult.ok(Note("x"), message="noted"),
+        "refused_at": None,
+        "handler_seconds": 0.5,
+        "total_seconds": 1.5,
+        "effect_key": "session:note:1",
+        "replayed": False,
+        "session_id": "s",
+        "run_context": RunContext(),
+        "at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    return ToolInvoked(**fields | changes)
+
+
+def through_a_store(event: ToolInvoked) -> ToolInvoked:
+    """The event as it comes back."""
+    stored = stored_type(ToolInvoked)
+    (read,) = stored.load(stored.dump((event,)), stored.version)
+    assert isinstance(read, ToolInvoked)
+    return read
+
+
+@dataclass
+class Unsayable:
+    """JSON cannot say it."""
+
+    act: Any = field(default_factory=object)
+
+
+@dataclass
+class Hostile:
+    """It cannot even be looked at."""
+
+    text: str = "x"
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        invoked(),
+        invoked(params=None, result=ToolResult.error("no"), refused_at=Step.PARSE, handler_seconds=None),
+        invoked(run_context=None, effect_key=None, replayed=True),
+        invoked(result=ToolResult("list", ["a", {"b": [1, None]}], exclude_value_from_context=True)),
+        invoked(call=ToolCall("call-1", "note", '{"text": "\ud800"}'), params=None),
+        invoked(call=ToolCall("call-1", "no\ud800te", {"text": ["x"]}), params=None),
+    ],
+    ids=["a success", "a refusal", "a replay", "a list", "half a surrogate pair", "decoded arguments"],
+)
+def test_an_event_comes_back_as_it_was(event: ToolInvoked) -> None:
+    """With its parameters and its value as values of their classes."""
+    assert through_a_store(event) == event
+
+
+@pytest.mark.parametrize("value", [Unsayable(), object(), "\ud800"])
+def test_a_value_that_json_cannot_say_is_left_out(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Its place says so, and the log; the call is recorded."""
+    event = invoked(result=ToolResult("done", value))
+    assert through_a_store(event).result == ToolResult("done", None)
+    assert f"a value of {type(value).__name__} is not recorded with its call" in caplog.text
+    assert b'"unavailable"' in stored_type(ToolInvoked).dump((event,))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [(b"a\xff", "a\\xff"), ({"a": (1, 2)}, {"a": [1, 2]}), (Hostile, None), ({"a": Hostile()}, None), (object, None)],
+)
+def test_arguments_that_did_not_parse_are_shown(arguments: Any, read: Any) -> None:
+    """As JSON, as text, or by their type: they may be anything."""
+    found: Any = through_a_store(invoked(call=ToolCall("c", "note", arguments), params=None)).call.arguments
+    assert found == read if read is not None else found
+
+
+@stored_as("tests.receipt", version=2, upgrades={1: lambda item: {"amount": item["sum"]}})
+@dataclass(frozen=True)
+class Receipt:
+    """Its field was called `sum` once."""
+
+    amount: int
+
+
+def with_value(value: Any) -> Any:
+    """What of an event is read back, if its value was stored like this."""
+    stored = stored_type(ToolInvoked)
+    (data,) = json.loads(stored.dump((invoked(),)))
+    return stored.load(json.dumps([data | {"value": value}]).encode(), 1)[0].result.value
+
+
+def test_a_value_of_an_older_version_goes_through_the_upgrades() -> None:
+    """Each value has the version of its class beside it."""
+    assert with_value({"type": "tests.receipt", "version": 1, "value": [{"sum": 3}]}) == Receipt(3)
+
+
+def test_a_value_whose_class_is_gone_is_shown_as_json() -> None:
+    """A record stays readable when the tool that made it is not there any more."""
+    assert with_value({"type": "gone:Gone", "version": 1, "value": [{"a": 1}]}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "tests.receipt", "version": 3, "value": [{"b": 1}]},
+        {"type": "tests.receipt", "version": 2, "value": [{"b": 1}]},
+        {"type": "tests.receipt", "version": 1, "value": [{"b": 1}]},
+    ],
+    ids=["newer", "does not fit", "an upgrade fails"],
+)
+def test_a_value_that_no_longer_fits_is_shown_as_json(value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """And the log says so."""
+    assert with_value(value) == {"b": 1}
+    assert "a recorded value of tests.receipt no longer fits its class" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [[], {}, {"run_context": None}, {"run_context": None, "value": 1}, {"run_context": None, "value": {"type": 1}}],
+)
+def test_what_is_no_record_is_refused(data: Any) -> None:
+    """Somebody has changed the row."""
+    with pytest.raises(ValueError, match="it is no record of a call"):
+        load_fields(data)
+
+
+def test_a_type_that_is_no_name_is_refused() -> None:
+    """As above, deeper down."""
+    with pytest.raises(ValueError, match="it is no record of a call"):
+        with_value({"type": 1, "version": 1, "value": [{}]})

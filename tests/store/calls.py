@@ -1,0 +1,35 @@
+"""Calls as far as a store sees them: a transaction that is current, and what is settled with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from handrail.transaction import Transaction, UnitStore
+from handrail.turns import draw
+
+
+def call(tool: str = "pay", *, inside: Transaction | None = None, writes: bool = True) -> Transaction:
+    """The transaction of a call, to be entered; inside another one, if it is given."""
+    ticket = draw((), exclusive=writes, inside=None if inside is None else inside.ticket)
+    return Transaction(tool, ticket=ticket, writes=writes, parent=inside)
+
+
+class Record:
+    """Something that is settled with a call in the store: the row of the ledger, say."""
+
+    def __init__(self, store: UnitStore, write: Callable[[], object]) -> None:
+        self.store: UnitStore | None = store
+        self._write = write
+        self.heard: list[str] = []
+
+    def committing(self) -> None:
+        self._write()
+
+    def committed(self) -> None:
+        self.heard.append("committed")
+
+    def in_doubt(self) -> None:
+        self.heard.append("in doubt")
+
+    def undone(self) -> None:
+        self.heard.append("undone")

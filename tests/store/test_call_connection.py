@@ -1,0 +1,295 @@
+"""What a handler writes through the store's own database: kept with its call, and undone with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from contextvars import copy_context
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import (
+    ReadOnlyViolation,
+    SessionError,
+    StoreError,
+    StoreUnavailableError,
+    TransactionClosedError,
+)
+from handrail.session.storage import Connection
+from handrail.store import MemoryStore, Store
+from handrail.store.links import Link
+from handrail.store.sql_store import SqlStore
+from handrail.store.sqlite import SqliteDriver
+from handrail.store.sqlite_file import SqliteFile
+from handrail.testing import FakeClock
+from tests.store.calls import Record, call
+from tests.store.failing import Stop, failing
+from tests.store.ledger_stores import running_row
+from tests.store.session_rows import entries, held
+
+TABLE = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL)"
+
+
+@pytest.fixture
+def orders(database: Store) -> Store:
+    """A store whose database has a table of the program's own."""
+    with call() as transaction:
+        connection = database.connection()
+        connection.execute("DROP TABLE IF EXISTS orders")
+        connection.execute(TABLE)
+        transaction.commit()
+    return database
+
+
+def items(store: Store) -> list[str]:
+    """What is in the table."""
+    with call():
+        return [item for (item,) in store.connection().execute("SELECT item FROM orders ORDER BY id").fetchall()]
+
+
+def add(connection: Connection, item: str) -> None:
+    """Write to the table, as a handler does; the item's name is data for either database."""
+    connection.execute(f"INSERT INTO orders (id, item) SELECT COALESCE(MAX(id), 0) + 1, '{item}' FROM orders")  # noqa: S608
+
+
+def test_what_a_call_writes_is_kept_with_it(orders: Store, clock: FakeClock) -> None:
+    """At one stroke with what else is settled with the call."""
+    row, hold = running_row(clock), held(orders, clock)
+    orders.insert(row)
+
+    def settle() -> None:
+        orders.replace(row, row._replace(status="unknown"))
+        orders.append(hold, 0, entries(1, 2), None)
+
+    record = Record(orders, settle)
+    with call() as transaction:
+        transaction.enlist(record)
+        add(orders.connection(), "tea")
+        assert orders.connection() is orders.connection()
+        transaction.commit()
+    assert record.heard == ["committed"]
+    assert items(orders) == ["tea"]
+    assert list(orders.entries("s1")) == entries(1, 2)
+
+
+def test_what_a_call_writes_is_undone_with_it(orders: Store) -> None:
+    """A call that fails leaves nothing."""
+    with failing(call()):
+        add(orders.connection(), "tea")
+    assert items(orders) == []
+
+
+def test_what_cannot_be_settled_takes_the_handlers_writes_along(orders: Store, clock: FakeClock) -> None:
+    """If another part cannot be written, nothing is: neither the part nor what the handler wrote."""
+    row = running_row(clock)
+
+    def settle() -> None:
+        orders.insert(row)
+        raise Stop
+
+    record = Record(orders, settle)
+    with suppress(Stop), call() as transaction:
+        transaction.enlist(record)
+        add(orders.connection(), "tea")
+        transaction.commit()
+    assert record.heard == ["undone"]
+    assert items(orders) == []
+    assert orders.get("s1", row.key) is None
+
+
+def test_settling_is_tried_again_with_the_handlers_writes(orders: Store, clock: FakeClock) -> None:
+    """A store that was busy in between loses nothing of what the handler wrote, and writes nothing twice."""
+    row = running_row(clock)
+    attempts: list[int] = []
+
+    def settle() -> None:
+        attempts.append(1)
+        assert orders.insert(row) is None
+        if len(attempts) == 1:
+            raise StoreUnavailableError("busy", store=orders.url)
+
+    with call() as transaction:
+        transaction.enlist(Record(orders, settle))
+        add(orders.connection(), "tea")
+        transaction.commit()
+    assert len(attempts) == 2
+    assert items(orders) == ["tea"]
+    assert orders.get("s1", row.key) == row
+
+
+def test_inner_call_is_a_savepoint(orders: Store) -> None:
+    """What it wrote is undone when it fails; what the outer one wrote before and after it stays."""
+    with call() as outer:
+        add(orders.connection(), "tea")
+        with failing(call("inner", inside=outer)):
+            add(orders.connection(), "milk")
+        with call("inner", inside=outer) as inner:
+            add(orders.connection(), "sugar")
+            inner.commit()
+        add(orders.connection(), "lemon")
+        outer.commit()
+    assert items(orders) == ["tea", "sugar", "lemon"]
+
+
+def test_inner_call_may_be_the_first_to_write(orders: Store) -> None:
+    """The outer one begins where the inner one did."""
+    with call() as outer:
+        with failing(call("inner", inside=outer)):
+            add(orders.connection(), "milk")
+        add(orders.connection(), "tea")
+        outer.commit()
+    assert items(orders) == ["tea"]
+
+
+def test_unit_inside_a_call_is_a_savepoint_of_it(orders: Store, clock: FakeClock) -> None:
+    """What somebody writes as a unit while the call runs is kept or undone with the call."""
+    row = running_row(clock)
+    with failing(call()):
+        add(orders.connection(), "tea")
+        with orders.unit():
+            orders.insert(row)
+            with failing(orders.unit()):
+                orders.delete(row)
+        assert orders.connection().execute("SELECT 1").fetchone() == (1,)
+    assert orders.get("s1", row.key) is None
+
+
+def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
+    """The handler may go on after what its database has refused."""
+    with call() as transaction:
+        connection = orders.connection()
+        connection.execute("INSERT INTO orders VALUES (1, 'tea')")
+        with pytest.raises(Exception, match=r"(?i)unique"):
+            connection.execute("INSERT INTO orders VALUES (2, 'milk'), (1, 'tea')")
+        connection.execute("INSERT INTO orders VALUES (3, 'sugar')")
+        transaction.commit()
+    assert items(orders) == ["tea", "sugar"]
+
+
+def test_rows_of_a_statement_can_be_fetched(orders: Store) -> None:
+    """One after the other, or all that are left; a statement that finds none has none."""
+    with call():
+        connection = orders.connection()
+        written = connection.execute("INSERT INTO orders VALUES (1, 'tea'), (2, 'milk')")
+        assert written.rowcount == 2
+        assert written.fetchone() is None
+        found = connection.execute("SELECT id FROM orders ORDER BY id")
+        assert found.fetchone() == (1,)
+        assert found.fetchall() == [(2,)]
+        assert found.fetchone() is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["COMMIT", " begin", "-- why\nROLLBACK", "/* /* a */ */ ; savepoint x", "PRAGMA x", "prepare transaction 'a'"],
+)
+def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str) -> None:
+    """Statements that would begin, end or change it are refused, and the call may go on."""
+    with call() as transaction:
+        add(orders.connection(), "tea")
+        with pytest.raises(SessionError, match="the transaction and the connection are the call's"):
+            orders.connection().execute(sql)
+        transaction.commit()
+    assert items(orders) == ["tea"]
+
+
+def test_statements_come_one_by_one(orders: Store) -> None:
+    """A second one in the same text is refused by the database; so it cannot end the transaction."""
+    with call() as transaction:
+        add(orders.connection(), "tea")
+        with pytest.raises(Exception, match=r"(?i)one statement|multiple commands"):
+            orders.connection().execute("DELETE FROM orders; COMMIT")
+        transaction.commit()
+    assert items(orders) == ["tea"]
+
+
+def test_reading_call_does_not_write(orders: Store) -> None:
+    """Nobody can tell whether a statement only reads, so a call that may only read executes none."""
+    with call("look", writes=False), pytest.raises(ReadOnlyViolation, match="write to the database"):
+        orders.connection().execute("SELECT 1")
+
+
+def test_late_handler_writes_nothing(orders: Store) -> None:
+    """Its call has ended, whether it had written before or not."""
+    with call() as transaction:
+        late = copy_context()
+        connection = orders.connection()
+        add(connection, "tea")
+        transaction.commit()
+    with pytest.raises(TransactionClosedError):
+        late.run(add, connection, "milk")
+    with call() as transaction:
+        late = copy_context()
+        connection = orders.connection()
+    with pytest.raises(TransactionClosedError):
+        late.run(add, connection, "sugar")
+    assert items(orders) == ["tea"]
+
+
+def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path) -> None:
+    """A connection that was borrowed in the very moment in which the call ended is given back."""
+    driver = _Interrupted(SqliteFile(tmp_path / "desk.db"))
+    with SqlStore(driver) as store, call() as transaction:
+        driver.meanwhile = transaction.rollback
+        with pytest.raises(TransactionClosedError):
+            store.connection().execute("CREATE TABLE orders (id INTEGER)")
+        assert driver.lent == 0
+
+
+class _Interrupted(SqliteDriver):
+    """Something happens each time that it lends a connection."""
+
+    meanwhile: Callable[[], object]
+    lent = 0
+
+    def lend(self) -> Link:
+        self.meanwhile()
+        self.lent += 1
+        return super().lend()
+
+    def take_back(self, link: Link) -> None:
+        self.lent -= 1
+        super().take_back(link)
+
+
+def test_connection_belongs_to_one_call(orders: Store) -> None:
+    """Another call, and whoever runs outside of calls, takes its own."""
+    with call():
+        connection = orders.connection()
+    with call(), pytest.raises(SessionError, match="belongs to another call"):
+        connection.execute("SELECT 1")
+    with pytest.raises(SessionError, match="belongs to another call"):
+        connection.execute("SELECT 1")
+    with pytest.raises(SessionError, match="no call runs here"):
+        orders.connection()
+
+
+def test_memory_has_no_database() -> None:
+    """And says which stores have one."""
+    with call(), pytest.raises(SessionError, match=r"sqlite:///desk\.db"):
+        MemoryStore().connection()
+
+
+def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClock) -> None:
+    """If the database has undone what the handler wrote, the call cannot be committed without it."""
+    row = running_row(clock)
+    undo = {"sqlite": "INSERT OR ROLLBACK INTO orders VALUES (1, 'tea')"}
+    kind = orders.url.partition(":")[0]
+    record = Record(orders, lambda: orders.insert(row))
+    with ExitStack() as blocks:
+        blocks.enter_context(pytest.raises(StoreError, match="Nothing of it is kept"))
+        transaction = blocks.enter_context(call())
+        transaction.enlist(record)
+        connection = orders.connection()
+        connection.execute("INSERT INTO orders VALUES (1, 'tea')")
+        if kind == "sqlite":
+            with pytest.raises(Exception, match="UNIQUE"):
+                connection.execute(undo[kind])
+        else:
+            with pytest.raises(Exception, match=r"terminating connection|closed"):
+                connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        transaction.commit()
+    assert record.heard == ["undone"]
+    assert items(orders) == []
+    assert orders.get("s1", row.key) is None

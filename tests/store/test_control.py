@@ -1,0 +1,49 @@
+"""Which statements a handler may not execute."""
+
+from __future__ import annotations
+
+import pytest
+
+from handrail.errors import SessionError
+from handrail.store.control import refuse_control
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *(
+            "BEGIN",
+            "begin transaction",
+            "\n\tCommit;",
+            "END",
+            "ROLLBACK TO x",
+            "ABORT",
+            "START TRANSACTION",
+            "RELEASE x",
+        ),
+        *("SAVEPOINT x", "PRAGMA journal_mode = DELETE", "ATTACH 'x' AS y", "SET LOCAL x = 1", "VACUUM", "DISCARD ALL"),
+        *(
+            ";;COMMIT",
+            "-- a\n-- b\nCOMMIT",
+            "/* a */COMMIT",
+            "/*/**/ /* */*/ -- c\n COMMIT",
+            "PREPARE  TRANSACTION 'a'",
+        ),
+    ],
+)
+def test_control_of_the_transaction_is_refused(sql: str) -> None:
+    """Also behind comments, blanks and semicolons, and in whatever letters."""
+    with pytest.raises(SessionError, match="the transaction and the connection are the call's"):
+        refuse_control(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("SELECT 1", "INSERT INTO t VALUES ('COMMIT')", "UPDATE begin SET x = 1", "WITH x AS (SELECT 1) SELECT 1"),
+        *("PREPARE x AS SELECT 1", "ENDS", "", "/* never closed COMMIT", "-- COMMIT", "(SELECT 1)", "*/ COMMIT"),
+    ],
+)
+def test_other_statements_pass(sql: str) -> None:
+    """What they mean is for the database to say."""
+    refuse_control(sql)

@@ -1,0 +1,60 @@
+"""Locks between processes that share a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import StoreError
+from handrail.store.file_locks import FileLocks
+
+
+def locks(folder: Path) -> FileLocks:
+    """The locks of one store in a folder."""
+    return FileLocks(folder, store="sqlite:///desk.db")
+
+
+def test_lock_is_one_owners_until_it_is_given_up(tmp_path: Path) -> None:
+    """Giving up what was not taken, or was lost, is no fault."""
+    folder = tmp_path / "holds"
+    one, other = locks(folder), locks(folder)
+    assert one.lock("s1")
+    assert not other.lock("s1")
+    assert other.lock("s2")
+    one.unlock("s1")
+    one.unlock("s1")
+    assert other.lock("s1")
+    other.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    """Where its folder cannot be."""
+    (tmp_path / "holds").touch()
+    with pytest.raises(StoreError, match=r"its lock in .*holds cannot be made"):
+        locks(tmp_path / "holds").lock("s1")
+
+
+def test_process_that_is_forked_off_leaves_the_locks_behind(tmp_path: Path) -> None:
+    """It gives its copies back, so that the locks die with the process that took them."""
+    folder = tmp_path / "holds"
+    one, other = locks(folder), locks(folder)
+    assert one.lock("s1")
+    one.forget()
+    assert other.lock("s1")
+    one.close()
+    assert not one.lock("s1")
+    other.close()
+
+
+def test_folder_that_is_gone_is_no_fault_for_who_gives_up(tmp_path: Path) -> None:
+    """Somebody has tidied up."""
+    folder = tmp_path / "holds"
+    one = locks(folder)
+    assert one.lock("s1")
+    next(folder.iterdir()).unlink()
+    folder.rmdir()
+    one.unlock("s1")
+    assert one.lock("s1")
+    one.close()

@@ -1,0 +1,132 @@
+"""Who holds a session: across threads, stores and processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import handrail.store
+from handrail.errors import SessionHeldError, SessionLostError, StoreUnavailableError
+from handrail.session.storage import Hold
+from handrail.store import Store
+from handrail.store.holds import HeldSessions, NoLocks
+from handrail.testing import FakeClock
+from tests.store.postgres_server import fresh_url
+from tests.store.session_rows import NOW, entries, held, session_row
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = timedelta(seconds=60)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where processes meet, and where one session is."""
+    if request.param == "sqlite":
+        made = f"sqlite:///{tmp_path}/desk.db"
+        with handrail.store.open(made) as store:
+            store.create(session_row(FakeClock()))
+        yield made
+    else:
+        with fresh_url() as made:
+            with handrail.store.open(made) as store:
+                store.create(session_row(FakeClock()))
+            yield made
+
+
+@contextmanager
+def another_process(url: str, what: str) -> Generator[subprocess.Popen[bytes]]:
+    """Holds the session, or has a unit open, until it is killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.store.child", url, "s1", what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        yield child
+        child.kill()
+
+
+def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) -> None:
+    """A second holder waits until the first lets go."""
+    first = held(store, clock)
+    got: list[Hold] = []
+    waits = threading.Thread(target=lambda: got.append(store.hold("s1", wait=timedelta(hours=1))))
+    waits.start()
+    store.release(first)
+    waits.join()
+    store.check(got[0], 0)
+
+
+def test_waiting_ends_with_the_time() -> None:
+    """Who has waited long enough is told."""
+    clock = FakeClock()
+
+    def jitter() -> float:
+        clock.advance(timedelta(seconds=1))
+        return 0.0
+
+    holds = HeldSessions(NoLocks(), clock=clock, store="memory:", jitter=jitter)
+    holds.take("s1", wait=NOW)
+    started = clock.now()
+    with pytest.raises(SessionHeldError, match="wait longer with wait="):
+        holds.take("s1", wait=timedelta(seconds=3))
+    assert clock.now() - started == timedelta(seconds=3)
+
+
+def test_another_process_keeps_its_session_until_it_dies(url: str) -> None:
+    """Then the session is free at once; nothing has to run out."""
+    with handrail.store.open(url) as store, another_process(url, "hold") as holder:
+        with pytest.raises(SessionHeldError, match="another process has it open"):
+            store.hold("s1", wait=NOW)
+        holder.kill()
+        store.append(store.hold("s1", wait=PATIENCE), 0, entries(1, 1), None)
+
+
+def test_process_that_dies_in_a_unit_leaves_nothing_behind(url: str) -> None:
+    """Others write as soon as it is gone."""
+    with handrail.store.open(url, busy=PATIENCE) as store:
+        hold = store.hold("s1", wait=NOW)
+        with another_process(url, "unit") as writer:
+            writer.kill()
+            store.append(hold, 0, entries(1, 1), None)
+        assert list(store.entries("s1")) == entries(1, 1)
+
+
+def test_two_stores_of_one_process_exclude_each_other(url: str) -> None:
+    """As two processes do."""
+    with handrail.store.open(url) as one, handrail.store.open(url) as other:
+        hold = one.hold("s1", wait=NOW)
+        with pytest.raises(SessionHeldError):
+            other.hold("s1", wait=NOW)
+        one.release(hold)
+        other.append(other.hold("s1", wait=NOW), 0, entries(1, 1), None)
+        with pytest.raises(SessionLostError):
+            one.append(hold, 0, entries(1, 1), None)
+
+
+def test_closing_a_store_frees_its_sessions(url: str) -> None:
+    """So does the end of a process that does not close it."""
+    with handrail.store.open(url) as one:
+        one.hold("s1", wait=NOW)
+    with handrail.store.open(url) as other:
+        other.hold("s1", wait=NOW)
+
+
+def test_hold_that_cannot_be_recorded_is_not_kept(clock: FakeClock, tmp_path: Path) -> None:
+    """A store that fails in between leaves the session free."""
+    url = f"sqlite:///{tmp_path}/desk.db"
+    with handrail.store.open(url, busy=NOW) as store, handrail.store.open(url) as other:
+        store.create(session_row(clock))
+        with other.unit(), pytest.raises(StoreUnavailableError, match="locked"):
+            store.hold("s1", wait=NOW)
+        store.check(store.hold("s1", wait=NOW), 0)

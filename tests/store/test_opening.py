@@ -1,0 +1,91 @@
+"""Which URL opens which store, and what is said of one that opens none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import handrail.store
+from handrail.errors import StoreError, StoreUnavailableError
+from handrail.store import LedgerStore, MemoryStore, SqliteStore
+from handrail.store.postgres import Server
+from handrail.testing import FakeClock
+from tests.store.postgres_server import fresh_url
+from tests.store.session_rows import session_row
+
+
+def test_memory_is_opened() -> None:
+    """`memory:` is a store that dies with the process."""
+    clock = FakeClock()
+    with handrail.store.open("memory:", clock=clock) as store:
+        assert isinstance(store, MemoryStore)
+        assert isinstance(store, LedgerStore)
+        assert (store.url, store.now()) == ("memory:", clock.now())
+
+
+def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three slashes and a path from the current folder, or four for an absolute one."""
+    monkeypatch.chdir(tmp_path)
+    with handrail.store.open("sqlite:///my%20desk.db", durability="normal") as store:
+        assert isinstance(store, SqliteStore)
+        assert repr(store) == "<SqliteStore sqlite:///my desk.db>"
+        store.create(session_row(FakeClock()))
+    with handrail.store.open(f"sqlite:///{tmp_path}/my desk.db") as store:
+        assert store.find("s1") is not None
+
+
+def test_server_is_opened() -> None:
+    """`postgresql://` names a server; what was written is there when it is opened again."""
+    with fresh_url() as url:
+        with handrail.store.open(url, durability="normal") as store:
+            assert type(store).__name__ == "PostgresStore"
+            assert isinstance(store, LedgerStore)
+            store.create(session_row(FakeClock()))
+        with handrail.store.open(url) as store:
+            assert store.find("s1") is not None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "desk.db", "memory:desk", "sqlite:", "sqlite://desk.db", "sqlite:///", "mysql://host/desk", "postgresql:desk"],
+)
+def test_other_urls_are_told_the_three_forms(url: str) -> None:
+    """Whoever mistypes a URL reads what it could have been."""
+    with pytest.raises(StoreError, match="names no store") as told:
+        handrail.store.open(url)
+    for form in ("memory:", "sqlite:///desk.db", "postgresql://"):
+        assert form in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://clerk:s3cret@host/desk",
+        "postgresql://clerk:s3cret@127.0.0.1:1/desk",
+        "postgresql://clerk@127.0.0.1:1/desk?password=s3cret",
+        "postgresql://clerk:s3cret@127.0.0.1:1/desk?no_such_option=1&sslpassword=s3cret",
+    ],
+)
+def test_passwords_are_never_shown(url: str) -> None:
+    """Neither in what an error says, nor in what it came from, nor in what it names."""
+    with pytest.raises(StoreError) as told:
+        handrail.store.open(url)
+    error: BaseException | None = told.value
+    assert "clerk" in told.value.store
+    while error is not None:
+        assert "s3cret" not in f"{error!r} {vars(error)}"
+        error = error.__cause__
+
+
+def test_server_that_is_not_there_is_unavailable() -> None:
+    """And the reason is given."""
+    with pytest.raises(StoreUnavailableError, match=r"cannot be used now: .*failed"):
+        handrail.store.open("postgresql://clerk@127.0.0.1:1/desk")
+
+
+def test_server_shows_no_password() -> None:
+    """Nor does the value that describes it."""
+    assert repr(Server("postgresql://clerk:s3cret@host/desk", "postgresql://clerk@host/desk")) == (
+        "Server(postgresql://clerk@host/desk)"
+    )

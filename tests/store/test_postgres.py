@@ -1,0 +1,240 @@
+"""What only the store on a server promises: its clock, restarts, lost connections, several migrations at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+import handrail.store
+from handrail.errors import CommitInDoubtError, SessionHeldError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.store.links import Durability
+from handrail.store.postgres.server_time import ServerTime
+from handrail.testing import FakeClock
+from tests.store.calls import Record, call
+from tests.store.ledger_stores import running_row
+from tests.store.postgres_server import fresh_url, server_of_its_own, server_url
+from tests.store.session_rows import NOW, entries, held, session_row
+
+CLOCK = FakeClock()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """An empty schema."""
+    with fresh_url() as made:
+        yield made
+
+
+def end_connections(url: str) -> None:
+    """End every connection to the store, as a restart of the server does."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND application_name = 'doomed'"
+        )
+
+
+def doomed(url: str) -> str:
+    """The URL, under a name by which `end_connections` finds its connections."""
+    return f"{url}&application_name=doomed"
+
+
+def test_time_is_the_servers(url: str) -> None:
+    """Two stores on one server agree, whatever their machines believe."""
+    with handrail.store.open(url) as store, psycopg.connect(url) as connection:
+        before = connection.execute("SELECT clock_timestamp()").fetchone()
+        now = store.now()
+        connection.rollback()
+        after = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert before is not None
+    assert after is not None
+    slack = timedelta(milliseconds=100)  # the server is asked a moment earlier or later than it answers
+    assert before[0] - slack <= now <= after[0] + slack
+    assert now.tzinfo is UTC
+
+
+def test_server_is_asked_the_time_once_a_second() -> None:
+    """In between, what has passed here is added; half of what the question took is taken for the way back."""
+    clock, asked = FakeClock(), list[datetime]()
+    start = clock.now()
+
+    def ask() -> datetime:
+        clock.advance(timedelta(milliseconds=20))
+        asked.append(start + timedelta(hours=len(asked)))
+        return asked[-1]
+
+    time = ServerTime(ask, clock=clock)
+    assert time.now() == start + timedelta(milliseconds=10)
+    clock.advance(timedelta(milliseconds=990))
+    assert time.now() == start + timedelta(milliseconds=1000)
+    assert len(asked) == 1
+    clock.advance(timedelta(milliseconds=20))
+    assert time.now() == start + timedelta(hours=1, milliseconds=10)
+    assert len(asked) == 2
+
+
+def test_connections_that_were_ended_are_replaced(url: str) -> None:
+    """Nothing had been sent on them, so nobody notices; holds are kept, and keep others out again."""
+    with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
+        hold = held(store, CLOCK)
+        end_connections(url)
+        store.check(hold, 0)
+        with pytest.raises(SessionHeldError):
+            other.hold("s1", wait=NOW)
+        end_connections(url)
+        store.append(hold, 0, entries(1, 1), None)
+        store.release(hold)
+        other.append(other.hold("s1", wait=NOW), 1, entries(2, 2), None)
+
+
+def test_session_that_was_taken_over_is_not_taken_back(url: str) -> None:
+    """Whoever was quicker after the locks were lost has it."""
+    with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
+        hold = held(store, CLOCK)
+        end_connections(url)
+        taken = other.hold("s1", wait=timedelta(minutes=1))
+        with pytest.raises(Exception, match="taken it over"):
+            store.check(hold, 0)
+        store.release(hold)
+        other.check(taken, 0)
+
+
+def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:
+    """The unit may be tried again; only in the moment of the commit would it be in doubt."""
+    row = running_row(CLOCK)
+    with handrail.store.open(doomed(url)) as store:
+
+        def interrupted(*, then_reads: bool) -> None:
+            with store.unit():
+                store.insert(row)
+                end_connections(url)
+                if then_reads:
+                    store.get("s1", row.key)
+
+        with pytest.raises(StoreUnavailableError) as told:
+            interrupted(then_reads=True)
+        assert not told.value.in_doubt
+        assert list(store.rows()) == []
+        with pytest.raises(StoreUnavailableError) as told:
+            interrupted(then_reads=False)
+        assert told.value.in_doubt
+        assert list(store.rows()) == []
+        with store.unit():
+            store.insert(row)
+        assert list(store.rows()) == [row]
+
+
+def test_unit_whose_statement_failed_is_not_taken_for_committed(url: str) -> None:
+    """PostgreSQL would answer such a commit with a rollback, and no error."""
+    with handrail.store.open(url) as store:
+        with ExitStack() as units:
+            units.enter_context(pytest.raises(StoreError, match="a statement of the transaction has failed"))
+            units.enter_context(store.unit())
+            store.insert(running_row(CLOCK))
+            with pytest.raises(StoreError, match="NUL"):
+                store.create(session_row(CLOCK, "\0"))
+            with pytest.raises(StoreError, match="out of range"):
+                store.insert(running_row(CLOCK, "far")._replace(fence=2**70))
+        assert list(store.rows()) == []
+
+
+def test_many_may_open_a_fresh_database_at_once(url: str) -> None:
+    """One makes the tables, the others wait for it."""
+
+    def use(number: int) -> bool:
+        with handrail.store.open(url) as store:
+            return store.create(session_row(CLOCK, str(number)))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(use, range(6))) == [True] * 6
+
+
+def test_store_opened_for_reading_is_not_written_to(url: str) -> None:
+    """Nor is it made."""
+    with pytest.raises(StoreReadOnlyError):
+        handrail.store.open(url, read_only=True)
+    handrail.store.open(url).close()
+    with handrail.store.open(url, read_only=True) as store:
+        assert list(store.sessions()) == []
+        with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
+            store.create(session_row(CLOCK))
+
+
+@pytest.mark.parametrize("durability, setting", [("full", "on"), ("normal", "off")])
+def test_durability_is_a_setting_of_the_server(url: str, durability: Durability, setting: str) -> None:
+    """`full` waits for the disk even where the server's default does not."""
+    own = url.replace("options=", "options=-csynchronous_commit%3Doff%20")
+    with handrail.store.open(own, durability=durability) as store, call():
+        assert store.connection().execute("SHOW synchronous_commit").fetchone() == (setting,)
+
+
+def test_closed_store_says_so(url: str) -> None:
+    """To whoever uses it still."""
+    store = handrail.store.open(url)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="has been closed; open it again"):
+        list(store.rows())
+
+
+def test_process_that_is_forked_off_opens_the_store_anew(url: str) -> None:
+    """Two processes cannot share a connection."""
+    with handrail.store.open(url) as store:
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+            try:
+                list(store.rows())
+            except StoreError as error:
+                os._exit(0 if "open it anew here" in str(error) else 1)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert list(store.rows()) == []
+
+
+def test_database_that_does_not_exist_is_named() -> None:
+    """The server says so, and so does the error."""
+    with pytest.raises(StoreError, match="nowhere"):
+        handrail.store.open(server_url().replace("/postgres?", "/nowhere?"))
+
+
+def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
+    """Nothing that was written is lost, and holds outlive the restart."""
+    with server_of_its_own() as (url, server):
+        with handrail.store.open(url, busy=timedelta(seconds=2)) as store:
+            hold = held(store, CLOCK)
+            store.append(hold, 0, entries(1, 2), None)
+            server.stop()
+            with pytest.raises(StoreUnavailableError):
+                store.check(hold, 2)
+            with pytest.raises(StoreUnavailableError):
+                store.append(hold, 2, entries(3, 3), None)
+            server.ensure_postgres_running()
+        with handrail.store.open(url) as store:
+            assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_commit_in_doubt_is_told_and_not_repeated_without_the_handlers_writes(url: str) -> None:
+    """The connection that a handler has written on is lost in the moment of the commit."""
+    with handrail.store.open(url) as store:
+        row = running_row(CLOCK)
+        with ExitStack() as blocks:
+            blocks.enter_context(pytest.raises(CommitInDoubtError, match="not known whether the call"))
+            transaction = blocks.enter_context(call())
+            found = store.connection().execute("SELECT pg_backend_pid()").fetchone()
+
+            def settle() -> None:
+                store.insert(row)
+                with psycopg.connect(url, autocommit=True) as connection:
+                    connection.execute("SELECT pg_terminate_backend(%s, 60000)", found)
+
+            record = Record(store, settle)
+            transaction.enlist(record)
+            transaction.commit()
+        assert record.heard == ["in doubt"]
+        assert store.get("s1", row.key) is None

@@ -1,0 +1,87 @@
+"""The version of the tables: brought forward, and refused if newer."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import StoreCorruptError, StoreError, StoreVersionError
+from handrail.store import SqliteStore, Store
+from handrail.store.database import Database
+from handrail.store.schema import MIGRATIONS, bring_forward
+from handrail.store.sqlite import SqliteDriver
+from handrail.store.sqlite_file import SqliteFile
+from handrail.testing import FakeClock
+from tests.store.session_rows import session_row
+
+SECOND = (
+    "ALTER TABLE handrail_sessions ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey'",
+    "CREATE TABLE more (x {number})",
+)
+THIRD = ("UPDATE handrail_sessions SET colour = 'blue'",)
+
+
+def database(path: Path) -> Database:
+    """The database of a store, before anybody has looked at its tables."""
+    return Database(SqliteDriver(SqliteFile(path)))
+
+
+def test_older_tables_are_brought_forward(tmp_path: Path) -> None:
+    """Each version is made of the one before it, in one transaction; what was in the tables stays."""
+    path = tmp_path / "desk.db"
+    with SqliteStore(path) as store:
+        store.create(session_row(FakeClock()))
+    newer = database(path)
+    bring_forward(newer, (*MIGRATIONS, SECOND, THIRD))
+    assert newer.ask("SELECT version FROM handrail_schema") == [(len(MIGRATIONS) + 2,)]
+    assert newer.ask("SELECT session_id, colour FROM handrail_sessions") == [("s1", "blue")]
+    bring_forward(newer, (*MIGRATIONS, SECOND, THIRD))
+    newer.driver.close()
+
+
+def test_newer_tables_are_refused_and_unchanged(tmp_path: Path) -> None:
+    """An older Handrail would not keep what the newer one has written."""
+    path = tmp_path / "desk.db"
+    newer = database(path)
+    bring_forward(newer, (*MIGRATIONS, SECOND))
+    newer.driver.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreVersionError, match="written by a newer Handrail") as told:
+        SqliteStore(path)
+    assert (told.value.found, told.value.known) == (len(MIGRATIONS) + 1, len(MIGRATIONS))
+    assert path.read_bytes() == before
+
+
+def test_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """The next attempt begins where this one did."""
+    path = tmp_path / "desk.db"
+    SqliteStore(path).close()
+    store = database(path)
+    with pytest.raises(StoreError, match="no such table"):
+        bring_forward(store, (*MIGRATIONS, (*SECOND, "DELETE FROM nowhere")))
+    bring_forward(store, (*MIGRATIONS, SECOND))
+    store.driver.close()
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM handrail_schema", "UPDATE handrail_schema SET version = 'old'"])
+def test_version_that_cannot_be_read_is_told(tmp_path: Path, sql: str) -> None:
+    """Nobody guesses what the tables are."""
+    path = tmp_path / "desk.db"
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql)
+    with pytest.raises(StoreCorruptError, match="does not say which version"):
+        SqliteStore(path)
+
+
+def test_tables_of_the_program_stay_untouched(database: Store) -> None:
+    """Ours carry a prefix of their own."""
+    assert all(name.startswith("handrail_") for migration in MIGRATIONS for name in _tables(migration))
+    assert list(database.rows()) == []
+
+
+def _tables(migration: object) -> list[str]:
+    return [word for word in str(migration).split() if "CREATE" not in word and word.startswith("handrail_")]

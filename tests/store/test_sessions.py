@@ -1,0 +1,220 @@
+"""What every store promises of sessions, over every store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.session.storage import Checkpoint, Hold
+from handrail.store import Store
+from handrail.testing import FakeClock
+from tests.store.session_rows import NOW, entries, entry, held, session_row
+
+
+def test_session_is_created_once(store: Store, clock: FakeClock) -> None:
+    """`create` adds a session without entries, and says whether there was none of that id."""
+    row = session_row(clock, head=7)
+    assert store.find("s1") is None
+    assert store.create(row)
+    assert not store.create(row._replace(tags={}))
+    assert store.find("s1") == row._replace(head=0)
+
+
+def test_all_that_a_session_is_comes_back(store: Store, clock: FakeClock) -> None:
+    """Tags with any characters, the parent, and the time to the microsecond."""
+    clock.advance(timedelta(microseconds=1))
+    row = session_row(clock, "s2", parent="s1")._replace(tags={"ü\0\ud800": "'; --", "": ""})
+    store.create(row)
+    assert store.find("s2") == row
+
+
+def test_sessions_come_newest_first(store: Store, clock: FakeClock) -> None:
+    """`sessions` gives all of them, also where many were created at one moment."""
+    assert list(store.sessions()) == []
+    for moment in range(3):
+        for number in range(5):
+            store.create(session_row(clock, f"{moment}{number}"))
+        clock.advance(timedelta(seconds=1))
+    assert [row.session_id for row in store.sessions()] == [
+        *("24", "23", "22", "21", "20", "14", "13", "12", "11", "10", "04", "03", "02", "01", "00")
+    ]
+
+
+def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
+    """`entries` gives what lies after one number and up to another, all of it or what is of one type."""
+    hold = held(store, clock)
+    store.append(hold, 0, entries(1, 2), None)
+    store.append(hold, 2, [entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")], None)
+    assert list(store.entries("s1")) == [*entries(1, 2), entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")]
+    assert [found.number for found in store.entries("s1", after=1, until=3)] == [2, 3]
+    assert [found.number for found in store.entries("s1", type_name="desk:Note")] == [1, 2, 4]
+    assert [found.number for found in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2]
+    assert list(store.entries("s1", after=4)) == []
+    assert list(store.entries("nobody")) == []
+    row = store.find("s1")
+    assert row is not None
+    assert row.head == 4
+
+
+def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
+    """However many there are; they are read as they are wanted."""
+    hold = held(store, clock)
+    store.append(hold, 0, entries(1, 2500), None)
+    assert list(store.entries("s1")) == entries(1, 2500)
+    assert [found.number for found in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
+    assert [found.number for found in store.entries("s1", type_name="desk:Note")][-1] == 2500
+
+
+def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock) -> None:
+    """Numbers have no gaps, so entries are numbered from `head + 1` on."""
+    hold = held(store, clock)
+    with pytest.raises(SessionError, match="takes entries 1 to 2 next, and was given 2 to 3"):
+        store.append(hold, 0, entries(2, 3), None)
+    assert list(store.entries("s1")) == []
+
+
+def test_end_of_a_call_is_its_newest_entry(store: Store, clock: FakeClock) -> None:
+    """Where a fork at a call branches off."""
+    hold = held(store, clock)
+    store.append(hold, 0, [entry(1, "c1"), entry(2, "c2"), entry(3, "c1")], None)
+    assert store.end_of_call("s1", "c1") == 3
+    assert store.end_of_call("s1", "c2") == 2
+    assert store.end_of_call("s1", "c3") is None
+    assert store.end_of_call("nobody", "c1") is None
+
+
+def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: FakeClock) -> None:
+    """Opening a session starts from its newest checkpoint, a fork from one that lies before it."""
+    hold = held(store, clock)
+    assert store.checkpoint("s1") is None
+    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    store.append(hold, 2, entries(3, 5), Checkpoint(5, b"\x00"))
+    store.append(hold, 5, entries(6, 6), None)
+    assert store.checkpoint("s1") == Checkpoint(5, b"\x00")
+    assert store.checkpoint("s1", until=4) == Checkpoint(2, b"two")
+    assert store.checkpoint("s1", until=2) == Checkpoint(2, b"two")
+    assert store.checkpoint("s1", until=1) is None
+    assert store.checkpoint("nobody") is None
+
+
+def test_checkpoint_may_come_without_entries(store: Store, clock: FakeClock) -> None:
+    """It then covers what is there; kept twice, it is kept once."""
+    hold = held(store, clock)
+    store.append(hold, 0, entries(1, 2), None)
+    store.append(hold, 2, [], Checkpoint(2, b"two"))
+    store.append(hold, 2, [], Checkpoint(2, b"two"))
+    assert store.checkpoint("s1") == Checkpoint(2, b"two")
+
+
+def test_copy_has_the_first_entries_and_their_checkpoints(store: Store, clock: FakeClock) -> None:
+    """A fork begins with what the other session was, and goes its own way."""
+    hold = held(store, clock)
+    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    store.append(hold, 2, entries(3, 4), Checkpoint(4, b"four"))
+    row = session_row(clock, "s2", parent="s1", head=3)
+    assert store.copy("s1", row)
+    assert not store.copy("s1", row)
+    assert store.find("s2") == row
+    assert list(store.entries("s2")) == entries(1, 3)
+    assert store.checkpoint("s2") == Checkpoint(2, b"two")
+    store.append(store.hold("s2", wait=NOW), 3, [entry(4, "fork")], None)
+    assert list(store.entries("s1")) == entries(1, 4)
+
+
+def test_what_is_not_there_cannot_be_copied(store: Store, clock: FakeClock) -> None:
+    """Neither a session nor entries that nobody has written."""
+    with pytest.raises(SessionNotFoundError, match="'s1'"):
+        store.copy("s1", session_row(clock, "s2"))
+    held(store, clock)
+    with pytest.raises(SessionError, match="has 0 entries, so the first 1 cannot be copied"):
+        store.copy("s1", session_row(clock, "s2", head=1))
+    assert store.find("s2") is None
+
+
+# --------------------------------------------------------------------------------------------------------------- holds
+
+
+def test_second_holder_is_told(store: Store, clock: FakeClock) -> None:
+    """At most one hold of a session is valid; who does not wait is told at once."""
+    first = held(store, clock)
+    with pytest.raises(SessionHeldError, match="this process has it open already") as told:
+        store.hold("s1", wait=NOW)
+    assert told.value.session_id == "s1"
+    store.release(first)
+    second = store.hold("s1", wait=NOW)
+    assert second.token != first.token
+    store.check(second, 0)
+
+
+def test_released_hold_writes_nothing(store: Store, clock: FakeClock) -> None:
+    """The store compares tokens at each write."""
+    hold = held(store, clock)
+    store.release(hold)
+    store.release(hold)
+    with pytest.raises(SessionLostError, match="no longer held"):
+        store.check(hold, 0)
+    with pytest.raises(SessionLostError, match="Open it again"):
+        store.append(hold, 0, entries(1, 1), None)
+    assert list(store.entries("s1")) == []
+
+
+def test_late_release_does_not_end_the_next_hold(store: Store, clock: FakeClock) -> None:
+    """Releasing a hold that is no longer valid is no fault, and changes nothing."""
+    first = held(store, clock)
+    store.release(first)
+    second = store.hold("s1", wait=NOW)
+    store.release(first)
+    store.check(second, 0)
+    store.release(Hold("nobody", "0" * 32))
+
+
+def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: FakeClock) -> None:
+    """`head` must be what the holder believes."""
+    hold = held(store, clock)
+    store.append(hold, 0, entries(1, 2), None)
+    with pytest.raises(SessionLostError, match="its newest entry is number 2, not 1"):
+        store.check(hold, 1)
+    with pytest.raises(SessionLostError, match="somebody else has written to it"):
+        store.append(hold, 1, [entry(2, "late"), entry(3, "late"), entry(4, "late")], None)
+    assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_repeated_append_is_one(store: Store, clock: FakeClock) -> None:
+    """What the store has already got from this hold may be sent again, as after a commit in doubt."""
+    hold = held(store, clock)
+    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
+    assert list(store.entries("s1")) == entries(1, 2)
+    store.check(hold, 2)
+
+
+def test_what_is_not_there_cannot_be_held(store: Store) -> None:
+    """The error names the session, and how to make it."""
+    with pytest.raises(SessionNotFoundError, match="create=True"):
+        store.hold("nobody", wait=NOW)
+    with pytest.raises(SessionLostError, match="no longer there"):
+        store.check(Hold("nobody", "0" * 32), 0)
+
+
+def test_closed_store_lets_go_of_its_sessions(store: Store, clock: FakeClock) -> None:
+    """Closing a store releases what it holds; closing it twice is closing it once."""
+    with store as opened:
+        assert opened is store
+        held(store, clock)
+    store.close()
+
+
+# ----------------------------------------------------------------------------------------------------------- decisions
+
+
+def test_decision_about_a_journal_is_kept_until_it_is_forgotten(store: Store) -> None:
+    """Deciding twice is once; forgetting what was not decided is no fault."""
+    assert not store.decided("j1")
+    store.decide("j1")
+    store.decide("j1")
+    assert store.decided("j1")
+    store.forget_decision("j1")
+    store.forget_decision("j1")
+    assert not store.decided("j1")

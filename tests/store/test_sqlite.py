@@ -1,0 +1,133 @@
+"""What only the store in a file promises: other processes, forks, calls."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import (
+    SessionLostError,
+    StoreError,
+    StoreUnavailableError,
+)
+from handrail.store import SqliteStore
+from tests.store.calls import call
+from tests.store.ledger_stores import running_row
+from tests.store.session_rows import NOW, entries, held
+from tests.store.sqlite_files import CLOCK, filled
+
+# ----------------------------------------------------------------------------------------------- many users of a file
+
+
+def test_busy_file_is_unavailable(tmp_path: Path) -> None:
+    """Whoever has waited long enough is told; nothing has been written."""
+    path = tmp_path / "desk.db"
+    with filled(path, 3) as other, SqliteStore(path, busy=timedelta(milliseconds=1)) as store:
+        with other.unit():
+            with pytest.raises(StoreUnavailableError, match="locked") as told:
+                store.insert(running_row(CLOCK))
+            assert not told.value.in_doubt
+            with pytest.raises(StoreUnavailableError, match="locked"), store.unit():
+                raise AssertionError
+            assert len(list(store.rows())) == 3
+        assert store.insert(running_row(CLOCK)) is None
+
+
+def test_unit_that_does_not_end_is_told(tmp_path: Path) -> None:
+    """Another thread waits as long as for another process."""
+    done: list[StoreUnavailableError] = []
+    with SqliteStore(tmp_path / "desk.db", busy=timedelta(milliseconds=1)) as store:
+
+        def write() -> None:
+            with pytest.raises(StoreUnavailableError) as told:
+                store.insert(running_row(CLOCK))
+            done.append(told.value)
+
+        with store.unit():
+            thread = threading.Thread(target=write)
+            thread.start()
+            thread.join()
+    assert "does not come to its end" in str(done[0])
+
+
+def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path) -> None:
+    """What else the call would write is refused at once; only its signs of life go along with it."""
+    row = running_row(CLOCK)
+    with SqliteStore(tmp_path / "desk.db", clock=CLOCK) as store:
+        store.insert(row)
+        with call() as transaction:
+            store.connection().execute("CREATE TABLE orders (id INTEGER)")
+            later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
+            assert store.replace(row, later)
+            with pytest.raises(StoreUnavailableError, match="before the first statement"):
+                store.insert(running_row(CLOCK, "nested"))
+            transaction.commit()
+        assert store.get("s1", row.key) == later
+
+
+def test_process_that_is_forked_off_opens_the_store_anew(tmp_path: Path) -> None:
+    """A connection cannot be taken along; nor are holds, which die with the process that took them."""
+    path = tmp_path / "desk.db"
+    with filled(path, 3) as store:
+        asks, waits = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+            told = b"nothing"
+            try:
+                list(store.rows())
+            except StoreError as error:
+                told = str(error).encode()
+            os.write(asks[1], told)
+            os.read(waits[0], 1)
+            os._exit(0)
+        assert b"open it anew here" in os.read(asks[0], 1000)
+        store.close()
+        with SqliteStore(path) as again:
+            again.hold("s1", wait=NOW)
+        os.write(waits[1], b".")
+        os.waitpid(child, 0)
+        for end in (*asks, *waits):
+            os.close(end)
+
+
+def test_closed_store_says_so(tmp_path: Path) -> None:
+    """To whoever uses it still."""
+    store = filled(tmp_path / "desk.db", 1)
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="has been closed; open it again"):
+        store.get("s1", "key 0000")
+    with call(), pytest.raises(StoreError, match="has been closed"):
+        store.connection().execute("SELECT 1")
+
+
+def test_store_closed_during_a_call_takes_its_connection_back(tmp_path: Path) -> None:
+    """What the call wrote is undone with it."""
+    path = tmp_path / "desk.db"
+    store = filled(path, 1)
+    with call():
+        store.connection().execute("CREATE TABLE orders (id INTEGER)")
+        store.close()
+    with SqliteStore(path) as again, call(), pytest.raises(sqlite3.OperationalError, match="no such table"):
+        again.connection().execute("SELECT * FROM orders")
+
+
+def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+    """Whoever tidies up the folder of locks lets another process in; the token keeps the first one from writing."""
+    path = tmp_path / "desk.db"
+    with SqliteStore(path) as store, SqliteStore(path) as other:
+        hold = held(store, CLOCK)
+        (lock,) = (tmp_path / "desk.db-holds").iterdir()
+        lock.unlink()
+        taken = other.hold("s1", wait=NOW)
+        with pytest.raises(SessionLostError, match="taken it over"):
+            store.append(hold, 0, entries(1, 1), None)
+        store.release(hold)
+        other.append(taken, 0, entries(1, 1), None)
+        other.release(taken)
+    assert list((tmp_path / "desk.db-holds").iterdir()) == []

@@ -1,0 +1,254 @@
+"""What only the store in a file promises: clear errors for bad files and bad rows."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+import handrail.store
+from handrail.errors import (
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from handrail.store import SqliteStore
+from handrail.store.sql_store import SqlStore
+from handrail.store.sqlite import SqliteDriver
+from handrail.store.sqlite_file import SqliteFile
+from tests.store.ledger_stores import running_row
+from tests.store.session_rows import NOW, entries, held, session_row
+from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled
+
+# ---------------------------------------------------------------------------------------------------------- bad files
+
+
+def test_empty_file_is_a_fresh_store(tmp_path: Path) -> None:
+    """As `touch` leaves it."""
+    path = tmp_path / "desk.db"
+    path.touch()
+    with SqliteStore(path) as store:
+        assert list(store.sessions()) == []
+
+
+def test_folder_is_no_store(tmp_path: Path) -> None:
+    """The error says to name a file in it."""
+    with pytest.raises(StoreError, match="names a folder; name a file in it"):
+        SqliteStore(tmp_path)
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    """A file is made, a folder is not."""
+    with pytest.raises(StoreError, match=r"there is no folder .*nowhere; make it"):
+        SqliteStore(tmp_path / "nowhere" / "desk.db")
+
+
+def test_other_file_is_no_store(tmp_path: Path) -> None:
+    """And it is left as it was."""
+    path = tmp_path / "desk.db"
+    path.write_bytes(b"Dear diary, " * 100)
+    with pytest.raises(StoreCorruptError, match="no database or is damaged; put it back from a copy"):
+        SqliteStore(path)
+    assert path.read_bytes() == b"Dear diary, " * 100
+    assert [found.name for found in tmp_path.iterdir()] == ["desk.db"]
+
+
+def test_truncated_file_is_told_and_kept(tmp_path: Path) -> None:
+    """Half a database is not read as if the other half had never been."""
+    path = tmp_path / "desk.db"
+    filled(path).close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(StoreCorruptError, match="malformed"):
+        SqliteStore(path)
+    assert path.read_bytes() == whole[: len(whole) // 2]
+
+
+def test_damaged_page_is_told_when_it_is_read(tmp_path: Path) -> None:
+    """Rows on other pages can be read still."""
+    path = tmp_path / "desk.db"
+    filled(path).close()
+    data = bytearray(path.read_bytes())
+    for start in range(4096 * 16, len(data), 4096):
+        data[start : start + 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    with SqliteStore(path) as store, pytest.raises(StoreCorruptError):
+        list(store.rows())
+
+
+@contextmanager
+def as_a_user_without_rights() -> Generator[Path]:
+    """A folder, entered with the rights of a user who is not root; the superuser may write to anything."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        root = os.geteuid() == 0
+        if root:
+            os.chown(folder, NOBODY, -1)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(folder)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+@pytest.mark.parametrize("sealed", ["file", "folder", "both"])
+def test_what_cannot_be_written_can_be_read(sealed: str) -> None:
+    """A file or folder without the right to write to is read; whoever writes to it is told."""
+    with as_a_user_without_rights() as folder:
+        path = folder / "desk.db"
+        filled(path, 3).close()
+        if sealed != "folder":
+            path.chmod(0o444)
+        if sealed != "file":
+            folder.chmod(0o555)
+        with SqliteStore(path) as store:
+            assert len(list(store.rows())) == 3
+            assert list(store.entries("s1")) == entries(1, 5)
+            with pytest.raises(StoreReadOnlyError, match="Look at the rights"):
+                store.insert(running_row(CLOCK))
+            with pytest.raises(StoreError, match=r"written to|lock"):
+                store.hold("s1", wait=NOW)
+        folder.chmod(0o755)
+
+
+def test_file_without_tables_cannot_be_made_a_store_without_rights() -> None:
+    """An empty file that cannot be written to stays empty."""
+    with as_a_user_without_rights() as folder:
+        path = folder / "desk.db"
+        path.touch(0o444)
+        with pytest.raises(StoreReadOnlyError):
+            SqliteStore(path)
+
+
+def test_folder_without_rights_is_told() -> None:
+    """No file can be made in it."""
+    with as_a_user_without_rights() as folder:
+        folder.chmod(0o555)
+        with pytest.raises(StoreError, match="unable to open"):
+            SqliteStore(folder / "desk.db")
+        folder.chmod(0o755)
+
+
+def test_store_opened_for_reading_is_not_written_to(tmp_path: Path) -> None:
+    """Nor made, if it is not there."""
+    path = tmp_path / "desk.db"
+    with pytest.raises(StoreError, match="there is no such file"):
+        handrail.store.open(f"sqlite:///{path}", read_only=True)
+    with filled(path, 3), handrail.store.open(f"sqlite:///{path}", read_only=True) as store:
+        assert len(list(store.rows())) == 3
+        with pytest.raises(StoreReadOnlyError):
+            store.create(session_row(CLOCK, "s2"))
+
+
+def test_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """A unit that does not fit is refused, and may be tried again when there is room."""
+    path = tmp_path / "desk.db"
+    filled(path, 3).close()
+    driver = SqliteDriver(_Small(path, durability="normal"), clock=CLOCK)
+    with SqlStore(driver, clock=CLOCK) as store:
+        with ExitStack() as units:
+            units.enter_context(pytest.raises(StoreUnavailableError, match="full"))
+            units.enter_context(store.unit())
+            for number in range(2000):
+                store.insert(running_row(CLOCK, f"more {number}"))
+        assert len(list(store.rows())) == 3
+        assert store.insert(running_row(CLOCK, "one more")) is None
+
+
+class _Small(SqliteFile):
+    """A file on a disk with little room: SQLite answers as it does when there is none left."""
+
+    def connect(self) -> sqlite3.Connection:
+        connection = super().connect()
+        connection.execute("PRAGMA max_page_count = 40")
+        return connection
+
+
+# ------------------------------------------------------------------------------------------------------- bad rows
+
+
+@pytest.mark.parametrize(
+    "column, value, shown",
+    [
+        ("message", "text", "message is 'text'"),
+        ("value", 5, "value is 5"),
+        ("fence", "one", "fence is 'one'"),
+        ("created_at", 2**62, "created_at is 4611686018427387904"),
+        ("lease_until", b"soon", "lease_until is b'soon'"),
+        ("tool", b"\xff" * 100, "tool is b'"),
+    ],
+)
+def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: object, shown: str) -> None:
+    """It says why, shows what can be read, and can be replaced and removed as it was seen."""
+    path = tmp_path / "desk.db"
+    sql = f"UPDATE handrail_effects SET {column} = ? WHERE key = 'key 0001'"  # noqa: S608 - a column's name
+    with edited(path, sql, (value,)) as store:
+        found = store.get("s1", "key 0001")
+        assert found is not None
+        assert (found.status, found.partition, found.key) == ("unknown", "s1", "key 0001")
+        assert shown in found.note
+        assert found in list(store.rows())
+        assert not store.replace(found._replace(fence=9), found)
+        assert not store.delete(found._replace(effect_id="x"))
+        good = running_row(CLOCK, "key 0001")
+        assert store.replace(found, good)
+        assert store.get("s1", "key 0001") == good
+        assert not store.replace(found, good)
+    with edited(tmp_path / "other.db", sql, (value,)) as store:
+        found = store.get("s1", "key 0001")
+        assert found is not None
+        assert store.delete(found)
+        assert store.get("s1", "key 0001") is None
+        assert not store.delete(found)
+
+
+def test_text_that_is_no_text_is_unknown(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 under the type of text."""
+    sql = "UPDATE handrail_effects SET owner = CAST(x'ff' AS TEXT) WHERE key = 'key 0001'"
+    with edited(tmp_path / "desk.db", sql) as store:
+        found = store.get("s1", "key 0001")
+        assert found is not None
+        assert (found.status, found.note) == ("unknown", "the stored row cannot be read: owner is b'\\xff'")
+        assert store.get("s1", "key 0002") == running_row(CLOCK, "key 0002")
+
+
+@pytest.mark.parametrize(
+    "sql, said",
+    [
+        ("UPDATE handrail_entries SET items = 'text' WHERE number = 3", "entry 3 of session 's1'.*items is 'text'"),
+        ("UPDATE handrail_entries SET role = 'king' WHERE number = 3", "entry 3 of session 's1'.*role is 'king'"),
+        ("UPDATE handrail_entries SET start = 'x' WHERE number = 3", "entry 3 of session 's1'.*start is 'x'"),
+        ("DELETE FROM handrail_entries WHERE number = 3", "entry 3 of session 's1'.*missing"),
+        ("DELETE FROM handrail_entries WHERE number = 5", "entry 5 of session 's1'.*missing"),
+        ("UPDATE handrail_sessions SET tags = '[1]'", r"row of session 's1'.*tags are '\[1\]'"),
+        ("UPDATE handrail_sessions SET tags = '{'", "row of session 's1'.*cannot be read"),
+        ("UPDATE handrail_sessions SET head = 'x', parent = 3", "parent is '3'|head is 'x'"),
+        ("INSERT INTO handrail_checkpoints VALUES ('s1', 5, 'text')", "checkpoint 5 of session 's1'.*data is 'text'"),
+    ],
+)
+def test_what_cannot_be_read_of_a_session_is_an_error(tmp_path: Path, sql: str, said: str) -> None:
+    """It names the session and the number, and nothing is left out in silence."""
+    with edited(tmp_path / "desk.db", sql) as store, pytest.raises(StoreCorruptError, match=said):
+        _ = store.find("s1"), store.checkpoint("s1"), list(store.entries("s1"))
+
+
+def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:
+    """In what names something; what people read is mended, and what the model is told is kept to the letter."""
+    with SqliteStore(tmp_path / "desk.db", clock=CLOCK) as store:
+        with pytest.raises(StoreError, match="surrogates"):
+            store.create(session_row(CLOCK, "\ud800"))
+        with pytest.raises(StoreError, match="surrogates"):
+            store.find("\ud800")
+        hold = held(store, CLOCK)
+        with pytest.raises(StoreError, match="surrogates"):
+            store.append(hold, 0, [entries(1, 1)[0]._replace(call_id="\ud800")], None)
+        row = running_row(CLOCK)._replace(message="\ud800\0", note="\ud800\0ü", owner="\0")
+        store.insert(row)
+        assert store.get("s1", row.key) == row._replace(note="?\ufffdü", owner="\ufffd")

@@ -1,0 +1,211 @@
+"""Random histories of sessions, holds, units and decisions on every store, against a model of a page."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.session.storage import Checkpoint, Entry, Hold
+from handrail.store import EffectRow
+from handrail.testing import FakeClock
+from tests.store.ledger_stores import running_row
+from tests.store.session_rows import NOW, entry, session_row
+from tests.store.stores import STORES, MakeStore
+
+EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20}
+IDS, KEYS, CALLS = ("a", "b", "c"), ("k1", "k2"), ("c1", "c2")
+
+ids, keys, calls = st.sampled_from(IDS), st.sampled_from(KEYS), st.sampled_from(CALLS)
+
+
+@dataclass
+class Kept:
+    """What one session holds."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    checkpoints: list[int] = field(default_factory=list[int])
+
+
+@dataclass
+class Model:
+    """Everything that counts in a store."""
+
+    sessions: dict[str, Kept] = field(default_factory=dict[str, Kept])
+    rows: dict[str, EffectRow] = field(default_factory=dict[str, EffectRow])
+    decided: set[str] = field(default_factory=set[str])
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does at random what sessions, ledgers and journals do to a store."""
+
+    make_store: MakeStore
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.store = type(self).make_store(self.clock)
+        self.model = Model()
+        self.holds: dict[str, Hold] = {}
+        self.old_holds: list[Hold] = []
+        self.units: list[tuple[object, Model]] = []
+
+    # ------------------------------------------------------------------------------------------------------- units
+
+    @precondition(lambda self: len(self.units) < 3)
+    @rule()
+    def begin(self) -> None:
+        unit = self.store.unit()
+        unit.__enter__()
+        self.units.append((unit, deepcopy(self.model)))
+
+    @precondition(lambda self: self.units)
+    @rule(kept=st.booleans())
+    def end(self, *, kept: bool) -> None:
+        unit, before = self.units.pop()
+        error = None if kept else RuntimeError("the block raised")
+        leave = getattr(unit, "__exit__")  # noqa: B009 - a unit is left here as `with` leaves it
+        leave(None if error is None else type(error), error, None)
+        if not kept:
+            self.model = before
+
+    def teardown(self) -> None:
+        while self.units:
+            self.end(kept=False)
+
+    # ---------------------------------------------------------------------------------------------------- sessions
+
+    @rule(session_id=ids)
+    def create(self, session_id: str) -> None:
+        assert self.store.create(session_row(self.clock, session_id)) == (session_id not in self.model.sessions)
+        self.model.sessions.setdefault(session_id, Kept())
+
+    @rule(source=ids, session_id=ids, head=st.integers(0, 6))
+    def copy(self, source: str, session_id: str, head: int) -> None:
+        kept = self.model.sessions.get(source)
+        row = session_row(self.clock, session_id, parent=source, head=head)
+        try:
+            copied = self.store.copy(source, row)
+        except SessionNotFoundError:
+            assert kept is None
+            return
+        except SessionError:
+            assert kept is not None
+            assert head > len(kept.entries)
+            return
+        assert kept is not None
+        assert copied == (session_id not in self.model.sessions)
+        if copied:
+            covered = [number for number in kept.checkpoints if number <= head]
+            self.model.sessions[session_id] = Kept(kept.entries[:head], covered)
+
+    @precondition(lambda self: not self.units)
+    @rule(session_id=ids)
+    def hold(self, session_id: str) -> None:
+        try:
+            hold = self.store.hold(session_id, wait=NOW)
+        except SessionNotFoundError:
+            assert session_id not in self.model.sessions
+        except SessionHeldError:
+            assert session_id in self.holds
+        else:
+            assert session_id not in self.holds
+            self.holds[session_id] = hold
+
+    @precondition(lambda self: not self.units)
+    @rule(session_id=ids)
+    def release(self, session_id: str) -> None:
+        hold = self.holds.pop(session_id, None)
+        if hold is not None:
+            self.store.release(hold)
+            self.old_holds.append(hold)
+
+    @rule(session_id=ids, count=st.integers(0, 3), call_id=calls, late=st.integers(0, 2), covered=st.booleans())
+    def append(self, session_id: str, count: int, call_id: str, late: int, *, covered: bool) -> None:
+        hold = self.holds.get(session_id)
+        if hold is None:
+            return
+        kept = self.model.sessions[session_id]
+        head = max(len(kept.entries) - late, 0)
+        added = [entry(number, call_id) for number in range(head + 1, head + count + 1)]
+        checkpoint = Checkpoint(head + count, b"%d" % (head + count)) if covered else None
+        try:
+            self.store.append(hold, head, added, checkpoint)
+        except SessionLostError:
+            assert head != len(kept.entries)
+            return
+        if head != len(kept.entries):
+            assert head + count == len(kept.entries)  # taken for a repetition
+            return
+        kept.entries += added
+        if checkpoint is not None and checkpoint.number not in kept.checkpoints:
+            kept.checkpoints.append(checkpoint.number)
+
+    @precondition(lambda self: self.old_holds)
+    @rule(which=st.integers(0, 9))
+    def zombie(self, which: int) -> None:
+        hold = self.old_holds[which % len(self.old_holds)]
+        head = len(self.model.sessions[hold.session_id].entries)
+        with pytest.raises(SessionLostError):
+            self.store.append(hold, head, [entry(head + 1, "zombie")], None)
+        with pytest.raises(SessionLostError):
+            self.store.check(hold, head)
+
+    # -------------------------------------------------------------------------------------------- ledger, decisions
+
+    @rule(key=keys, fence=st.integers(1, 3))
+    def write_row(self, key: str, fence: int) -> None:
+        row = running_row(self.clock, key)._replace(fence=fence)
+        standing = self.model.rows.get(key)
+        assert self.store.insert(row) == standing
+        if standing is not None:
+            assert self.store.replace(standing, row)
+            assert self.store.replace(standing, row) == (standing.fence == fence)
+        self.model.rows[key] = row
+
+    @rule(key=keys)
+    def delete_row(self, key: str) -> None:
+        row = self.model.rows.pop(key, None)
+        if row is not None:
+            assert self.store.delete(row)
+            assert not self.store.delete(row)
+
+    @rule(journal=st.sampled_from(["j1", "j2"]), forgotten=st.booleans())
+    def decide(self, journal: str, *, forgotten: bool) -> None:
+        (self.store.forget_decision if forgotten else self.store.decide)(journal)
+        (self.model.decided.discard if forgotten else self.model.decided.add)(journal)
+
+    # ------------------------------------------------------------------------------------------ what is always true
+
+    @invariant()
+    def store_holds_what_the_model_holds(self) -> None:
+        assert {row.session_id: row.head for row in self.store.sessions()} == {
+            session_id: len(kept.entries) for session_id, kept in self.model.sessions.items()
+        }
+        for session_id, kept in self.model.sessions.items():
+            assert list(self.store.entries(session_id)) == kept.entries
+            checkpoint = self.store.checkpoint(session_id)
+            assert (checkpoint and checkpoint.number) == max(kept.checkpoints, default=None)
+            for call_id in CALLS:
+                numbers = [found.number for found in kept.entries if found.call_id == call_id]
+                assert self.store.end_of_call(session_id, call_id) == max(numbers, default=None)
+        assert {row.key: row for row in self.store.rows()} == self.model.rows
+        assert {journal for journal in ("j1", "j2") if self.store.decided(journal)} == self.model.decided
+
+    @invariant()
+    def holds_are_valid(self) -> None:
+        for session_id, hold in self.holds.items():
+            if session_id in self.model.sessions:
+                self.store.check(hold, len(self.model.sessions[session_id].entries))
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_history_leaves_what_counts(name: str) -> None:
+    """Whatever is created, written, copied, undone and held in whatever order, the store holds what the model does."""
+    machine = type("Machine", (StoreMachine,), {"make_store": staticmethod(STORES[name])})
+    run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES[name], stateful_step_count=30))
