@@ -1,0 +1,68 @@
+"""Tables of the docs that list something of the code list what there is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+import handrail.errors
+from handrail import store
+from handrail.cli.entry import INTERRUPTED, READER_GONE, USAGE
+from handrail.contrib.tools import VfsToolsSection
+from handrail.filesystem import HostFilesystem
+from handrail.prompt.idempotency import OnOrphan
+from tests.architecture.sources import ROOT, listed
+
+DOCS = ROOT / "docs"
+
+
+def table_of(page: str, first_column: str) -> list[list[str]]:
+    """The rows of the table of a page whose heading begins with a word."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    rows = text.partition(f"\n| {first_column} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def named_in(cells: list[str]) -> list[str]:
+    """What the first cell of a row names as code."""
+    return re.findall(r'`"?(\w+)"?`', cells[0])
+
+
+def test_file_tools_are_those_of_the_section_with_their_effects() -> None:
+    """In the order in which the section has them."""
+    rows = [(named_in(row)[0], row[1]) for row in table_of("files.md", "tool")]
+    assert rows == [(tool.name, tool.effect) for tool in VfsToolsSection().tools]
+
+
+@pytest.mark.parametrize(
+    "page, function, required", [("stores.md", store.open, {"url"}), ("files.md", HostFilesystem, {"root"})]
+)
+def test_options_are_the_arguments(page: str, function: Callable[..., object], required: set[str]) -> None:
+    """All but what only tests have use for."""
+    named = {name for row in table_of(page, "option") for name in named_in(row)}
+    assert named - {"clock"} == set(inspect.signature(function).parameters) - required - {"clock", "disk"}
+
+
+@pytest.mark.parametrize("page", ["stores.md", "files.md"])
+def test_errors_of_a_table_can_be_caught(page: str) -> None:
+    """Each is an exception of `handrail.errors`."""
+    names = [name for row in table_of(page, "error") for name in named_in(row)]
+    missing = [name for name in names if not hasattr(handrail.errors, name)]
+    assert names
+    assert not missing, listed(missing)
+
+
+def test_exit_codes_are_those_of_the_command() -> None:
+    """0 and 1, and those that have a name."""
+    codes = [int(row[0]) for row in table_of("command-line.md", "exit code")]
+    assert codes == [0, 1, USAGE, INTERRUPTED, READER_GONE]
+
+
+def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:
+    """The page helps to choose among all there are."""
+    named = {name for row in table_of("effects.md", "`on_orphan`") for name in named_in(row)}
+    assert named == set(get_args(OnOrphan))
