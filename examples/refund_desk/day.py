@@ -62,7 +62,7 @@ def work(model: Model | str, folder: Path, screen: Screen) -> Proof:
         )
         trace = CallTrace(desk.session, desk.files, screen.called)
         desk.session.dispatcher.subscribe(ToolInvoked, trace)
-        fault = _run(model, desk, screen)
+        fault = run_agent(model, desk, screen)
         proof = prove(desk, trace, fault=fault)
     screen.closed(desk.files.read_text(REPORT) if desk.files.exists(REPORT) else "", proof)
     for stat in desk.files.list():
@@ -70,8 +70,12 @@ def work(model: Model | str, folder: Path, screen: Screen) -> Proof:
     return proof
 
 
-def _run(model: Model | str, desk: Desk, screen: Screen) -> str:
-    """Run the agent to its answer; what went wrong instead, or nothing."""
+def run_agent(model: Model | str, desk: Desk, screen: Screen) -> str:
+    """Run the agent of a desk to its answer; what went wrong instead, or nothing.
+
+    Raises:
+        UserError, ImportError: PydanticAI cannot use the model.
+    """
     adapter = PydanticAIAdapter(
         model, approver=_supervised(desk.shop, screen), capabilities=[Hooks[Any](after_model_request=_listener(screen))]
     )

@@ -53,7 +53,7 @@ class Desk:
     payments: Payments
     rules: Rules
     session: Session
-    files: InMemoryFilesystem
+    files: Filesystem
 
 
 def inbox_files() -> InMemoryFilesystem:

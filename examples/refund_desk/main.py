@@ -4,6 +4,7 @@
 
 Where to read on: `desk.py` is the agent, `refunds.py` and `report.py` are its tools and policies, `day.py` brings them
 together with a model, `model.yaml` is what the scripted model does wrong, `proof.py` is what must be true at the end.
+In the second act the desk dies: `night_desk.py` is its process, `deaths.py` kills it, `night.py` starts it again.
 """
 
 from __future__ import annotations
@@ -19,17 +20,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pydantic_ai import UserError
-from rich.console import Console
 
 from day import scripted_model, work
 from handrail.serde import dump
-from rich_screen import RichScreen
-from screen import PlainScreen, Screen
+from night import Stage, work_at_night
+from proof import Proof
+from rich_screen import screen_on
 
 ABOUT = """\
-An agent works through a CSV of refund requests: it plans, looks orders up in a SQLite shop, pays refunds through a
-payment service (a process of its own, which pays twice if it is asked twice), and files a report. It is played by a
+Act 1: an agent works through a CSV of refund requests. It plans, looks orders up in a SQLite shop, pays refunds through
+a payment service (a process of its own, which pays twice if it is asked twice), and files a report. It is played by a
 scripted model, which errs the way models do; with --model a real one is asked.
+
+Act 2: the same desk at night, with session and ledger in a database and its files on disk. Its process is killed with
+SIGKILL after a refund was paid and before that was recorded, started again, killed in the middle of its report, and
+started again. Each process resumes the session, and each order is refunded once.
 """
 
 OUTCOMES = """\
@@ -48,30 +53,46 @@ class Options:
     """What the command line asks for."""
 
     model: str | None
+    act: int | None
     out: Path | None
     plain: bool
     json: bool
 
 
 def main() -> int:
-    """Let an agent work for a day at the desk and show what came of it; returns the exit code."""
+    """Let an agent work at the desk, for a day and for a night, and show what came of it; returns the exit code."""
     options = _options()
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be ended is to be interrupted
     folder = TemporaryDirectory(prefix="refund-desk-") if options.out is None else nullcontext(options.out)
     try:
         with folder as path:
-            proof = work(options.model or scripted_model(), Path(path), _screen(options))
+            proofs = _perform(options, Path(path))
     except (UserError, ImportError) as error:
         print(f"refund desk: the model {options.model} cannot be used: {error}", file=sys.stderr)
         print("Without --model, the desk runs on a scripted model, which needs no key.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("refund desk: interrupted; the payment service has been stopped", file=sys.stderr)
+        print("refund desk: interrupted; what it had started has been stopped", file=sys.stderr)
         return 130
     if options.json:
-        print(json.dumps(dump(proof), indent=2))
-    return 0 if proof.holds else 1
+        print(json.dumps(dump(proofs), indent=2))
+    return 0 if all(proof.holds for proof in proofs.values()) else 1
+
+
+def _perform(options: Options, folder: Path) -> dict[str, Proof]:
+    """Both acts, or the one that was asked for."""
+    out = sys.stderr if options.json else sys.stdout
+    screen = screen_on(out, plain=options.plain)
+    proofs: dict[str, Proof] = {}
+    if options.act in {None, 1}:
+        screen.headed("Act 1: a day at the desk, with a model that errs")
+        proofs["day"] = work(options.model or scripted_model(), folder, screen)
+    if options.act in {None, 2}:
+        screen.headed("Act 2: a night at the desk, which is killed twice")
+        stage = Stage(screen, out, options.plain)
+        proofs["night"] = work_at_night(options.model, folder / "night", stage, stays=options.out is not None)
+    return proofs
 
 
 def _options() -> Options:
@@ -79,15 +100,11 @@ def _options() -> Options:
         prog="refund_desk", description=ABOUT, epilog=OUTCOMES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", metavar="NAME", help="a model by its PydanticAI name, e.g. openai:gpt-5.2")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="keep the shop, the report and the other files there")
+    parser.add_argument("--act", type=int, choices=(1, 2), help="one act alone")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="keep the files there, and in DIR/night the database")
     parser.add_argument("--plain", action="store_true", help="plain lines, as without a terminal")
     parser.add_argument("--json", action="store_true", help="the counts as JSON; the trace goes to standard error")
     return Options(**vars(parser.parse_args()))
-
-
-def _screen(options: Options) -> Screen:
-    out = sys.stderr if options.json else sys.stdout
-    return RichScreen(Console(file=out)) if out.isatty() and not options.plain else PlainScreen(out)
 
 
 if __name__ == "__main__":

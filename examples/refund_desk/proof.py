@@ -63,8 +63,8 @@ def prove(desk: Desk, trace: CallTrace, *, fault: str) -> Proof:
         outcomes=trace.count(),
         findings=(
             Finding("the agent has come to its end", not fault, fault or "it has answered"),
-            _charged_once(charges),
-            _recorded(charges, desk.session[Refund].all()),
+            charged_once(charges),
+            recorded(charges, desk.session[Refund].all()),
             _undone(trace.calls),
             _traced(trace.calls, len(desk.session[ToolInvoked])),
             Finding("the report is filed", bool(report), f"{len(report)} bytes"),
@@ -72,12 +72,14 @@ def prove(desk: Desk, trace: CallTrace, *, fault: str) -> Proof:
     )
 
 
-def _charged_once(charges: Mapping[str, int]) -> Finding:
+def charged_once(charges: Mapping[str, int]) -> Finding:
+    """Whether the service was asked for each refund once."""
     twice = [f"{order} {times} times" for order, times in sorted(charges.items()) if times > 1]
     return Finding("no order was refunded twice", not twice, ", ".join(twice) or f"{len(charges)} orders, once each")
 
 
-def _recorded(charges: Mapping[str, int], refunds: Sequence[Refund]) -> Finding:
+def recorded(charges: Mapping[str, int], refunds: Sequence[Refund]) -> Finding:
+    """Whether the session holds what the service was asked for, each refund once."""
     known = {refund.order_id for refund in refunds}
     return Finding(
         "the session knows of every refund that was paid, and of no other",
@@ -96,5 +98,5 @@ def _undone(calls: Sequence[TracedCall]) -> Finding:
     )
 
 
-def _traced(calls: Sequence[TracedCall], recorded: int) -> Finding:
-    return Finding("the trace shows every call", len(calls) == recorded, f"{len(calls)} of {recorded}")
+def _traced(calls: Sequence[TracedCall], invoked: int) -> Finding:
+    return Finding("the trace shows every call", len(calls) == invoked, f"{len(calls)} of {invoked}")

@@ -19,6 +19,10 @@ from handrail.runtime import EffectUncertain, IdempotencyConfig
 from payments import Payments
 from shop import Order, Shop, euros
 
+LEASE = timedelta(seconds=2)
+"""How long a desk that gives no sign is believed to be paying. A desk that lives gives signs by itself; two seconds are
+for an audience, a desk that nobody watches may take a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -106,7 +110,7 @@ def refund_tool(payments: Payments) -> Tool[IssueRefund, Refund]:
 
     The key is made from the order alone. The same refund asked for again is answered from the ledger, and another
     amount for the same order is a conflict. The scope is the shop, not the session: another agent on this ledger would
-    find the refund too. `reconcile` asks the service by that key when an answer was lost.
+    find the refund too. `reconcile` asks the service by that key when an answer was lost, or a desk died while it paid.
     """
 
     def reconcile(params: IssueRefund, key: str) -> ToolResult[Refund] | None:
@@ -119,7 +123,12 @@ def refund_tool(payments: Payments) -> Tool[IssueRefund, Refund]:
         handler=issue_refund,
         effect="external",
         idempotency=IdempotencyConfig(
-            strategy="params", param_keys=("order_id",), scope="shop", ttl=timedelta(days=365)
+            strategy="params",
+            param_keys=("order_id",),
+            scope="shop",
+            ttl=timedelta(days=365),
+            lease=LEASE,
+            on_orphan="reconcile",
         ),
         reconcile=reconcile,
         examples=(

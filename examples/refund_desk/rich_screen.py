@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TextIO
 
 from rich.columns import Columns
 from rich.console import Console
@@ -15,7 +16,7 @@ from call_trace import Outcome, TracedCall
 from desk import DeskSummary
 from handrail.prompt import Approval, ApprovalRequest
 from proof import Proof
-from screen import told, told_request, told_summary
+from screen import PlainScreen, Screen, told, told_request, told_summary
 
 STYLES = {
     Outcome.COMMITTED: "green",
@@ -29,14 +30,25 @@ STYLES = {
 class RichScreen:
     """Shows each call as a line of columns, with what was asked and answered below it."""
 
-    def __init__(self, console: Console) -> None:
-        """Show on that console."""
+    def __init__(self, console: Console, *, compact: bool = False) -> None:
+        """Show on that console; with `compact`, one line for each call."""
         self._console = console
+        self._compact = compact
+
+    def headed(self, text: str) -> None:
+        """An act begins."""
+        self._console.print()
+        self._console.rule(Text(text, "bold reverse"), characters="=")
+
+    def noted(self, text: str) -> None:
+        """Something that is not the model's doing."""
+        self._console.print(Padding(Text(text, "bold"), (0, 0, 0, 2)))
 
     def opened(self, model: str) -> None:
         """The desk opens."""
         self._console.rule(Text(f"refund desk · model {model}", "bold"))
-        self._console.print(self._row("", Text("tool"), Text("outcome"), Text("handler / whole")), style="dim")
+        if not self._compact:
+            self._console.print(self._row("", Text("tool"), Text("outcome"), Text("handler / whole")), style="dim")
 
     def replied(self, number: int, text: str, calls: int) -> None:
         """The model has replied."""
@@ -53,6 +65,9 @@ class RichScreen:
         words = told(call)
         style = STYLES[call.outcome]
         name, outcome = Text(call.event.name, "bold"), Text(words.outcome, style)
+        if self._compact:
+            self._console.print(self._short_row(str(call.number), name, outcome, _one_line(words.answer, "dim")))
+            return
         self._console.print(self._row(str(call.number), name, outcome, Text(words.times, "dim")))
         self._below(_one_line(words.asked, "dim"))
         self._below(_one_line(words.answer) if call.event.success else Text(words.answer, style))
@@ -66,7 +81,7 @@ class RichScreen:
     def closed(self, report: str, proof: Proof) -> None:
         """The day is over."""
         self._console.print()
-        self._console.rule(Text("the day is over", "bold"))
+        self._console.rule(Text("what is left", "bold"))
         if report:
             self._console.print(Markdown(report))
         tables = (
@@ -89,6 +104,15 @@ class RichScreen:
         row.add_row(number, name, outcome, times)
         return row
 
+    def _short_row(self, number: str, name: Text, outcome: Text, answer: Text) -> Table:
+        row = Table.grid(padding=(0, 1))
+        row.add_column(min_width=3, justify="right")
+        row.add_column(min_width=13)
+        row.add_column(min_width=9)
+        row.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        row.add_row(number, name, outcome, answer)
+        return row
+
     def _below(self, text: Text) -> None:
         self._console.print(Padding(text, (0, 0, 0, 4)))
 
@@ -105,3 +129,10 @@ def _counts(title: str, counts: Mapping[str, int]) -> Table:
     for name, count in counts.items():
         table.add_row(name, str(count))
     return table
+
+
+def screen_on(out: TextIO, *, plain: bool, compact: bool = False) -> Screen:
+    """The screen for a file: in colours for a terminal, unless plain lines are wanted."""
+    if plain or not out.isatty():
+        return PlainScreen(out, compact)
+    return RichScreen(Console(file=out), compact=compact)

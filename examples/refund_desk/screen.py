@@ -21,6 +21,14 @@ LONGEST_LINE = 200
 class Screen(Protocol):
     """Where a day at the desk is shown."""
 
+    def headed(self, text: str) -> None:
+        """An act begins."""
+        ...
+
+    def noted(self, text: str) -> None:
+        """Something that is not the model's doing."""
+        ...
+
     def opened(self, model: str) -> None:
         """The desk opens."""
         ...
@@ -100,9 +108,18 @@ def told_counts(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlainScreen:
-    """Plain lines, as they are read in a log."""
+    """Plain lines, as they are read in a log; with `compact`, one for each call."""
 
     out: TextIO
+    compact: bool = False
+
+    def headed(self, text: str) -> None:
+        """An act begins."""
+        self._line(f"\n=== {text}")
+
+    def noted(self, text: str) -> None:
+        """Something that is not the model's doing."""
+        self._line(f"* {text}")
 
     def opened(self, model: str) -> None:
         """The desk opens."""
@@ -119,6 +136,9 @@ class PlainScreen:
     def called(self, call: TracedCall) -> None:
         """A call has ended."""
         words = told(call)
+        if self.compact:
+            self._line(f"  call {call.number}: {call.event.name}: {words.outcome}: {_first_line(words.answer)}")
+            return
         self._line(f"  call {call.number}: {call.event.name}: {words.outcome} ({words.times})")
         self._line(f"    asked: {words.asked}")
         self._line(f"    answer: {words.answer}".replace("\n", "\n      "))

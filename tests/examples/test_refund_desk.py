@@ -26,7 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         encoding="utf-8",
         env=env,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -40,7 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def day(out: Path) -> subprocess.CompletedProcess[str]:
     """A day at the desk."""
-    return run("--out", str(out))
+    return run("--act", "1", "--out", str(out))
 
 
 def test_all_that_is_claimed_at_the_end_holds(day: subprocess.CompletedProcess[str]) -> None:
@@ -97,11 +97,15 @@ def test_the_files_are_what_the_trace_says(day: subprocess.CompletedProcess[str]
 
 
 def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedProcess[str]) -> None:
-    """The same script gives the same bytes, the same charges and the same slices."""
+    """The same script gives the same bytes, the same charges and the same slices; without `--act` both acts are run."""
     assert day.returncode == 0
     again = run("--json")
     assert again.returncode == 0, again.stderr
-    proof = json.loads(again.stdout)
+    proofs = json.loads(again.stdout)
+    assert list(proofs) == ["day", "night"]
+    proof = proofs["day"]
+    assert proofs["night"]["report_sha256"] == proof["report_sha256"]
+    assert proofs["night"]["charges"] == proof["charges"]
     assert proof["report_sha256"] == hashlib.sha256((out / "report.md").read_bytes()).hexdigest()
     assert set(proof["charges"].values()) == {1}
     assert proof["outcomes"] == {"committed": 26, "replayed": 3, "refused": 7, "rolled back": 3}
@@ -111,30 +115,30 @@ def test_another_run_gives_the_same_report(out: Path, day: subprocess.CompletedP
     assert "call 39" in again.stderr
 
 
-@pytest.mark.parametrize("model", ["openai:gpt-5.2", "nonsense"])
-def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(model: str) -> None:
+@pytest.mark.parametrize("act, model", [("1", "openai:gpt-5.2"), ("1", "nonsense"), ("2", "openai:gpt-5.2")])
+def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(act: str, model: str) -> None:
     """A missing key and an unknown name are one clear line and exit code 2, not a traceback."""
-    told = run("--model", model)
+    told = run("--model", model, "--act", act)
     assert told.returncode == 2
     assert told.stderr.startswith(f"refund desk: the model {model} cannot be used: ")
     assert "Traceback" not in told.stderr
     assert "call 1" not in told.stdout
 
 
-@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, ended_by: signal.Signals) -> None:
-    """Ctrl-C while the model is asked stops the payment service and removes the temporary folder."""
+@pytest.mark.parametrize("act, ended_by", [("1", signal.SIGINT), ("1", signal.SIGTERM), ("2", signal.SIGTERM)])
+def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, ended_by: signal.Signals) -> None:
+    """Ctrl-C while the model is asked stops the service and the night desk, and removes the temporary folder."""
     with socket.create_server(("127.0.0.1", 0)) as provider:
         provider.settimeout(60)
         url = f"http://127.0.0.1:{provider.getsockname()[1]}"
         env = {**os.environ, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": url, "TMPDIR": str(tmp_path)}
-        command = [sys.executable, str(MAIN), "--model", "openai:gpt-5.2"]
+        command = [sys.executable, str(MAIN), "--act", act, "--model", "openai:gpt-5.2"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as desk:
             connection, _ = provider.accept()  # from here on the desk waits for the model's reply
             with connection:
                 assert list(tmp_path.iterdir()) != []
                 desk.send_signal(ended_by)
-                # The service inherits the pipe, so reading that to its end is waiting for the service.
+                # Service and night desk inherit the pipe, so reading that to its end is waiting for both.
                 _, told = desk.communicate(timeout=60)
     assert desk.returncode == 130, told
     assert b"interrupted" in told
@@ -151,6 +155,7 @@ def test_help_explains_the_trace_and_the_exit_code() -> None:
         "refused",
         "rolled back",
         "--model",
+        "--act",
         "--out",
         "--plain",
         "--json",

@@ -1,0 +1,258 @@
+"""The second act of the refund desk: a process that is killed twice, and what it leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from deaths import Death, NightPayments
+from desk import INBOX
+from handrail import store
+from handrail.runtime import Session, ToolInvoked
+from handrail.store import EffectRow
+from night import prepare
+from night_desk import SESSION_ID, Life, NightFolder, live
+from night_proof import Found, Night, contents_of, prove_night
+from payments import Payments, running_service
+from refunds import Refund
+from report import REPORT
+from rich_screen import RichScreen, screen_on
+from screen import PlainScreen
+
+MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
+ORDERS = ("A-1001", "A-1002", "A-1003", "A-1004", "A-1009", "A-1010")
+COMMAND = re.compile(r"^\*   (\S*handrail) (.+)$", re.MULTILINE)
+
+AFTER_CHARGE = Found(
+    death=Death.BETWEEN_CHARGE_AND_RECORD,
+    returncode=-signal.SIGKILL,
+    head=28,
+    paid=3,
+    recorded=2,
+    in_doubt=("shop:issue_refund:3",),
+    files=("notes.md",),
+)
+IN_REPORT = replace(
+    AFTER_CHARGE, death=Death.BETWEEN_TWO_FILES, paid=6, recorded=6, in_doubt=(), files=("notes.md", REPORT)
+)
+EFFECT = EffectRow(
+    "", "shop:issue_refund:3", "0" * 32, "issue_refund", "", "night-desk/third", "unknown", 2, datetime.now(UTC)
+)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the night leaves its folder."""
+    return tmp_path_factory.mktemp("night")
+
+
+@pytest.fixture(scope="module")
+def night(out: Path) -> subprocess.CompletedProcess[str]:
+    """A night at the desk, as people run it."""
+    return subprocess.run(
+        [sys.executable, str(MAIN), "--act", "2", "--json", "--out", str(out)],
+        capture_output=True,
+        encoding="utf-8",
+        env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def proof(night: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The counts at its end."""
+    assert night.returncode == 0, night.stdout + night.stderr
+    proofs: dict[str, dict[str, Any]] = json.loads(night.stdout)
+    assert list(proofs) == ["night"]
+    return proofs["night"]
+
+
+@pytest.fixture
+def payments() -> Iterator[Payments]:
+    """A payment service."""
+    with running_service() as service:
+        yield service
+
+
+def test_a_desk_that_is_killed_twice_refunds_each_order_once(proof: dict[str, Any]) -> None:
+    """The service pays whatever it is asked for, and counts one refund for each order."""
+    assert proof["charges"] == dict.fromkeys(ORDERS, 1)
+    assert [finding for finding in proof["findings"] if not finding["holds"]] == []
+    assert [finding["found"] for finding in proof["findings"][:2]] == [
+        "return code -9; 3 paid, 2 recorded",
+        "return code -9; on disk: handover.md, notes.md, report.md, requests.csv",
+    ]
+
+
+def test_the_session_holds_the_calls_of_all_lives_and_each_refund_once(proof: dict[str, Any]) -> None:
+    """The first life recorded 11 calls, the second 15, the third 17; the two that were killed stand nowhere."""
+    assert proof["slices"]["ToolInvoked"] == 11 + 15 + 17
+    assert proof["slices"]["Refund"] == 6
+    assert proof["slices"]["ReportFiled"] == 1
+    assert proof["outcomes"] == {"committed": 34, "replayed": 9, "refused": 0, "rolled back": 0}
+
+
+def test_the_trace_tells_of_each_death_and_of_what_was_found(night: subprocess.CompletedProcess[str]) -> None:
+    """A reader sees the death, the state that it left, and how the next life gets out of it."""
+    told = iter(night.stderr.splitlines())
+    for line in (
+        "* session night-desk is begun",
+        "* A-1003: 18.50 EUR are paid, rf-003; here the process dies",
+        "* the desk was killed by SIGKILL",
+        "* found: 3 refunds paid, 2 of them recorded",
+        "is running, and nobody runs it",
+        "* session night-desk is resumed, with 11 calls in it",
+        "so the service is asked: rf-003 was paid for A-1003",
+        "issue_refund: replayed: A-1003: 18.50 EUR refunded, rf-003",
+        "* the desk was killed by SIGKILL",
+        "* report.md is half of a report: refunds.csv is missing, and the session knows of neither",
+        "* session night-desk is resumed, with 26 calls in it",
+        "file_report: committed: report.md and refunds.csv written: 11 requests, 588.40 EUR paid",
+    ):
+        assert any(line in shown for shown in told), line
+
+
+def test_what_is_left_on_disk_can_be_looked_at(
+    night: subprocess.CompletedProcess[str], proof: dict[str, Any], out: Path
+) -> None:
+    """`--out` keeps database, files and journal, and the commands that are printed at the end read them."""
+    folder = NightFolder(out / "night")
+    assert hashlib.sha256((folder.files / REPORT).read_bytes()).hexdigest() == proof["report_sha256"]
+    assert (folder.files / "requests.csv").read_bytes() == (INBOX / "requests.csv").read_bytes()
+    assert folder.journal.is_dir()
+    told: dict[str, str] = {}
+    for program, arguments in COMMAND.findall(night.stderr):
+        ran = subprocess.run(
+            [program, *arguments.split(), "--format", "json"], capture_output=True, encoding="utf-8", check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        told[arguments.split()[0]] = ran.stdout
+    effects = [json.loads(line) for line in told["ledger"].splitlines()]
+    assert sorted(effect["fence"] for effect in effects) == [1, 1, 1, 1, 1, 2]
+    assert json.loads(told["sessions"])["session_id"] == SESSION_ID
+
+
+def test_a_night_begins_anew_where_another_was(tmp_path: Path) -> None:
+    """A second run in the same folder does not go on with the first."""
+    folder = prepare(tmp_path / "night")
+    folder.database.write_bytes(b"of an earlier night")
+    (folder.files / REPORT).write_text("of an earlier night")
+    assert prepare(folder.path) == folder
+    assert not folder.database.exists()
+    assert set(contents_of(folder.files)) == {path.name for path in INBOX.iterdir()}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_life_that_nobody_ends_fits_on_a_terminal(tmp_path: Path, payments: Payments, width: int) -> None:
+    """In colours, each call is one line of the width that there is."""
+    folder = prepare(tmp_path / "night")
+    shown = io.StringIO()
+    assert live(
+        Life(folder.path, payments.port, None, None), RichScreen(Console(file=shown, width=width), compact=True)
+    )
+    lines = shown.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert sum("issue_refund" in line for line in lines) == len(ORDERS)
+
+
+def test_a_life_after_one_that_ended_well_pays_nothing_again(tmp_path: Path, payments: Payments) -> None:
+    """All refunds are in the ledger, so a night that is repeated takes them from there."""
+    folder = prepare(tmp_path / "night")
+    life = Life(folder.path, payments.port, None, None)
+    assert live(life, PlainScreen(io.StringIO(), compact=True))
+    assert live(life, PlainScreen(io.StringIO(), compact=True))
+    assert payments.counts() == dict.fromkeys(ORDERS, 1)
+    with store.open(folder.store_url) as kept, Session.open(kept, SESSION_ID) as session:
+        assert len(session[Refund]) == len(ORDERS)
+        refunds = [call for call in session[ToolInvoked].all() if call.name == "issue_refund"]
+    assert [call.replayed for call in refunds] == [False] * 6 + [True] * 6
+
+
+def test_a_life_whose_agent_fails_says_why(tmp_path: Path) -> None:
+    """Without a payment service the model is sent failures that its script does not expect."""
+    folder = prepare(tmp_path / "night")
+    with running_service() as gone:
+        pass
+    shown = io.StringIO()
+    assert not live(Life(folder.path, gone.port, None, None), PlainScreen(shown, compact=True))
+    assert "did not answer" in shown.getvalue()
+    assert "\n* ScriptError: " in shown.getvalue()
+
+
+def test_asking_what_became_of_a_refund_is_told(payments: Payments) -> None:
+    """Whether it was paid or not, the trace says what the service answered."""
+    told: list[str] = []
+    asking = NightPayments(payments.port, None, told.append)
+    assert asking.find("key") is None
+    paid = asking.pay("A-1001", 4_990, key="key")
+    assert asking.find("key") == paid
+    assert [line.partition("asked: ")[2] for line in told] == ["nothing was paid", "rf-001 was paid for A-1001"]
+
+
+@pytest.mark.parametrize(
+    "found, as_meant",
+    [
+        (AFTER_CHARGE, True),
+        (replace(AFTER_CHARGE, returncode=0), False),
+        (replace(AFTER_CHARGE, returncode=-signal.SIGTERM), False),
+        (replace(AFTER_CHARGE, recorded=3), False),
+        (replace(AFTER_CHARGE, in_doubt=()), False),
+        (IN_REPORT, True),
+        (replace(IN_REPORT, returncode=1), False),
+        (replace(IN_REPORT, files=("notes.md",)), False),
+        (replace(IN_REPORT, files=("refunds.csv", REPORT)), False),
+    ],
+)
+def test_only_the_death_that_was_meant_counts(found: Found, as_meant: bool) -> None:
+    """A desk that lives, ends otherwise, or dies in another moment proves nothing."""
+    assert found.as_meant is as_meant
+    assert any("SIGKILL" in line for line in found.told()) is (found.returncode == -signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "change, fault",
+    [
+        ({"found": (replace(AFTER_CHARGE, returncode=0),)}, "return code 0; 3 paid, 2 recorded"),
+        ({"found": (replace(IN_REPORT, files=("notes.md",)),)}, "return code -9; on disk: notes.md"),
+        ({"ended_well": False}, "the last process has failed; what it printed says why"),
+        ({"charges": {"A-1001": 2}}, "A-1001 2 times"),
+        ({"charges": {"A-1001": 1}}, "0 in the session, 1 paid"),
+        ({"effects": (EFFECT, EFFECT._replace(status="done"))}, "1 unknown, 1 done"),
+        ({"files": {REPORT: b"half"}}, f"0 in the session, on disk {REPORT}"),
+        ({"undisturbed": {REPORT: b"other"}}, f"{REPORT} differ"),
+    ],
+)
+def test_whatever_is_wrong_at_the_end_breaks_the_proof(change: dict[str, Any], fault: str) -> None:
+    """Service, session, ledger and disk must agree, and the deaths must have been what they were to be."""
+    well = Night(session=Session(), effects=(), charges={}, found=(), ended_well=True, files={}, undisturbed=None)
+    proof = prove_night(replace(well, **change))
+    assert not proof.holds
+    assert fault in [finding.found for finding in proof.findings if not finding.holds]
+
+
+def test_plain_lines_are_for_what_is_no_terminal() -> None:
+    """A log gets no escape sequences, nor does who asks for plain lines."""
+    assert isinstance(screen_on(io.StringIO(), plain=False), PlainScreen)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(screen_on(Terminal(), plain=False), RichScreen)
+    assert isinstance(screen_on(Terminal(), plain=True), PlainScreen)
