@@ -9,12 +9,12 @@ import pytest
 
 from handrail.errors import SnapshotError
 from handrail.filesystem.journal import Journal
-from handrail.filesystem.tree import FOLDER, NOTHING
+from handrail.filesystem.tree import FOLDER, NOTHING, Entry
 
 
 def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
     """Without a snapshot there is nothing to come back to."""
-    journal = Journal()
+    journal = Journal[Entry]()
     journal.record("a", b"0")
     snapshot = journal.snapshot()
     assert journal.before(snapshot) == {}
@@ -22,7 +22,7 @@ def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
 
 def test_oldest_entry_of_each_path_is_what_to_put_back() -> None:
     """A path that changes twice had only one content at the snapshot."""
-    journal = Journal()
+    journal = Journal[Entry]()
     first = journal.snapshot()
     journal.record("a", NOTHING)
     journal.record("a", b"1")
@@ -35,7 +35,7 @@ def test_oldest_entry_of_each_path_is_what_to_put_back() -> None:
 
 def test_snapshot_without_a_change_since_the_last_is_the_same() -> None:
     """The same moment is one snapshot; a change, or letting go of it, makes another."""
-    journal = Journal()
+    journal = Journal[Entry]()
     first = journal.snapshot()
     assert journal.snapshot() is first
     journal.record("a", NOTHING)
@@ -44,7 +44,7 @@ def test_snapshot_without_a_change_since_the_last_is_the_same() -> None:
 
 def test_journal_that_has_come_back_has_no_changes() -> None:
     """After going back to the newest snapshot there is nothing left to put back, and it is the newest moment again."""
-    journal = Journal()
+    journal = Journal[Entry]()
     snapshot = journal.snapshot()
     journal.record("a", NOTHING)
     journal.has_come_back(snapshot)
@@ -54,8 +54,8 @@ def test_journal_that_has_come_back_has_no_changes() -> None:
 
 def test_snapshot_of_another_journal_is_refused() -> None:
     """Its changes are no changes of this one, even where it looks like the newest."""
-    other = Journal().snapshot()
-    journal = Journal()
+    other = Journal[Entry]().snapshot()
+    journal = Journal[Entry]()
     kept = journal.snapshot()
     with pytest.raises(SnapshotError, match="taken from something else"):
         journal.before(other)
@@ -64,7 +64,7 @@ def test_snapshot_of_another_journal_is_refused() -> None:
 
 def test_dropped_snapshots_are_freed() -> None:
     """A snapshot that nobody holds keeps nothing alive, at once and without the garbage collector."""
-    journal = Journal()
+    journal = Journal[Entry]()
     gc.disable()
     try:
         snapshot = journal.snapshot()
@@ -78,7 +78,7 @@ def test_dropped_snapshots_are_freed() -> None:
 
 def test_span_that_outlives_its_snapshot_is_no_snapshot() -> None:
     """Only what `snapshot` returned is held; a thread that looks at a span meanwhile keeps nothing in use."""
-    journal = Journal()
+    journal = Journal[Entry]()
     span = journal.snapshot().span
     journal.record("a", b"1")
     snapshot = journal.snapshot()
@@ -88,7 +88,7 @@ def test_span_that_outlives_its_snapshot_is_no_snapshot() -> None:
 
 def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
     """Each span leads on to the next and none back."""
-    journal = Journal()
+    journal = Journal[Entry]()
     first = journal.snapshot()
     journal.record("a", b"1")
     second = journal.snapshot()
@@ -102,7 +102,7 @@ def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
 
 def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
     """Of many calls' snapshots that were taken and dropped meanwhile nothing is left but the oldest entries."""
-    journal = Journal()
+    journal = Journal[Entry]()
     held = journal.snapshot()
     journal.record("a", b"first")
     spans: list[weakref.ref[object]] = []
@@ -118,7 +118,7 @@ def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
 
 def test_snapshots_dropped_from_the_middle_leave_the_others_right() -> None:
     """Which ones are held, and in which order the others went, changes nothing."""
-    journal = Journal()
+    journal = Journal[Entry]()
     first = journal.snapshot()
     journal.record("a", b"1")
     second = journal.snapshot()

@@ -140,8 +140,9 @@ class FilesystemMachine(RuleBasedStateMachine):
             self.tree = expected
 
 
-@pytest.mark.parametrize("open_store", STORES.values(), ids=STORES)
-def test_any_history_can_be_undone_to_any_snapshot(open_store: OpenStore) -> None:
+@pytest.mark.parametrize("store", STORES)
+def test_any_history_can_be_undone_to_any_snapshot(store: str) -> None:
     """Restoring is exact to the byte and to the empty folder, whatever happened since."""
-    machine = type("Machine", (FilesystemMachine,), {"open_store": staticmethod(open_store)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=200, stateful_step_count=40))
+    machine = type("Machine", (FilesystemMachine,), {"open_store": staticmethod(STORES[store])})
+    examples = 200 if store == "memory" else 60  # the others take a hundred times as long
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))

@@ -1,18 +1,23 @@
 """Files as resources of a call: one protocol, and stores that can be undone.
 
-`Filesystem` is the protocol and says what every store does; `InMemoryFilesystem` keeps its files in memory.
+`Filesystem` is the protocol and says what every store does; `InMemoryFilesystem` keeps its files in memory, and
+`HostFilesystem` works on a folder on disk. `DecisionStore` says whether what a call changed on disk was committed.
 """
 
 from __future__ import annotations
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
+from handrail.filesystem.decisions import DecisionStore
+from handrail.filesystem.host import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.protocol import FileStat, Filesystem
 
 __all__ = [
+    "DecisionStore",
     "FileStat",
     "Filesystem",
     "FilesystemError",
+    "HostFilesystem",
     "InMemoryFilesystem",
     "PathConflictError",
     "PathEscapeError",

@@ -22,17 +22,18 @@ A journal has no lock: its store calls it under its own.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from handrail.errors import SnapshotError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from handrail.filesystem.tree import Entry
+E = TypeVar("E")
+"""What a store keeps of what was at a path."""
 
 
-class Span:
+class Span(Generic[E]):
     """What changed between one snapshot and the next.
 
     Attributes:
@@ -44,15 +45,15 @@ class Span:
 
     __slots__ = ("__weakref__", "before", "earlier", "later", "snapshot")
 
-    def __init__(self, earlier: Span | None) -> None:
+    def __init__(self, earlier: Span[E] | None) -> None:
         """Make a span in which nothing has changed."""
-        self.before: dict[str, Entry] = {}
-        self.later: Span | None = None
-        self.earlier: Callable[[], Span | None] = _nothing if earlier is None else weakref.ref(earlier)
-        self.snapshot: Callable[[], Snapshot | None] = _nothing
+        self.before: dict[str, E] = {}
+        self.later: Span[E] | None = None
+        self.earlier: Callable[[], Span[E] | None] = _nothing if earlier is None else weakref.ref(earlier)
+        self.snapshot: Callable[[], Snapshot[E] | None] = _nothing
 
 
-class Snapshot:
+class Snapshot(Generic[E]):
     """A moment to come back to, for as long as it is held. It has no use but to be restored.
 
     Attributes:
@@ -62,33 +63,38 @@ class Snapshot:
 
     __slots__ = ("__weakref__", "journal", "span")
 
-    def __init__(self, journal: Journal, span: Span) -> None:
+    def __init__(self, journal: Journal[E], span: Span[E]) -> None:
         """Mark the beginning of a span."""
         self.journal = journal
         self.span = span
 
 
-class Journal:
+class Journal(Generic[E]):
     """The changes of one store since the oldest snapshot that somebody holds."""
 
     __slots__ = ("_newest",)
 
     def __init__(self) -> None:
         """Make a journal in which nobody holds a snapshot."""
-        self._newest: Callable[[], Span | None] = _nothing
+        self._newest: Callable[[], Span[E] | None] = _nothing
 
-    def record(self, path: str, before: Entry) -> None:
+    def record(self, path: str, before: E) -> None:
         """Note that a path is about to change; nothing is noted when nobody holds a snapshot."""
         newest = self._newest()
         if newest is not None:
             newest.before.setdefault(path, before)
 
-    def snapshot(self) -> Snapshot:
+    def lacks(self, path: str) -> bool:
+        """Whether somebody holds a snapshot since which the path has not been recorded."""
+        newest = self._newest()
+        return newest is not None and path not in newest.before
+
+    def snapshot(self) -> Snapshot[E]:
         """This moment; the same snapshot as before if that is still held and nothing has changed since."""
         held = self._newest_held()
         if held is not None and not held.span.before:
             return held
-        span = Span(None if held is None else held.span)
+        span = Span[E](None if held is None else held.span)
         if held is not None:
             held.span.later = span
         snapshot = Snapshot(self, span)
@@ -96,7 +102,17 @@ class Journal:
         self._newest = weakref.ref(span)
         return snapshot
 
-    def before(self, snapshot: Snapshot) -> dict[str, Entry]:
+    def own(self, snapshot: object) -> Snapshot[E]:
+        """The snapshot, if it is one.
+
+        Raises:
+            SnapshotError: it is none at all. That it may be another journal's is for `before` to find.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
+        return cast("Snapshot[E]", snapshot)  # what it holds follows from whose it is, which `before` looks at
+
+    def before(self, snapshot: Snapshot[E]) -> dict[str, E]:
         """What to put back to come to the snapshot; whoever puts it back records that as any other change.
 
         Raises:
@@ -105,20 +121,20 @@ class Journal:
         if snapshot.journal is not self:
             raise SnapshotError("this snapshot was taken from something else; restore what `snapshot` returned here")
         self._newest_held()
-        oldest: dict[str, Entry] = {}
-        span: Span | None = snapshot.span
+        oldest: dict[str, E] = {}
+        span: Span[E] | None = snapshot.span
         while span is not None:
             for path, before in span.before.items():
                 oldest.setdefault(path, before)
             span = span.later
         return oldest
 
-    def has_come_back(self, snapshot: Snapshot) -> None:
+    def has_come_back(self, snapshot: Snapshot[E]) -> None:
         """Note that everything `before` told has been put back: the changes since are none."""
         if self._newest() is snapshot.span:
             snapshot.span.before.clear()
 
-    def _newest_held(self) -> Snapshot | None:
+    def _newest_held(self) -> Snapshot[E] | None:
         """The newest snapshot that somebody holds; everything that has changed since is merged into its span."""
         span = self._newest()
         held = None

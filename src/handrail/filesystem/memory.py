@@ -10,7 +10,7 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING
 
-from handrail.errors import PathConflictError, SnapshotError
+from handrail.errors import PathConflictError
 from handrail.filesystem import refusals
 from handrail.filesystem.journal import Journal, Snapshot
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
@@ -43,7 +43,7 @@ class InMemoryFilesystem:
         self._turn = Turn()
         self._lock = threading.RLock()
         self._tree = Tree()
-        self._journal: Journal = Journal()
+        self._journal = Journal[Entry]()
         for given, content in (files or {}).items():
             path = normalise(given)
             if self._tree.at(path) is not NOTHING:
@@ -151,7 +151,7 @@ class InMemoryFilesystem:
             for path in reversed(moved):
                 self._put(path, NOTHING)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Snapshot[Entry]:
         """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
         with self._lock:
             return self._journal.snapshot()
@@ -165,13 +165,12 @@ class InMemoryFilesystem:
             SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
             ToldToModel: the call may not write; see `check_write`.
         """
-        if not isinstance(snapshot, Snapshot):
-            raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
+        own = self._journal.own(snapshot)
         with self._lock:
             check_write(self, "go back to a snapshot")
-            for path, entry in self._journal.before(snapshot).items():
+            for path, entry in self._journal.before(own).items():
                 self._put(path, entry)
-            self._journal.has_come_back(snapshot)
+            self._journal.has_come_back(own)
 
     def _put(self, path: str, entry: Entry) -> None:
         """Change what is at a path: the one place where anything changes once the filesystem is made."""

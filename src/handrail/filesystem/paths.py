@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from handrail.errors import PathEscapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = "."
 """The root of every filesystem, in its shortest form."""
@@ -28,8 +28,12 @@ _SHORTEST = re.compile(r"[\w-][\w.-]{0,254}(?:/[\w-][\w.-]{0,254})*", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
 
 
-def normalise(path: str) -> str:
+def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode) -> str:
     """The shortest form of a path.
+
+    Args:
+        path: the path, however it is spelled.
+        encode: the bytes that its text stands for, which lengths are measured in.
 
     Raises:
         PathEscapeError: it is no path inside the root; the message says what to give instead.
@@ -41,7 +45,7 @@ def normalise(path: str) -> str:
         raise PathEscapeError(msg, path=repr(path)) from error
     if is_shortest:
         return path
-    _refuse_what_is_no_path(path)
+    _refuse_what_is_no_path(path, encode)
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -49,7 +53,7 @@ def normalise(path: str) -> str:
                 raise PathEscapeError(f"the path leads out of the root of the filesystem; {_instead(path)}", path=path)
             parts.pop()
         elif part not in {"", "."}:
-            if len(part.encode()) > MAX_PART_BYTES:
+            if len(encode(part)) > MAX_PART_BYTES:
                 msg = f"a name in the path is longer than {MAX_PART_BYTES} bytes; give a shorter one"
                 raise PathEscapeError(msg, path=path)
             parts.append(part)
@@ -78,13 +82,11 @@ def is_inside(path: str, folder: str) -> bool:
     return path != folder and (folder == ROOT or path.startswith(f"{folder}/"))
 
 
-def _refuse_what_is_no_path(path: str) -> None:
+def _refuse_what_is_no_path(path: str, encode: Callable[[str], bytes]) -> None:
     if not path:
         raise PathEscapeError("the path is empty; give '.' for the root, or one such as 'notes/plan.md'", path=path)
-    if len(path) > MAX_PATH_BYTES:
-        raise _too_long(path)
     try:
-        encoded = path.encode()
+        encoded = encode(path)
     except UnicodeEncodeError as error:
         msg = f"the path holds a lone surrogate at character {error.start}, which no file name can; leave it out"
         raise PathEscapeError(msg, path=path) from error

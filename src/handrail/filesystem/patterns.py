@@ -31,7 +31,7 @@ def find(pattern: str, list_folder: Callable[[str], Iterable[FileStat]]) -> tupl
     Raises:
         PathEscapeError: the pattern is none inside the root.
     """
-    parts = _Parts(normalise(pattern))
+    parts = Pattern(pattern)
     found: list[FileStat] = []
     to_visit = [(ROOT, parts.reached({0}))]
     while to_visit:
@@ -45,13 +45,22 @@ def find(pattern: str, list_folder: Callable[[str], Iterable[FileStat]]) -> tupl
     return tuple(sorted(found, key=lambda stat: stat.path))
 
 
-class _Parts:
-    """The parts of one pattern, each as what decides whether a name fits; `None` is any number of folders."""
+class Pattern:
+    """The parts of one pattern, each as what decides whether a name fits; `None` is any number of folders.
+
+    Attributes:
+        end: the place that a path has reached when it fits.
+    """
 
     __slots__ = ("_fits", "end")
 
     def __init__(self, pattern: str) -> None:
-        parts = pattern.split("/")
+        """Take a pattern apart.
+
+        Raises:
+            PathEscapeError: it is none inside the root.
+        """
+        parts = normalise(pattern).split("/")
         if parts[-1] == _ANY_FOLDERS:
             parts.append("*")  # at the end: everything below, but not what it is below of
         self.end = len(parts)
@@ -78,3 +87,17 @@ class _Parts:
             elif fits(name):
                 following.add(place + 1)
         return self.reached(following)
+
+    def fits(self, path: str) -> bool:
+        """Whether the pattern fits a path."""
+        return self.end in self._places(path)
+
+    def leads_through(self, folder: str) -> bool:
+        """Whether the pattern may fit something in a folder."""
+        return min(self._places(folder), default=self.end) < self.end
+
+    def _places(self, path: str) -> set[int]:
+        places = self.reached({0})
+        for name in path.split("/"):
+            places = self.after(name, places)
+        return places

@@ -1,11 +1,12 @@
-"""What a filesystem is, whatever keeps its files.
+r"""What a filesystem is, whatever keeps its files.
 
 Paths
     A path is text relative to the root, with forward slashes: `notes/plan.md`. `.` is the root. `./a`, `a//b`, `a/` and
     `a/x/../b` are taken for what they mean. Refused with `PathEscapeError`, and with what to give instead: an empty
     path, an absolute one, one that leaves the root by `..`, one with a backslash, a NUL or a lone surrogate, one
     of more than 4,095 bytes in UTF-8 or with a part of more than 255. Upper and lower case differ. Errors and
-    results name paths in their shortest form.
+    results name paths in their shortest form. A store on disk spells what is no UTF-8 in a name byte by byte, by the
+    sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9` (`handrail.filesystem.names`).
 
 Undoing
     A filesystem takes part in the transactions of calls (`handrail.transaction`): before each change it asks whether
@@ -32,12 +33,13 @@ class FileStat:
 
     Attributes:
         path: the path, relative to the root, in its shortest form.
-        kind: `"file"`, `"folder"`, or `"symlink"` where the store has links: it tells of the link, not of its target.
+        kind: `"file"`, `"folder"`, `"symlink"` where the store has links (it tells of the link, not of its target), or
+            `"special"` for a device, socket or fifo, which is neither read nor changed.
         size: bytes of a file's content; 0 for anything else.
     """
 
     path: str
-    kind: Literal["file", "folder", "symlink"]
+    kind: Literal["file", "folder", "symlink", "special"]
     size: int
 
 

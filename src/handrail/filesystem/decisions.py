@@ -1,0 +1,58 @@
+"""Whether a call has been committed, as far as the journal of its files is concerned.
+
+The journal of a `HostFilesystem` outlives a crash, and so does what the call has written to a store. Which of the two
+is to be believed is decided in one place: in the unit of work that commits the call, the store takes note of the
+journal's id. A journal that is found later is discarded if the store knows it, and undone if not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from handrail.filesystem.images import Images
+from handrail.transaction import UnitStore
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class DecisionStore(UnitStore, Protocol):
+    """Keeps the ids of journals whose calls have been committed.
+
+    Each method joins the unit that is open in this thread and context, and is a unit of its own where there is none.
+    All of them raise `StoreUnavailableError` if the store does not answer.
+    """
+
+    @property
+    def url(self) -> str:
+        """What names the store to people, without any password."""
+        ...
+
+    def decide(self, journal_id: str) -> None:
+        """Take note that the call of this journal has been committed; doing it twice is once."""
+        ...
+
+    def decided(self, journal_id: str) -> bool:
+        """Whether the call of this journal has been committed."""
+        ...
+
+    def forget_decision(self, journal_id: str) -> None:
+        """Drop the note, because the journal is gone; a note that is not there is no fault."""
+        ...
+
+
+def forget(journal_id: str, store: DecisionStore, images: Images) -> None:
+    """Have the store forget a journal that is gone; if it does not answer, the next opening tries again.
+
+    Args:
+        journal_id: the id of the journal, of which `settled-ID` is left.
+        store: what has decided about it.
+        images: the journal's folder.
+    """
+    try:
+        store.forget_decision(journal_id)
+        images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
+    except Exception:
+        _LOGGER.warning(
+            "the store did not forget the journal %s; the next opening tries again", journal_id, exc_info=True
+        )

@@ -1,0 +1,211 @@
+"""The root of a filesystem on disk, and the way from it to what a path names.
+
+The root is held open from the beginning, and every path is walked from there part by part, each folder opened by its
+name in the one before. No step follows a link: a link is read, and where it leads is walked in its turn, so that it can
+lead anywhere inside the root and nowhere else. A link that leaves the root raises `PathEscapeError`; an absolute target
+is taken for what it is below the root, if it lies there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from handrail.errors import PathConflictError, PathEscapeError, RootVanishedError
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.disk_refusals import other_case
+from handrail.filesystem.names import to_bytes, to_text
+from handrail.filesystem.paths import ROOT, join, parent_of
+
+_MOST_LINKS = 40
+"""How many links may stand in one path, as Linux has it; more are taken for a circle."""
+
+
+class Found(NamedTuple):
+    """What a path leads to.
+
+    Attributes:
+        path: the path without links.
+        status: what is there; `None` for nothing.
+        nearest: the last part of the way that exists, if there is nothing.
+    """
+
+    path: str
+    status: os.stat_result | None
+    nearest: str = ROOT
+
+
+class Root:
+    """A folder that is held open. It is not closed by itself.
+
+    Attributes:
+        path: where it is.
+        descriptor: what it is open as.
+        identity: its device and inode.
+    """
+
+    __slots__ = ("_disk", "_folds_case", "_names", "descriptor", "identity", "path")
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        """Open a folder.
+
+        Raises:
+            RootVanishedError: there is no folder at `path`, or it may not be used.
+        """
+        try:
+            self.path = path.resolve(strict=True)
+            self.descriptor = disk.open_root(self.path)
+        except OSError as error:
+            msg = f"there is no folder to be the root at {str(path)!r}: {error.strerror}. Make it, or give another one."
+            raise RootVanishedError(msg, path=str(path)) from error
+        status = os.fstat(self.descriptor)
+        self.identity = (status.st_dev, status.st_ino)
+        self._disk = disk
+        self._folds_case = disk.folds_case(self.path)
+        self._names = [os.fsencode(part) for part in self.path.parts[1:]]
+
+    def check(self) -> None:
+        """Make sure that the folder still stands where it was opened.
+
+        Raises:
+            RootVanishedError: it was removed or moved, or something else stands in its place.
+        """
+        try:
+            status = self.path.stat()
+            found = (status.st_dev, status.st_ino)
+        except OSError:
+            found = None
+        if found != self.identity:
+            state = "is no longer there" if found is None else "has been replaced by another one"
+            msg = f"the folder of this filesystem {state}, so its files cannot be used. Nothing was changed."
+            raise RootVanishedError(msg, path=ROOT)
+
+    def find(self, path: str, *, follow: bool) -> Found:
+        """What a path leads to; `follow` tells whether a link at its end is followed too.
+
+        Raises:
+            PathEscapeError: a link leads out of the root.
+            PathConflictError: the links go in a circle.
+        """
+        parts = [] if path == ROOT else path.split("/")
+        for _ in range(_MOST_LINKS):
+            found = self._walk(parts, follow=follow, asked=path)
+            if isinstance(found, Found):
+                return found
+            parts = found
+        msg = f"too many links follow on each other in {path!r}, perhaps in a circle. Remove one of them."
+        raise PathConflictError(msg, path=path)
+
+    @contextmanager
+    def folder(self, path: str, *, listed: bool = False) -> Generator[int]:
+        """A descriptor of a folder, by a path without links; `listed` if it must do for listing and syncing.
+
+        Raises:
+            OSError: the folder is not there, or a link stands in the way.
+        """
+        held = self._disk.open_folder(b".", at=self.descriptor)
+        try:
+            parts = [] if path == ROOT else path.split("/")
+            for number, part in enumerate(parts, 1):
+                last = listed and number == len(parts)
+                step = self._disk.open_folder if last else self._disk.step
+                inner = step(to_bytes(part), at=held)
+                self._disk.close(held)
+                held = inner
+            yield held
+        finally:
+            self._disk.close(held)
+
+    @contextmanager
+    def entry(self, path: str) -> Generator[tuple[int, bytes]]:
+        """A descriptor of the folder that a path without links lies in, and its name there."""
+        with self.folder(parent_of(path)) as folder:
+            yield folder, to_bytes(path.rpartition("/")[2])
+
+    def look(self, path: str) -> os.stat_result | None:
+        """What there is at a path without links; `None` for nothing."""
+        if path == ROOT:
+            return self._disk.look_at(self.descriptor)
+        try:
+            with self.entry(path) as (folder, name):
+                return self._disk.look(name, at=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def sync_folders(self, paths: Iterable[str]) -> None:
+        """Sync the folders that changed paths lie in, as far as they exist, and the changed folders themselves."""
+        changed = set(paths)
+        for path in sorted(changed | {parent_of(path) for path in changed}):
+            status = self.look(path)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                with self.folder(path, listed=True) as folder:
+                    self._disk.sync(folder)
+
+    def _walk(self, parts: Sequence[str], *, follow: bool, asked: str) -> Found | list[str]:
+        """What the parts lead to, or the parts to go on with when a link was met."""
+        held, done = self._disk.open_folder(b".", at=self.descriptor), ROOT
+        status: os.stat_result | None = self._disk.look_at(held)
+        try:
+            for number, part in enumerate(parts, 1):
+                path, name = join(done, part), to_bytes(part)
+                status = self._disk.look(name, at=held)
+                if status is None:
+                    return Found("/".join(parts), None, done)
+                if self._folds_case:
+                    self._refuse_other_case(path, at=held)
+                is_last = number == len(parts)
+                if stat.S_ISLNK(status.st_mode) and (follow or not is_last):
+                    led = self._led(parts[: number - 1], self._disk.target(name, at=held), asked)
+                    return [*led, *parts[number:]]
+                if not is_last:
+                    if not stat.S_ISDIR(status.st_mode):
+                        return Found("/".join(parts), None, path)
+                    step = self._disk.open_folder if self._folds_case else self._disk.step
+                    inner = step(name, at=held)
+                    self._disk.close(held)
+                    held = inner
+                done = path
+            return Found(done, status, done)
+        finally:
+            self._disk.close(held)
+
+    def _refuse_other_case(self, path: str, *, at: int) -> None:
+        """Make sure that the last part of a path is the name that it has on disk: one file has one path."""
+        name = path.rpartition("/")[2]
+        listed = [to_text(each) for each in self._disk.names(at)]
+        if _composed(name) not in map(_composed, listed):
+            there = [each for each in listed if _composed(each).casefold() == _composed(name).casefold()]
+            raise other_case(path, there="".join(there[:1]))
+
+    def _led(self, folder: Sequence[str], target: bytes, asked: str) -> list[str]:
+        """The parts of where a link in a folder leads."""
+        steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
+        parts = list(folder)
+        if target.startswith(b"/"):
+            if steps[: len(self._names)] != self._names:
+                raise _escapes(asked)
+            parts, steps = [], steps[len(self._names) :]
+        for step in steps:
+            if step != b"..":
+                parts.append(to_text(step))
+            elif parts:
+                parts.pop()
+            else:
+                raise _escapes(asked)
+        return parts
+
+
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def _escapes(path: str) -> PathEscapeError:
+    return PathEscapeError(
+        f"{path!r} is or goes through a link that leads out of the root of the filesystem. Give a path without it.",
+        path=path,
+    )

@@ -1,0 +1,175 @@
+"""The calls to the operating system that a filesystem on disk makes, in one place.
+
+Every name is that of one entry of a folder that is held open (`at`), so that no path is ever looked up twice, and none
+follows a link: whoever exchanges a folder for a link in the meantime meets an error and no file outside.
+
+They stand in a class so that a test can make any one of them fail, or change the tree between two of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+CHUNK_BYTES = 1 << 20
+"""How much of a file is in memory at once while it is copied."""
+
+_FOLDER, _PATH, _LINK, _SHUT, _NOW = (  # 0 where a system has no such flag: importing this module works everywhere
+    getattr(os, name, 0) for name in ("O_DIRECTORY", "O_PATH", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK")
+)
+_LIST = _FOLDER | _LINK | _SHUT
+_STEP = _LIST | _PATH  # O_PATH passes through a folder that may not be listed
+_READ = os.O_RDONLY | _LINK | _SHUT | _NOW  # does not wait for who writes to a fifo
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _LINK | _SHUT
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _LINK | _SHUT
+_NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
+
+
+class Disk:
+    """The operating system, for names in held folders. Every method raises `OSError` as `os` does."""
+
+    __slots__ = ()
+
+    def open_root(self, path: Path) -> int:
+        """A descriptor of a folder by its path, which may lead through links."""
+        return os.open(path, _FOLDER | _SHUT)
+
+    def process(self) -> int:
+        """The id of this process."""
+        return os.getpid()
+
+    def folds_case(self, folder: Path) -> bool:
+        """Whether upper and lower case are the same in a folder, as far as its own name and those above tell."""
+        for each in (folder, *folder.parents):
+            if each.name.swapcase() != each.name:
+                other = each.with_name(each.name.swapcase())
+                return other.exists() and each.samefile(other)
+        return False
+
+    def step(self, name: bytes, *, at: int) -> int:
+        """A descriptor of a folder, good only for names in it."""
+        return os.open(name, _STEP, dir_fd=at)
+
+    def open_folder(self, name: bytes, *, at: int) -> int:
+        """A descriptor of a folder that can be listed and synced."""
+        return os.open(name, _LIST, dir_fd=at)
+
+    def open_file(self, name: bytes, *, at: int) -> int:
+        """A descriptor to read a file with."""
+        return os.open(name, _READ, dir_fd=at)
+
+    def make_file(self, name: bytes, mode: int = 0o666, *, at: int) -> int:
+        """A descriptor to write a new file with."""
+        return os.open(name, _MAKE, mode, dir_fd=at)
+
+    def append_file(self, name: bytes, *, at: int) -> int:
+        """A descriptor to write on with at the end of a file."""
+        return os.open(name, _APPEND, 0o600, dir_fd=at)
+
+    def close(self, descriptor: int) -> None:
+        """Give a descriptor back."""
+        os.close(descriptor)
+
+    def look(self, name: bytes, *, at: int) -> os.stat_result | None:
+        """What there is of that name, a link itself and not its target; `None` for nothing."""
+        try:
+            return os.stat(name, dir_fd=at, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def look_at(self, descriptor: int) -> os.stat_result:
+        """What a descriptor is open on."""
+        return os.fstat(descriptor)
+
+    def names(self, descriptor: int) -> list[bytes]:
+        """The names in a folder."""
+        return [os.fsencode(name) for name in os.listdir(descriptor)]
+
+    def may_write(self, name: bytes, *, at: int) -> bool:
+        """Whether this process may write to a file."""
+        return os.access(name, os.W_OK, dir_fd=at)
+
+    def target(self, name: bytes, *, at: int) -> bytes:
+        """Where a link leads."""
+        return os.readlink(name, dir_fd=at)
+
+    def chunks(self, descriptor: int) -> Iterator[bytes]:
+        """The rest of a file, piece by piece."""
+        while chunk := os.read(descriptor, CHUNK_BYTES):
+            yield chunk
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write all of it."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        """Cut a file off."""
+        os.ftruncate(descriptor, length)
+
+    def sync(self, descriptor: int) -> None:
+        """Have what was written to a file or folder outlive a power failure."""
+        os.fsync(descriptor)
+
+    def dress(self, descriptor: int, *, owner: tuple[int, int], mode: int) -> None:
+        """Give a file owner and mode; who may not give files away keeps them."""
+        status = os.fstat(descriptor)
+        if (status.st_uid, status.st_gid) != owner:
+            try:
+                self.give(descriptor, owner)
+            except PermissionError:
+                mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would lend the rights of another owner
+        os.fchmod(descriptor, mode)
+
+    def give(self, descriptor: int, owner: tuple[int, int]) -> None:
+        """Give a file to a user and group."""
+        os.fchown(descriptor, *owner)
+
+    def set_time(self, descriptor: int, modified: int) -> None:
+        """Say when a file was written last, in nanoseconds."""
+        os.utime(descriptor, ns=(modified, modified))
+
+    def make_folder(self, name: bytes, *, at: int) -> None:
+        """Make a folder."""
+        os.mkdir(name, dir_fd=at)
+
+    def make_link(self, target: bytes, name: bytes, *, at: int) -> None:
+        """Make a symbolic link."""
+        os.symlink(target, name, dir_fd=at)
+
+    def share(self, name: bytes, new: bytes, *, at: int, to: int) -> bool:
+        """Give a file one more name; returns whether the operating system can."""
+        try:
+            self.link(name, new, at=at, to=to)
+        except OSError as error:
+            if error.errno in _NO_LINK_ERRNOS:
+                return False
+            raise
+        return True
+
+    def link(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
+        """Give a file one more name, and a link one more, and not its target."""
+        os.link(name, new, src_dir_fd=at, dst_dir_fd=to, follow_symlinks=False)
+
+    def rename(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
+        """Give something another name, in place of what has that name."""
+        os.rename(name, new, src_dir_fd=at, dst_dir_fd=to)
+
+    def unlink(self, name: bytes, *, at: int) -> None:
+        """Remove a file or link."""
+        os.unlink(name, dir_fd=at)
+
+    def discard(self, name: bytes, *, at: int) -> None:
+        """Remove a file or link that need not be there."""
+        try:
+            self.unlink(name, at=at)
+        except FileNotFoundError:
+            return
+
+    def remove_folder(self, name: bytes, *, at: int) -> None:
+        """Remove an empty folder."""
+        os.rmdir(name, dir_fd=at)

@@ -1,0 +1,251 @@
+"""The journal of one transaction on disk: what to put back if the process dies.
+
+A journal is two files in the journal's folder, named after its id.
+
+`journal-ID`
+    Records, each synced before anything that it tells of is touched: which images to put back, and that the journal is
+    complete. A record is 24 bytes (the length of what follows, a checksum of the length, a checksum of what follows)
+    and JSON in UTF-8. The last record may be cut short by a crash: what it tells of had not been touched yet. A record
+    that cannot be read and is not the last has been damaged by somebody, and is not passed over.
+
+`marks-ID`
+    For each change, before it is made, what is going to be at the path then: one JSON array a line. It is not synced,
+    and what of it is lost costs nothing but care: what is found at a path and is neither the image nor marked was made
+    by somebody else, and is set aside rather than removed.
+
+Removing `journal-ID` is what commits a transaction that no store decides about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from handrail.errors import JournalError
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.images import Image, Mark
+from handrail.filesystem.names import to_bytes, to_text
+from handrail.filesystem.paths import ROOT
+
+VERSION = 1
+"""The version of the format."""
+
+_HEAD = struct.Struct(">II16s")
+
+
+class Header(NamedTuple):
+    """What a journal belongs to.
+
+    Attributes:
+        inode: the inode of the root.
+        store: the URL of the store that decides whether the transaction was committed; `None` if none does.
+    """
+
+    inode: int
+    store: str | None
+
+
+@dataclass(slots=True)
+class Written:
+    """What a journal holds.
+
+    Attributes:
+        header: what it belongs to; `None` if nothing was recorded.
+        images: for each path what to put back, in the order of recording.
+        marks: for each path what the transaction left there, one time or another.
+        prepared: whether the journal was complete, so that a store may have decided.
+    """
+
+    header: Header | None = None
+    images: dict[str, Image] = field(default_factory=dict[str, Image])
+    marks: dict[str, set[Mark]] = field(default_factory=dict[str, set[Mark]])
+    prepared: bool = False
+
+
+class DiskJournal:
+    """The journal of one transaction, being written.
+
+    Attributes:
+        journal_id: its id.
+        written: what it holds so far.
+    """
+
+    __slots__ = ("_disk", "_end", "_files", "_folder", "_synced", "_torn", "journal_id", "written")
+
+    def __init__(
+        self, journal_id: str, folder: int, disk: Disk, *, synced: bool, written: Written | None = None
+    ) -> None:
+        """Make an empty journal in the folder that a descriptor is open on, or go on with one that was `written`."""
+        self.journal_id = journal_id
+        self.written = Written() if written is None else written
+        self._folder = folder
+        self._disk = disk
+        self._synced = synced
+        self._end = 0
+        self._torn = False
+        self._files: list[int] = []
+        try:
+            for name in _names(journal_id):
+                self._files.append(disk.append_file(name, at=folder))
+        except BaseException:
+            self.close()
+            raise
+
+    def note(self, images: Mapping[str, Image], header: Header) -> None:
+        """Record images; when this returns, they and their contents outlive a crash.
+
+        Raises:
+            OSError: nothing has been recorded.
+        """
+        if self._synced:
+            self._disk.sync(self._folder)  # the names of the contents, and of the journal
+        saved: dict[str, Any] = {"images": [[path, *_image_to_json(image)] for path, image in images.items()]}
+        if self.written.header is None:
+            saved |= {"version": VERSION, **header._asdict()}
+        self.append(saved)
+        self.written.header = header
+        self.written.images.update(images)
+
+    def mark(self, marks: Iterable[tuple[str, Mark]]) -> None:
+        """Note what is going to be at some paths."""
+        lines = bytearray()
+        for path, mark in marks:
+            self.written.marks.setdefault(path, set()).add(mark)
+            lines += b"\n" + json.dumps([path, *mark]).encode()  # what a crash has cut short ends where the next begins
+        self._disk.write(self._files[1], bytes(lines))
+
+    def prepare(self) -> None:
+        """Record that the journal is complete; doing it twice is once."""
+        if not self.written.prepared:
+            self.append({"prepared": True})
+            self.written.prepared = True
+
+    def discard(self, *, settled: bool = False) -> None:
+        """Commit, or forget what has been undone: the journal is gone when this returns, and may be so when it raises.
+
+        Args:
+            settled: leave a note `settled-ID` behind, for as long as a store knows the id.
+        """
+        journal, marks = _names(self.journal_id)
+        try:
+            if settled:
+                self._disk.rename(journal, b"settled-" + self.journal_id.encode(), at=self._folder, to=self._folder)
+            else:
+                self._disk.discard(journal, at=self._folder)
+            if self._synced:
+                self._disk.sync(self._folder)
+            self._disk.discard(marks, at=self._folder)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Give the descriptors back; the files stay."""
+        while self._files:
+            self._disk.close(self._files.pop())
+
+    def append(self, record: Mapping[str, object]) -> None:
+        """Add a record; when this returns, it outlives a crash.
+
+        Raises:
+            OSError: it does not count.
+        """
+        data = json.dumps(record).encode()
+        size = len(data).to_bytes(4)
+        head = _HEAD.pack(len(data), zlib.crc32(size), hashlib.blake2b(data, digest_size=16).digest())
+        if self._torn:
+            self._disk.truncate(self._files[0], self._end)
+        self._torn = True
+        self._disk.write(self._files[0], head + data)
+        if self._synced:
+            self._disk.sync(self._files[0])
+        self._torn = False
+        self._end += len(head) + len(data)
+
+
+def beside_of(journal_id: str) -> bytes:
+    """The name under which a transaction makes files before they get their own; `journal_id` names the transaction."""
+    return f".handrail-{journal_id[:12]}".encode()
+
+
+def read(journal_id: str, journal: bytes, marks: bytes) -> Written:
+    """What the two files of a journal hold.
+
+    Raises:
+        JournalError: the journal is damaged, or was written by a newer Handrail.
+    """
+    written, place = Written(), 0
+    while place < len(journal):
+        data = _record_at(journal, place, journal_id)
+        if data is None:
+            break
+        place += _HEAD.size + len(data)
+        try:
+            _take(written, json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _damaged(journal_id, place, "holds a record that this Handrail cannot read") from error
+    for line in marks.split(b"\n"):
+        try:
+            path, *mark = json.loads(line)
+            written.marks.setdefault(path, set()).add(Mark(*mark))
+        except (ValueError, TypeError):
+            continue  # cut short by the crash; the mark is missing then, and what is found will be set aside
+    return written
+
+
+def _record_at(journal: bytes, place: int, journal_id: str) -> bytes | None:
+    """The record at a place; `None` if it is the last one and cut short."""
+    head = journal[place : place + _HEAD.size]
+    if len(head) < _HEAD.size or not any(journal[place:]):  # a file may have grown by zeros before its data came
+        return None
+    length, check, digest = _HEAD.unpack(head)
+    end = place + _HEAD.size + length
+    if zlib.crc32(length.to_bytes(4)) != check:
+        raise _damaged(journal_id, place, "is damaged")
+    data = journal[place + _HEAD.size : end]
+    if hashlib.blake2b(data, digest_size=16).digest() == digest:
+        return data
+    if end < len(journal):
+        raise _damaged(journal_id, place, "is damaged")
+    return None
+
+
+def _take(written: Written, record: dict[str, Any]) -> None:
+    if written.header is None:
+        if record["version"] > VERSION:
+            raise ValueError(record["version"])
+        written.header = Header(record["inode"], record["store"])
+    for path, *saved in record.get("images", ()):
+        written.images.setdefault(path, _image_from_json(*saved))
+    written.prepared |= record.get("prepared", False)
+
+
+def _damaged(journal_id: str, place: int, state: str) -> JournalError:
+    msg = (
+        f"the journal {journal_id} {state} (at byte {place}), so what it would put back is not known. Look at the "
+        f"tree, then remove the file journal-{journal_id} from the journal's folder to keep the tree as it is."
+    )
+    return JournalError(msg, path=ROOT)
+
+
+def _image_to_json(image: Image) -> list[Any]:
+    return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark]
+
+
+def _image_from_json(  # noqa: PLR0913, PLR0917 - one for each field of the JSON
+    kind: Literal["nothing", "folder", "file", "symlink"],
+    mode: int,
+    owner: list[int],
+    blob: str,
+    target: str,
+    mark: list[Any],
+) -> Image:
+    return Image(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), Mark(*mark))
+
+
+def _names(journal_id: str) -> tuple[bytes, bytes]:
+    return f"journal-{journal_id}".encode(), f"marks-{journal_id}".encode()

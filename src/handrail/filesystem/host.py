@@ -1,0 +1,292 @@
+"""A filesystem over a folder on disk, which is undone when a call fails and when a process dies.
+
+This module owns the rules of the protocol; below it lie the way to a path (`handrail.filesystem.descriptors`), what
+was changed and how it is undone (`handrail.filesystem.host_changes`), and what is done after a crash
+(`handrail.filesystem.recovery`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+import weakref
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import FilesystemError
+from handrail.filesystem import refusals
+from handrail.filesystem.decisions import DecisionStore
+from handrail.filesystem.descriptors import Root
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.disk_refusals import telling
+from handrail.filesystem.host_changes import Changes, Terms
+from handrail.filesystem.host_operations import make_folder, move, remove, write
+from handrail.filesystem.host_view import View
+from handrail.filesystem.images import Image, Images
+from handrail.filesystem.journal import Journal, Snapshot
+from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
+from handrail.filesystem.names import normalise_on_disk
+from handrail.filesystem.paths import ROOT
+from handrail.filesystem.patterns import find
+from handrail.filesystem.protocol import FileStat
+from handrail.filesystem.recovery import recover
+from handrail.filesystem.visible import Visible
+from handrail.transaction import check_write, undoing
+from handrail.turns import Turn
+
+
+class HostFilesystem:
+    """A `Filesystem` over a folder on disk; see the protocol for what its methods do.
+
+    Confinement
+        No path leads out of the root. On a disk that takes upper and lower case for the same, a path must be spelled as
+        it is listed. A link that stays inside is followed: reading and writing its path read and write
+        what it leads to. `stat` and `exists` tell of the link itself, `remove` and `move` act on it, and `glob` does
+        not follow it. A link that leaves the root is refused with `PathEscapeError`. Devices, sockets and fifos are
+        listed as `"special"`, and neither read nor changed.
+
+    Writing
+        A file is replaced at one stroke and keeps its permissions, and its owner if the process may give files away;
+        its extended attributes are lost. A file with several names (hard links) is replaced under one; the others keep
+        the old content. A file that the process may not write to is not replaced either.
+
+    Undoing
+        Before a path is changed, what was there is saved in the journal's folder, outside of the tree, and synced. A
+        call that fails is undone at once; what a killed process has left is undone when the root is opened again.
+        Contents, permissions, times, targets of links and empty folders come back; a file that was replaced or removed
+        comes back as the very same file, but for one with several names, which comes back as a file of its own. What
+        somebody else wrote to a changed path meanwhile is kept in the journal's folder, with a warning.
+
+    Committing
+        With a `store`, files and what the store keeps of the call are committed at one stroke. Without one, they are
+        committed after it: a process that is killed in between finds the files undone.
+
+    One `HostFilesystem` at a time works on a root, whatever the process. Threads may share it, forked processes not.
+    """
+
+    __slots__ = ("__weakref__", "_changes", "_disk", "_finalizer", "_folder", "_root", "_turn", "_view")
+
+    def __init__(  # noqa: PLR0913 - what can be chosen, each with a default that does
+        self,
+        root: str | os.PathLike[str],
+        *,
+        journal: str | os.PathLike[str] | None = None,
+        store: DecisionStore | None = None,
+        wait: timedelta = timedelta(seconds=5),
+        include: Iterable[str] = ("**",),
+        exclude: Iterable[str] = (),
+        durability: Literal["full", "normal"] = "full",
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk | None = None,
+    ) -> None:
+        """Open a folder, and undo what a process that died has left half done there.
+
+        Args:
+            root: the folder; it must exist.
+            journal: where to save what was at changed paths, outside of the root; by default a folder below
+                `$XDG_STATE_HOME/handrail/journals`, or `~/.local/state` in its place. On the same disk as the root it
+                costs least.
+            store: decides whether calls were committed; always give the same one.
+            wait: how long to wait for another filesystem to let go of the root.
+            include: patterns of what is shown; see `handrail.filesystem.visible`.
+            exclude: patterns of what is neither listed, read nor written.
+            durability: `"full"` outlives a power failure, `"normal"` only the death of the process.
+            clock: measures the waiting.
+            disk: the operating system.
+
+        Raises:
+            RootVanishedError: there is no such folder.
+            JournalError: the journal cannot be kept or read, belongs to something else, or needs its store.
+            FilesystemBusyError: another filesystem works on the root.
+            PathEscapeError: a pattern is none inside the root.
+            FilesystemError: this is no POSIX system.
+        """
+        refuse_other_systems()
+        visible = Visible(include, exclude)
+        self._disk = Disk() if disk is None else disk
+        self._turn = Turn()
+        self._root = Root(Path(root), self._disk)
+        try:
+            at = default_path(self._root.path, os.environ) if journal is None else Path(journal)
+            self._folder = JournalFolder(at, self._disk)
+        except BaseException:
+            os.close(self._root.descriptor)
+            raise
+        self._finalizer = weakref.finalize(self, _release, self._root, self._folder, self._disk, self._disk.process())
+        try:
+            self._folder.belongs_to(self._root.path)
+            self._folder.hold(wait, clock)
+            images = Images(self._folder.descriptor, self._disk)
+            with telling("open the filesystem", ROOT):
+                recover(self._root, self._folder, images, store)
+        except BaseException:
+            self._finalizer()
+            raise
+        terms = Terms(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
+        self._changes = Changes(self._root, images, terms)
+        self._view = View(self._root, self._disk, visible)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that calls take to use this filesystem."""
+        return self._turn
+
+    def read_text(self, path: str) -> str:
+        """The content of a file as text; see `Filesystem.read_text`."""
+        return refusals.decode(self.read_bytes(path), path=path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file; see `Filesystem.read_bytes`."""
+        with self._reading(path) as chunks:
+            return b"".join(chunks)
+
+    def digest(self, path: str) -> str:
+        """The SHA-256 of a file's content; see `Filesystem.digest`."""
+        digest = hashlib.sha256()
+        with self._reading(path) as chunks:
+            for chunk in chunks:
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Make or replace a file; see `Filesystem.write_text`."""
+        path = normalise_on_disk(path)
+        with self._changing(f"write {path}", path):
+            write(self._changes, self._view, path, refusals.encode(text, path=path))
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Make or replace a file; see `Filesystem.write_bytes`."""
+        path = normalise_on_disk(path)
+        with self._changing(f"write {path}", path):
+            write(self._changes, self._view, path, refusals.as_bytes(data))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path; see `Filesystem.exists`."""
+        path = normalise_on_disk(path)
+        with self._looking(path):
+            return self._view.find(path, follow=False).status is not None
+
+    def stat(self, path: str) -> FileStat:
+        """What there is at a path; see `Filesystem.stat`."""
+        path = normalise_on_disk(path)
+        with self._looking(path):
+            return self._view.stat(path)
+
+    def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
+        """What a folder holds; see `Filesystem.list`."""
+        path = normalise_on_disk(path)
+        with self._looking(path):
+            return self._view.listing(path)
+
+    def glob(self, pattern: str) -> tuple[FileStat, ...]:
+        """Files and folders whose path fits; see `Filesystem.glob`."""
+        with self._looking(pattern):
+            return find(pattern, self._view.listing_if_there)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder; see `Filesystem.make_folder`."""
+        path = normalise_on_disk(path)
+        with self._changing(f"make the folder {path}", path):
+            make_folder(self._changes, self._view, path)
+
+    def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, link or folder; see `Filesystem.remove`."""
+        path = normalise_on_disk(path)
+        with self._changing(f"remove {path}", path):
+            remove(self._changes, self._view, path, recursive=recursive)
+
+    def move(self, src: str, dst: str) -> None:
+        """Give a file, link or folder another path; see `Filesystem.move`."""
+        src, dst = normalise_on_disk(src), normalise_on_disk(dst)
+        with self._changing(f"move {src} to {dst}", dst):
+            move(self._changes, self._view, src, dst)
+
+    def snapshot(self) -> Snapshot[Image]:
+        """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
+        with self._changes.lock:
+            return self._changes.snapshot()
+
+    def restore(self, snapshot: object, /) -> None:
+        """Come back to a snapshot, to the byte and to the empty folder; snapshots taken later stay valid.
+
+        In a handler this is a write like any other: it needs the right to, and is undone if the call fails.
+
+        Raises:
+            SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
+            FilesystemError: the disk does not do it. By hand, nothing has changed; in a rollback, the filesystem must
+                be opened again.
+            ToldToModel: the call may not write; see `check_write`.
+        """
+        own = Journal[Image]().own(snapshot)
+        with self._changes.lock:
+            check_write(self, "go back to a snapshot")
+            if not undoing():
+                self._usable()
+            self._changes.restore(own)
+
+    def close(self) -> None:
+        """Let others work on the root; doing it twice is once.
+
+        Raises:
+            FilesystemError: a call that has changed something has not ended.
+        """
+        with self._changes.lock:
+            if self._finalizer.alive and self._changes.is_open and self._changes.is_ours:
+                msg = "a call that has changed files here has not ended. Close the filesystem when it has."
+                raise FilesystemError(msg, path=ROOT)
+            self._finalizer()
+
+    def _usable(self) -> None:
+        if not self._finalizer.alive:
+            raise FilesystemError("this filesystem has been closed. Open another HostFilesystem.", path=ROOT)
+        self._changes.check_use()
+
+    @contextmanager
+    def _looking(self, path: str) -> Generator[None]:
+        with self._changes.lock, telling(f"look at {path}", path):
+            self._usable()
+            yield
+
+    @contextmanager
+    def _reading(self, path: str) -> Generator[Iterator[bytes]]:
+        """The content of a file, piece by piece; only finding it is done under the lock."""
+        path = normalise_on_disk(path)
+        with telling(f"read {path}", path):
+            with self._changes.lock:
+                self._usable()
+                descriptor = self._view.open_file(path)
+            try:
+                yield self._disk.chunks(descriptor)
+            finally:
+                self._disk.close(descriptor)
+
+    @contextmanager
+    def _changing(self, what: str, path: str) -> Generator[None]:
+        with self._changes.lock:
+            check_write(self, what)
+            self._usable()
+            self._changes.check()
+            with telling(what, path):
+                yield
+
+
+def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
+    os.close(root.descriptor)
+    owned = disk.process() == process
+    if owned and not folder.ids("journal"):
+        folder.clean()
+    folder.close(owned=owned)

@@ -1,0 +1,346 @@
+"""What a filesystem on disk has changed and can put back: by hand, when a call fails, and after a crash.
+
+Two journals are kept of every change, and both refer to the same images (`handrail.filesystem.images`). The one in
+memory (`handrail.filesystem.journal`) serves every snapshot that somebody holds, also those of nested calls and of
+single operations. The one on disk (`handrail.filesystem.disk_journal`) serves the beginning of the transaction alone,
+for who opens the root after a crash; so it holds each path once.
+
+The order of one operation, and what a crash after each step leaves behind:
+
+=====================================================  ============================================================
+step                                                   a crash after it
+=====================================================  ============================================================
+images of all paths are taken                          nothing has been touched
+they are noted in the journal on disk, and synced      the journal puts back what is there already
+new content is written beside the path, and synced     the same, and what lies beside is removed
+what the path is going to be is marked                 the same
+the path is changed                                    the journal puts the image back
+at the commit: the folders are synced, the journal     the store knows the journal: it is discarded;
+is prepared, and the store takes note of its id        else all is put back
+the journal is discarded                               the change stays
+=====================================================  ============================================================
+
+Outside of calls an operation is a transaction of its own, which no store decides about.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from handrail.crash_points import reached
+from handrail.errors import FilesystemError, JournalError
+from handrail.filesystem.decisions import DecisionStore, forget
+from handrail.filesystem.descriptors import Root
+from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of
+from handrail.filesystem.disk_refusals import telling
+from handrail.filesystem.images import NOTHING, Image, Images, Mark
+from handrail.filesystem.journal import Journal, Snapshot
+from handrail.filesystem.paths import ROOT
+from handrail.filesystem.putting_back import PuttingBack, Wanted
+from handrail.transaction import Transaction, current, undoing
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How changes are kept.
+
+    Attributes:
+        store: decides whether the calls that changed something were committed; `None` if nobody does.
+        synced: whether they are to outlive a power failure too, and not only the death of the process.
+        new_id: makes the id of a journal.
+    """
+
+    store: DecisionStore | None
+    synced: bool
+    new_id: Callable[[], str]
+
+
+class Changes:
+    """The changes of one filesystem on disk. Its lock is held by whoever calls, but for the settling.
+
+    Attributes:
+        lock: guards the tree, as far as this process goes, and all that is known of it.
+        root: the tree.
+        images: what was at its paths.
+        terms: how the changes are kept.
+    """
+
+    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "images", "lock", "root", "terms")
+
+    def __init__(self, root: Root, images: Images, terms: Terms) -> None:
+        """Begin with no changes."""
+        self.lock = threading.RLock()
+        self.root = root
+        self.images = images
+        self.terms = terms
+        self._pid = images.disk.process()
+        self._spans = Journal[Image]()
+        self._journal: DiskJournal | None = None
+        self._call: Transaction | None = None
+        self._stuck: BaseException | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has changed something and has not been settled."""
+        return self._journal is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process is the one that has opened the root, and none that was forked off."""
+        return self.images.disk.process() == self._pid
+
+    def check(self) -> None:
+        """Make sure that what changes now could be put back.
+
+        Raises:
+            JournalError: something could not be put back, so that the tree is not what it should be.
+        """
+        if self._stuck is not None:
+            msg = (
+                "the files could not be put back to what they were, or the journal could not be closed, so nothing is "
+                f"changed any more ({self._stuck}). Close this filesystem and open it again: that tries once more."
+            )
+            raise JournalError(msg, path=ROOT) from self._stuck
+
+    def check_use(self) -> None:
+        """Make sure that this process is the one that has opened the root, and that it is there.
+
+        Raises:
+            RootVanishedError: it is not there.
+            FilesystemError: the process is one that was forked off.
+        """
+        self._check_process()
+        self.root.check()
+
+    def snapshot(self) -> Snapshot[Image]:
+        """This moment; see `Journal.snapshot`."""
+        return self._spans.snapshot()
+
+    @contextmanager
+    def operation(self, what: str, path: str) -> Generator[None]:
+        """Make changes in the block: all of them, or none if the block raises.
+
+        Raises:
+            FilesystemError: the disk does not do it, or the changes could not be synced.
+        """
+        self.images.sweep()
+        saved = self._spans.snapshot()
+        with telling(what, path):
+            try:
+                yield
+                if self._call is None and self._journal is not None:
+                    self._sync_folders(self._journal)
+            except BaseException:
+                with self._or_stuck():
+                    self._back_to(saved, shared=self._call is None)
+                    if self._call is None:
+                        self._discard(settled=False)
+                raise
+        if self._call is None:
+            del saved
+            reached("journal-before-discard")
+            with self._or_stuck():
+                self._discard(settled=False)
+            reached("journal-after-discard")
+
+    def about_to_change(self, paths: Iterable[str], *, stay: Collection[str] = ()) -> None:
+        """Take the images of paths without links, and see that they outlive a crash.
+
+        Args:
+            paths: what is going to be changed.
+            stay: those whose file stays in the tree at another path.
+        """
+        reached("journal-before-image")
+        journal = self._opened()
+        images = {path: self._image(path, stays=path in stay) for path in paths}
+        new = {path: image for path, image in images.items() if path not in journal.written.images}
+        if new:
+            store = self.terms.store if self._call is not None else None
+            journal.note(new, Header(self.root.identity[1], None if store is None else store.url))
+        for path, image in images.items():
+            self._spans.record(path, image)
+        reached("journal-after-image")
+
+    def expect(self, marks: Iterable[tuple[str, Mark]]) -> None:
+        """Note what is going to be at paths, so that it is known again as what was left there."""
+        self._opened().mark(marks)
+
+    @property
+    def beside(self) -> bytes:
+        """The name under which new content is written before it gets its own."""
+        return beside_of(self._opened().journal_id)
+
+    def restore(self, snapshot: Snapshot[Image]) -> None:
+        """Come back to a snapshot, as a rollback or by hand."""
+        if not undoing():
+            with self.operation("go back to a snapshot", ROOT):
+                self._back_to(snapshot, shared=False, by_hand=True)
+            return
+        with self._or_stuck():
+            self._back_to(snapshot, shared=self._call is None or not self._call.is_open())
+            if self._call is None and self._journal is not None:  # what was written beside a call that changed nothing
+                self._sync_folders(self._journal)
+                self._discard(settled=False)
+
+    def prepare(self) -> None:
+        """See that what the call has changed outlives a crash, and have the store decide; doing it again is harmless.
+
+        Raises:
+            FilesystemError: the disk does not do it.
+            StoreUnavailableError: the store does not answer.
+        """
+        with self.lock:
+            journal = self._opened()
+            if journal.written.header is None:
+                return
+            self.check()
+            self._check_process()
+            with telling("keep the changed files", ROOT):
+                self._sync_folders(journal)
+                journal.prepare()
+            reached("journal-prepared")
+            if self.terms.store is not None:
+                self.terms.store.decide(journal.journal_id)
+
+    def committed(self) -> None:
+        """Let go of the journal of a call that has been committed. Never fails: a fault is logged and kept in mind."""
+        with self.lock:
+            try:
+                with self._or_stuck():
+                    reached("journal-before-discard")
+                    self._settle()
+            except FilesystemError:
+                _LOGGER.exception("the journal of a committed call could not be removed")
+            finally:
+                self._abandon()
+
+    def undone(self) -> None:
+        """Let go of the journal of a call whose changes have been put back; it stays if they could not be."""
+        with self.lock:
+            try:
+                if self._stuck is None:
+                    with self._or_stuck():
+                        self._check_process()
+                        self._sync_folders(self._opened())
+                        self._settle()
+            finally:
+                self._abandon()
+
+    def in_doubt(self) -> None:
+        """Keep the journal for the next opening, when the store can be asked, and change nothing until then."""
+        with self.lock:
+            self._stuck = JournalError("the store was lost while a call was being committed", path=ROOT)
+            self._abandon()
+
+    def _check_process(self) -> None:
+        if not self.is_ours:
+            msg = "this filesystem was opened before the process was forked. Open one in the process that uses it."
+            raise FilesystemError(msg, path=ROOT)
+
+    def _settle(self) -> None:
+        """Discard the journal of a call, and have the store forget it."""
+        journal = self._opened()
+        store = self.terms.store if journal.written.prepared else None
+        self._discard(settled=store is not None)
+        reached("journal-after-discard")
+        if store is not None:
+            forget(journal.journal_id, store, self.images)
+
+    def _back_to(self, snapshot: Snapshot[Image], *, shared: bool, by_hand: bool = False) -> None:
+        images = self._spans.before(snapshot)
+        if not images:
+            return
+        self.check_use()
+        journal = self._opened()
+        lacking = [path for path in images if path not in journal.written.images or self._spans.lacks(path)]
+        if lacking:
+            self.about_to_change(lacking)
+        wanted = Wanted(images, None if by_hand else journal.written.marks, self.beside, shared)
+        PuttingBack(self.root, self.images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
+        self._spans.has_come_back(snapshot)
+
+    def _image(self, path: str, *, stays: bool) -> Image:
+        try:
+            with self.root.entry(path) as (folder, name):
+                return self.images.take(name, at=folder, synced=self.terms.synced, stays=stays)
+        except (FileNotFoundError, NotADirectoryError):
+            return NOTHING  # its folder is going to be made in the same operation
+
+    def _opened(self) -> DiskJournal:
+        """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
+        if self._journal is None:
+            images, terms = self.images, self.terms
+            self._journal = DiskJournal(terms.new_id(), images.folder, images.disk, synced=terms.synced)
+            transaction = current()
+            if transaction is not None:
+                self._call = transaction.root
+                self._call.enlist(Settling(self))
+        return self._journal
+
+    def _let_go(self) -> DiskJournal:
+        journal = self._opened()
+        self._journal = self._call = None
+        return journal
+
+    def _abandon(self) -> None:
+        """Leave the journal, if there still is one, to the next opening."""
+        if self._journal is not None:
+            self._let_go().close()
+
+    def _discard(self, *, settled: bool) -> None:
+        if self._journal is not None:
+            self._let_go().discard(settled=settled)
+        self.images.sweep()
+
+    def _sync_folders(self, journal: DiskJournal) -> None:
+        if self.terms.synced:
+            self.root.sync_folders(journal.written.images)
+
+    @contextmanager
+    def _or_stuck(self) -> Generator[None]:
+        """What is raised in the block leaves the tree in a state that only opening it again can mend."""
+        try:
+            with telling("put the files back or close their journal", ROOT, after="Open the filesystem again"):
+                yield
+        except BaseException as error:
+            self._stuck = error
+            if self._call is None:
+                self._abandon()
+            raise
+
+
+class Settling:
+    """The part of a call's transaction that settles what it has changed on disk."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, changes: Changes) -> None:
+        """Settle the changes that are being made."""
+        self._changes = changes
+
+    @property
+    def store(self) -> DecisionStore | None:
+        """What decides whether the changes stay."""
+        return self._changes.terms.store
+
+    def committing(self) -> None:
+        """See `Changes.prepare`."""
+        self._changes.prepare()
+
+    def committed(self) -> None:
+        """See `Changes.committed`."""
+        self._changes.committed()
+
+    def in_doubt(self) -> None:
+        """See `Changes.in_doubt`."""
+        self._changes.in_doubt()
+
+    def undone(self) -> None:
+        """See `Changes.undone`."""
+        self._changes.undone()

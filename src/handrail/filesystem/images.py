@@ -1,0 +1,206 @@
+"""Before-images: what was at a path on disk, kept so that it can be put back.
+
+Contents are kept as files of their own in the journal's folder. The content of a file that is about to be replaced or
+removed is not copied if it need not be: the file gets a second name in the journal's folder, which costs the same for
+every size, and keeps owner, times and attributes as they are. It is copied, piece by piece, when it would otherwise
+not be safe there: when it has other names already, through which it may be written to; when it stays in the tree, at
+another path; and when the journal lies on another filesystem.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+import weakref
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import stat_result
+from typing import Literal, NamedTuple
+
+from handrail.filesystem.disk import Disk
+
+
+class Mark(NamedTuple):
+    """What tells something on disk from what somebody else puts in its place; for a folder only its kind counts."""
+
+    kind: str
+    inode: int = 0
+    size: int = 0
+    modified: int = 0
+
+
+_NO_MARK = Mark("nothing")
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Image:
+    """What was at a path.
+
+    Attributes:
+        kind: what it was.
+        mode: the permissions of a file or folder.
+        owner: ids of the user and group of a file or folder.
+        blob: the name in the journal's folder of the file that holds the content of a file.
+        target: where a link leads.
+        mark: the file itself.
+    """
+
+    kind: Literal["nothing", "folder", "file", "symlink"]
+    mode: int = 0
+    owner: tuple[int, int] = (0, 0)
+    blob: str = ""
+    target: bytes = b""
+    mark: Mark = _NO_MARK
+
+
+NOTHING = Image("nothing")
+"""There was nothing."""
+
+
+def kind_of(status: stat_result | None) -> str:
+    """What something on disk is: a kind of image, or `"special"` for what has no content to keep."""
+    if status is None:
+        return "nothing"
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    if stat.S_ISDIR(status.st_mode):
+        return "folder"
+    return "symlink" if stat.S_ISLNK(status.st_mode) else "special"
+
+
+def mark_of(status: stat_result | None) -> Mark:
+    """The mark of what was looked at."""
+    kind = kind_of(status)
+    if status is None or kind == "folder":
+        return Mark(kind)
+    return Mark(kind, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class Images:
+    """The images of one filesystem, and the folder that holds their contents.
+
+    A content is needed as long as somebody holds its image. What nobody holds is removed by `sweep`, and not in the
+    moment that the last holder lets go, because that may be any moment of any thread.
+
+    Attributes:
+        folder: the descriptor of the journal's folder.
+        disk: how it is reached.
+    """
+
+    __slots__ = ("_count", "_dropped", "disk", "folder")
+
+    def __init__(self, folder: int, disk: Disk) -> None:
+        """Keep contents in the folder that a descriptor is open on."""
+        self.folder = folder
+        self.disk = disk
+        self._count = 0
+        self._dropped: deque[bytes] = deque()
+
+    def take(self, name: bytes, *, at: int, synced: bool, stays: bool = False) -> Image:
+        """The image of what there is of that name.
+
+        Args:
+            name: the name.
+            at: descriptor of the folder.
+            synced: whether a copy is to outlive a power failure.
+            stays: whether the file is going to stay in the tree, at another path.
+        """
+        status = self.disk.look(name, at=at)
+        if status is None:
+            return NOTHING
+        mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
+        if stat.S_ISDIR(status.st_mode):
+            return Image("folder", mode, owner, mark=mark_of(status))
+        if stat.S_ISLNK(status.st_mode):
+            return Image("symlink", target=self.disk.target(name, at=at), mark=mark_of(status))
+        self._count += 1
+        blob = b"image-%d" % self._count
+        try:
+            if stays or status.st_nlink > 1 or not self.disk.share(name, blob, at=at, to=self.folder):
+                with self._copying(name, blob, at=at, to=self.folder) as copy:
+                    if synced:
+                        self.disk.sync(copy)
+        except BaseException:
+            self._dropped.append(blob)
+            raise
+        image = Image("file", mode, owner, blob.decode(), mark=mark_of(status))
+        weakref.finalize(image, self._dropped.append, blob).atexit = False
+        return image
+
+    def put(self, image: Image, name: bytes, *, at: int, shared: bool) -> None:
+        """Make a new file of the content of an image; `shared` lets it be the very file that the journal holds.
+
+        It is that file in any case if there is no room for a copy.
+        """
+        blob = image.blob.encode()
+        may_share = self._is_original(image)
+        if shared and may_share and self.disk.share(blob, name, at=self.folder, to=at):
+            return
+        try:
+            with self._copying(blob, name, at=self.folder, to=at) as copy:
+                self.disk.dress(copy, owner=image.owner, mode=image.mode)
+                self.disk.set_time(copy, image.mark.modified)
+                self.disk.sync(copy)
+        except OSError:
+            self.disk.discard(name, at=at)
+            if not may_share or not self.disk.share(blob, name, at=self.folder, to=at):
+                raise
+
+    def is_there(self, image: Image, status: stat_result) -> bool:
+        """Whether what was looked at is what the image shows, itself and unchanged."""
+        if mark_of(status) == image.mark:
+            return True
+        return image.kind == "file" and status.st_ino == image.mark.inode and self._is_original(image)
+
+    def set_aside(self, name: bytes, *, at: int) -> str:
+        """Move a file or link into the journal's folder, out of the way; returns its name there."""
+        aside = unused(name, at=self.folder, disk=self.disk)
+        try:
+            self.disk.rename(name, aside, at=at, to=self.folder)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            if kind_of(self.disk.look(name, at=at)) == "symlink":
+                self.disk.make_link(self.disk.target(name, at=at), aside, at=self.folder)
+            else:
+                with self._copying(name, aside, at=at, to=self.folder) as copy:
+                    self.disk.sync(copy)
+            self.disk.unlink(name, at=at)
+        return aside.decode(errors="backslashreplace")
+
+    def sweep(self) -> None:
+        """Remove the contents that nobody holds any more."""
+        while self._dropped:
+            self.disk.discard(self._dropped[0], at=self.folder)
+            self._dropped.popleft()
+
+    def _is_original(self, image: Image) -> bool:
+        """Whether the journal's folder holds the file itself and no copy."""
+        blob = self.disk.look(image.blob.encode(), at=self.folder)
+        return blob is not None and blob.st_ino == image.mark.inode
+
+    @contextmanager
+    def _copying(self, name: bytes, new: bytes, *, at: int, to: int) -> Generator[int]:
+        """A descriptor of a new file that has got the content of another."""
+        source = self.disk.open_file(name, at=at)
+        try:
+            target = self.disk.make_file(new, 0o600, at=to)
+            try:
+                for chunk in self.disk.chunks(source):
+                    self.disk.write(target, chunk)
+                yield target
+            finally:
+                self.disk.close(target)
+        finally:
+            self.disk.close(source)
+
+
+def unused(name: bytes, *, at: int, disk: Disk) -> bytes:
+    """A name for what is set aside that nothing has in a folder."""
+    found, number = name[:200] + b".found", 1
+    while disk.look(found, at=at) is not None:
+        number += 1
+        found = name[:200] + b".%d.found" % number
+    return found

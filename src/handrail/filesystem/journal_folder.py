@@ -1,0 +1,144 @@
+"""The folder outside of the tree in which a filesystem on disk keeps its journals, and who may use it.
+
+It belongs to one root, and one `HostFilesystem` at a time works with it: that one holds the lock of the file `lock`,
+which the operating system takes from a process that dies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from handrail.clock import Clock
+from handrail.errors import FilesystemBusyError, FilesystemError, JournalError
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.paths import ROOT
+
+if sys.platform != "win32":  # pragma: no branch - see `refuse_other_systems`
+    import fcntl
+
+_POLL_SECONDS = 0.02
+
+
+class JournalFolder:
+    """A journal's folder that is held by this process.
+
+    Attributes:
+        path: where it is.
+        descriptor: what it is open as.
+    """
+
+    __slots__ = ("_disk", "_lock", "descriptor", "path")
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        """Make the folder if it is not there, and open it; `hold` must follow.
+
+        Raises:
+            JournalError: it cannot be made or used.
+        """
+        self._disk = disk
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path = path.resolve(strict=True)
+            self.descriptor = disk.open_root(self.path)
+            self._lock = disk.append_file(b"lock", at=self.descriptor)
+        except OSError as error:
+            msg = f"the journal cannot be kept in {str(path)!r}: {error.strerror}. Give another folder as journal=."
+            raise JournalError(msg, path=ROOT) from error
+
+    def hold(self, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
+        """Become the only one that works with the folder.
+
+        Raises:
+            FilesystemBusyError: another filesystem, of this process or another one, still does after `wait`.
+        """
+        until = clock.monotonic() + wait.total_seconds()
+        while not self._taken():
+            if clock.monotonic() >= until:
+                msg = (
+                    f"another filesystem works on the same root (it holds {str(self.path / 'lock')!r}), and still did "
+                    f"after {wait.total_seconds():g} seconds. Close that one, share it, or wait longer with wait=."
+                )
+                raise FilesystemBusyError(msg, path=ROOT)
+            pause(_POLL_SECONDS)
+
+    def belongs_to(self, root: Path) -> None:
+        """Take the folder for a root, once and for all.
+
+        Raises:
+            JournalError: it is another root's, or lies inside of the root.
+        """
+        if self.path == root or root in self.path.parents:
+            msg = f"the journal would lie inside of its own root, in {str(self.path)!r}. Give a folder outside of it."
+            raise JournalError(msg, path=ROOT)
+        owner = self.path / "root"
+        name = os.fsencode(root)
+        if not owner.exists():
+            owner.write_bytes(name)
+        elif (found := owner.read_bytes()) and found != name:
+            msg = (
+                f"the journal's folder {str(self.path)!r} belongs to the root {os.fsdecode(found)!r}, not to "
+                f"{str(root)!r}. Give each root a folder of its own as journal=."
+            )
+            raise JournalError(msg, path=ROOT)
+
+    def ids(self, kind: str) -> list[str]:
+        """The ids of what there is of a kind: `journal` or `settled`."""
+        names = sorted(self._disk.names(self.descriptor))
+        return [os.fsdecode(name).partition("-")[2] for name in names if name.startswith(f"{kind}-".encode())]
+
+    def read(self, name: str) -> bytes:
+        """The content of a file; empty if it is not there."""
+        if self._disk.look(name.encode(), at=self.descriptor) is None:
+            return b""
+        descriptor = self._disk.open_file(name.encode(), at=self.descriptor)
+        try:
+            return b"".join(self._disk.chunks(descriptor))
+        finally:
+            self._disk.close(descriptor)
+
+    def clean(self) -> None:
+        """Remove the contents and marks that no journal needs; called when there is no journal."""
+        for name in self._disk.names(self.descriptor):
+            if name.startswith((b"image-", b"marks-")):
+                self._disk.discard(name, at=self.descriptor)
+
+    def close(self, *, owned: bool) -> None:
+        """Let others work with the folder; a process that was forked off does not own the lock and leaves it alone."""
+        if owned:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        os.close(self._lock)
+        os.close(self.descriptor)
+
+    def _taken(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def default_path(root: Path, environment: Mapping[str, str]) -> Path:
+    """Where the journal of a root is kept if nobody says otherwise: by the root's path, below `$XDG_STATE_HOME`."""
+    given = environment.get("XDG_STATE_HOME", "")
+    state = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
+    return state / "handrail" / "journals" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
+
+
+def refuse_other_systems(platform: str = sys.platform) -> None:
+    """Say that files on disk need POSIX.
+
+    Raises:
+        FilesystemError: this system has no descriptors of folders, or no locks of files.
+    """
+    if platform == "win32" or os.open not in os.supports_dir_fd:
+        msg = (
+            "HostFilesystem works on POSIX systems only (Linux, macOS): it needs folders that are held open. Use "
+            "InMemoryFilesystem here, or run in WSL or a container."
+        )
+        raise FilesystemError(msg, path=ROOT)

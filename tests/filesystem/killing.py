@@ -1,0 +1,131 @@
+"""Kills processes that work on a tree, one after the other; run as a program, in a process without threads.
+
+It forks a process that makes a change and is killed at its first call to the disk, then one that is killed at its
+second, and so on until one lives to the end; and each time it opens the tree again and looks at it.
+
+    python killing.py CHANGE FOLDER STEP      prints one JSON array: how far it got, and what was found wrong
+
+With a step of 3, only each third call is tried.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from handrail.crash_points import POINTS, arm
+from handrail.filesystem import HostFilesystem
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.filesystem.changes import CHANGES, Change
+from tests.filesystem.disks import CALLS, Nth, Picture, WatchedDisk, die, picture, plant, quiet
+
+
+class Ground:
+    """A tree of its own for each process that is killed."""
+
+    def __init__(self, folder: Path, change: Change) -> None:
+        self.root, self.journal = folder / "root", folder / "journal"
+        self.change = change
+        self.root.mkdir(parents=True)
+        plant(self.root)
+        self.before = picture(self.root)
+
+    def open(self, disk: WatchedDisk | None = None) -> HostFilesystem:
+        """Open the tree."""
+        return HostFilesystem(self.root, journal=self.journal, disk=disk, durability="normal")
+
+    def work(self, watch: Callable[[str], object], *, points: bool) -> None:
+        """Make the change in a call that is committed, watched at each call to the disk, or at each crash point."""
+        disk = WatchedDisk()
+        with self.open(disk) as fs:
+            if points:
+                arm(watch)
+            else:
+                disk.before = watch
+            ticket = draw((fs.turn,), exclusive=True)
+            with Transaction("tool", ticket=ticket, writes=True) as transaction:
+                self.change(fs)
+                transaction.commit()
+            disk.before = quiet
+            arm(None)
+
+    def recover(self, watch: Callable[[str], object]) -> None:
+        """Open the tree, watched at each call to the disk."""
+        self.open(WatchedDisk(watch)).close()
+
+
+def killed(work: Callable[[], object]) -> bool:
+    """Do something in a process of its own; returns whether that was killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the process ends here, whatever it is
+            sys.stderr.write(f"{error!r}\n")
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status) != 0:
+        sys.exit("a process failed before it was killed")
+    return os.WIFSIGNALED(status)
+
+
+def expected_after(folder: Path, change: Change) -> Picture:
+    """The tree as the change leaves it."""
+    ground = Ground(folder / "expected", change)
+    ground.work(quiet, points=False)
+    return picture(ground.root)
+
+
+def faults_of(ground: Ground, after: Picture, at: str) -> list[str]:
+    """What is wrong with a tree that is opened after a crash: it must be as before, or as after, and clean."""
+    ground.open().close()
+    found = picture(ground.root)
+    faults = [] if found in (ground.before, after) else [f"{at}: {sorted(found.items() ^ ground.before.items())}"]
+    left = sorted(each.name for each in ground.journal.iterdir())
+    return faults if left == ["lock", "root"] else [*faults, f"{at}: left {left}"]
+
+
+def kill_at_every_call(folder: Path, change: Change, *, points: bool, step: int = 1) -> tuple[int, list[str]]:
+    """Kill the change at each call to the disk or each crash point."""
+    after, faults = expected_after(folder, change), list[str]()
+    among = frozenset(POINTS) if points else CALLS
+    for number in count(1, step):
+        ground = Ground(folder / str(number), change)
+        if not killed(partial(ground.work, Nth(number, die, among=among), points=points)):
+            return number - 1, faults
+        faults += faults_of(ground, after, f"killed at {number}")
+    raise AssertionError
+
+
+def kill_the_recovery(folder: Path, change: Change, *, step: int) -> tuple[int, list[str]]:
+    """Kill the change when all is done but nothing is committed, and then each opening at one call after the other."""
+    after, ground = expected_after(folder, change), Ground(folder / "one", change)
+
+    def at_the_end(point: str) -> None:
+        if point == "journal-prepared":
+            die()
+
+    killed(lambda: ground.work(at_the_end, points=True))
+    number = 1
+    while killed(partial(ground.recover, Nth(number, die))):
+        number += step
+    found = picture(ground.root)
+    faults = [] if found == ground.before else [f"recovered: {sorted(found.items() ^ ground.before.items())}"]
+    return number - 1, faults + faults_of(ground, after, "at the end")
+
+
+if __name__ == "__main__":
+    chosen, place, each = CHANGES[sys.argv[1]], Path(sys.argv[2]), int(sys.argv[3])
+    results = [
+        kill_at_every_call(place / "points", chosen, points=True),
+        kill_at_every_call(place / "calls", chosen, points=False, step=each),
+        kill_the_recovery(place / "recovery", chosen, step=each),
+    ]
+    sys.stdout.write(json.dumps(results))

@@ -1,0 +1,149 @@
+"""The format of a journal on disk: what is read of one that was cut short, damaged, or written by others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import JournalError
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.disk_journal import DiskJournal, Header, Written, read
+from handrail.filesystem.images import NOTHING, Image, Mark
+from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
+
+HEADER = Header(7, "sqlite:///desk.db")
+FILE = Image("file", 0o640, (1, 2), "image-1", b"", Mark("file", 5, 6, 7))
+LINK = Image("symlink", target=b"caf\xe9/..", mark=Mark("symlink", 8, 9, 10))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Generator[int]:
+    """A descriptor of a folder for journals."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def made(*records: dict[str, object]) -> bytes:
+    """A journal of any records, and of two notes and a preparation if none are given."""
+    with tempfile.TemporaryDirectory() as path:
+        descriptor = os.open(path, os.O_RDONLY)
+        written = DiskJournal("id", descriptor, Disk(), synced=False)
+        for record in records:
+            written.append(record)
+        if not records:
+            written.note({"a": FILE, "b␛E9": NOTHING}, HEADER)
+            written.note({"c": LINK}, HEADER)
+            written.prepare()
+            written.prepare()
+        written.close()
+        os.close(descriptor)
+        return Path(path, "journal-id").read_bytes()
+
+
+JOURNAL = made()
+
+
+WHOLE = Written(HEADER, {"a": FILE, "b␛E9": NOTHING, "c": LINK}, {}, prepared=True)
+
+
+def test_journal_is_read_as_it_was_written() -> None:
+    """Every field comes back."""
+    assert read("id", JOURNAL, b"") == WHOLE
+
+
+def test_journal_that_was_cut_short_holds_what_was_whole() -> None:
+    """Whatever the length: each record counts or does not, and none is taken for another."""
+    seen = [read("id", JOURNAL[:length], b"") for length in range(len(JOURNAL) + 1)]
+    assert [len(each.images) for each in seen] == sorted(len(each.images) for each in seen)
+    assert {len(each.images) for each in seen} == {0, 2, 3}
+    assert [each.prepared for each in seen] == [False] * len(JOURNAL) + [True]
+
+
+def test_zeros_at_the_end_are_no_record() -> None:
+    """A power failure may leave a file longer than what was written to it."""
+    assert read("id", JOURNAL + bytes(100), b"") == WHOLE
+    assert read("id", bytes(100), b"") == Written()
+
+
+@given(data=st.data())
+def test_damaged_record_is_not_passed_over(data: st.DataObject) -> None:
+    """A byte that differs is found, unless it lies in the last record, which then counts as cut short."""
+    place = data.draw(st.integers(0, len(JOURNAL) - 1))
+    damaged = bytearray(JOURNAL)
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(JournalError):
+        found = read("id", bytes(damaged), b"")
+        assert not found.prepared
+        assert found.images == WHOLE.images
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"version": 2}, {"version": 1, "inode": 1, "store": None, "images": [[1]]}, {"version": []}]
+)
+def test_record_of_another_make_is_not_guessed_at(record: dict[str, object]) -> None:
+    """Its checksums are right and it makes no sense here: a newer Handrail has written it, or somebody else."""
+    with pytest.raises(JournalError, match="cannot read"):
+        read("id", made(record), b"")
+
+
+def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -> None:
+    """A line that makes no sense is left out."""
+    written = DiskJournal("id", folder, Disk(), synced=False)
+    written.mark([("a", Mark("file", 1, 2, 3)), ("a", Mark("nothing"))])
+    written.close()
+    with (tmp_path / "marks-id").open("ab") as file:
+        file.write(b'\n["b", "fi')
+    again = DiskJournal("id", folder, Disk(), synced=False, written=Written())
+    again.mark([("c", Mark("folder"))])
+    again.close()
+    marks = read("id", b"", (tmp_path / "marks-id").read_bytes()).marks
+    assert marks == {"a": {Mark("file", 1, 2, 3), Mark("nothing")}, "c": {Mark("folder")}}
+
+
+def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, tmp_path: Path) -> None:
+    """What the disk has got of it is cut off first."""
+    disk = WatchedDisk()
+    written = DiskJournal("id", folder, disk, synced=True)
+    written.note({"a": FILE, "b␛E9": NOTHING}, HEADER)
+    disk.before = FromNth(2, fail(5), among=frozenset({"sync"}))
+    with pytest.raises(OSError, match="Input/output"):
+        written.note({"x": FILE, "y": NOTHING}, HEADER)
+    disk.before = quiet
+    written.note({"c": LINK}, HEADER)
+    written.prepare()
+    written.discard(settled=True)
+    assert read("id", (tmp_path / "settled-id").read_bytes(), b"") == WHOLE
+
+
+def test_journal_that_cannot_be_made_leaves_nothing_open(folder: int) -> None:
+    """The error is the operating system's."""
+    disk = WatchedDisk(FromNth(2, fail(28), among=frozenset({"append_file"})))
+    open_before = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(OSError, match="No space"):
+        DiskJournal("id", folder, disk, synced=True)
+    assert len(list(Path("/dev/fd").iterdir())) == open_before
+
+
+def test_damaged_journal_keeps_the_tree_from_being_opened(tmp_path: Path) -> None:
+    """Nothing is undone by half; the message says what to look at and what to remove."""
+    (tmp_path / "root").mkdir()
+    journal = tmp_path / "journal"
+    HostFilesystem(tmp_path / "root", journal=journal).close()
+    (journal / "journal-abc").write_bytes(b"\x01" + JOURNAL[1:])
+    with pytest.raises(JournalError, match="journal-abc"):
+        HostFilesystem(tmp_path / "root", journal=journal)
+    (journal / "journal-abc").write_bytes(JOURNAL)
+    with pytest.raises(JournalError, match="the one that stands there now is another"):
+        HostFilesystem(tmp_path / "root", journal=journal)
+    (journal / "journal-abc").write_bytes(b"")
+    HostFilesystem(tmp_path / "root", journal=journal).close()
+    assert sorted(each.name for each in journal.iterdir()) == ["lock", "root"]

@@ -1,0 +1,36 @@
+"""A process is killed while it changes files: whoever opens the tree next finds all of the change, or none of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.filesystem import killing
+from tests.filesystem.changes import CHANGES
+
+PROJECT = Path(killing.__file__).parents[2]
+STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3}
+"""Changes that make so many calls that not each of them is tried."""
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_change_of_a_killed_process_is_whole_or_undone(tmp_path: Path, what: str) -> None:
+    """Killed at each crash point, at each call to the disk, and over and over while it is undone: no trace is left."""
+    done = subprocess.run(
+        [sys.executable, killing.__file__, what, str(tmp_path), str(STEPS.get(what, 1))],
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (points, at_points), (calls, at_calls), (openings, at_openings) = json.loads(done.stdout)
+    assert (at_points, at_calls, at_openings) == ([], [], [])
+    assert points >= 6
+    assert calls >= 20
+    assert openings >= 20

@@ -1,0 +1,258 @@
+"""Opening a folder as a filesystem, sharing it, and closing it."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import (
+    FilesystemBusyError,
+    FilesystemError,
+    JournalError,
+    RollbackError,
+    RootVanishedError,
+)
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.journal_folder import default_path, refuse_other_systems
+from handrail.transaction import Transaction
+from handrail.turns import Ticket, draw
+from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, plant
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree to work on."""
+    root = tmp_path / "root"
+    root.mkdir()
+    plant(root)
+    return root
+
+
+@pytest.fixture
+def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
+    """The tree, opened."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
+        yield filesystem
+
+
+def tool(ticket: Ticket) -> Transaction:
+    """A call that writes."""
+    return Transaction("tool", ticket=ticket, writes=True)
+
+
+def test_root_that_vanished_is_told_and_nothing_happens(fs: HostFilesystem, root: Path) -> None:
+    """Neither the folder that was moved away nor what stands in its place is touched; when it is back, all goes on."""
+    away = root.with_name("away")
+    root.rename(away)
+    before = picture(away)
+    with pytest.raises(RootVanishedError, match="no longer there"):
+        fs.write_text("new", "x")
+    root.mkdir()
+    with pytest.raises(RootVanishedError, match="replaced by another"):
+        fs.read_text("data.bin")
+    assert not list(root.iterdir())
+    assert picture(away) == before
+    root.rmdir()
+    away.rename(root)
+    fs.write_text("new", "x")
+
+
+def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(root: Path, tmp_path: Path) -> None:
+    """The rollback says so, and the next opening does it."""
+    before = picture(root)
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        ticket = draw((fs.turn,), exclusive=True)
+        with pytest.raises(RollbackError, match="no longer there"), tool(ticket):  # noqa: PT012 - leaving it raises
+            fs.write_text("data.bin", "x")
+            root.rename(root.with_name("away"))
+        ticket.release()
+    root.with_name("away").rename(root)
+    HostFilesystem(root, journal=tmp_path / "journal").close()
+    assert picture(root) == before
+
+
+def test_root_must_be_a_folder(tmp_path: Path) -> None:
+    """The message says what to do; nothing is made."""
+    with pytest.raises(RootVanishedError, match="Make it, or give another one"):
+        HostFilesystem(tmp_path / "absent", journal=tmp_path / "journal")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_journal_is_kept_by_root_in_the_state_folder(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below `XDG_STATE_HOME` if that is absolute, else in the home folder; and each root has its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    HostFilesystem(root).close()
+    at = default_path(root, {"XDG_STATE_HOME": str(tmp_path / "state")})
+    assert at.is_relative_to(tmp_path / "state" / "handrail" / "journals")
+    assert (at / "root").read_bytes() == os.fsencode(root)
+    home = default_path(root, {"XDG_STATE_HOME": "relative"})
+    assert home.parts[-5:-1] == (".local", "state", "handrail", "journals")
+    assert default_path(root / "notes", {}) != home
+
+
+@pytest.mark.parametrize("inside", [".", "notes/journal"])
+def test_journal_lies_outside_of_the_tree(root: Path, inside: str) -> None:
+    """Inside it would be listed, and changed by what it is to undo."""
+    with pytest.raises(JournalError, match="inside of its own root"):
+        HostFilesystem(root, journal=root / inside)
+
+
+def test_journal_folder_belongs_to_one_root(root: Path, tmp_path: Path) -> None:
+    """What one root left there is not undone in another."""
+    HostFilesystem(root, journal=tmp_path / "journal").close()
+    with pytest.raises(JournalError, match="belongs to the root"):
+        HostFilesystem(root / "notes", journal=tmp_path / "journal")
+
+
+def test_journal_that_cannot_be_kept_is_told(root: Path, tmp_path: Path) -> None:
+    """Before anything is opened for work."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="Give another folder"):
+        HostFilesystem(root, journal=tmp_path / "file" / "journal")
+
+
+class Watcher:
+    """A clock that does something when it is asked for the second time.
+
+    Attributes:
+        act: what it does.
+    """
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+        self.asked = 0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        self.asked += 1
+        if self.asked == 2:
+            self.act()
+        return float(self.asked)
+
+
+def test_second_filesystem_on_a_root_waits_and_is_then_refused(root: Path, tmp_path: Path) -> None:
+    """Two of them would undo each other's work; which process they are in makes no difference."""
+    journal = tmp_path / "journal"
+    first = HostFilesystem(root, journal=journal)
+    with pytest.raises(FilesystemBusyError, match="after 2 seconds"):
+        HostFilesystem(root, journal=journal, wait=timedelta(seconds=2), clock=Watcher(lambda: None))
+    clock = Watcher(first.close)
+    HostFilesystem(root, journal=journal, wait=timedelta(seconds=60), clock=clock).close()
+    assert clock.asked == 2
+
+
+def test_filesystem_that_was_dropped_lets_go_of_its_root(root: Path, tmp_path: Path) -> None:
+    """Closing it is better, forgetting it no harm."""
+    fs = HostFilesystem(root, journal=tmp_path / "journal")
+    fs.write_text("new", "x")
+    del fs
+    gc.collect()
+    HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0)).close()
+
+
+def test_closed_filesystem_does_nothing(fs: HostFilesystem) -> None:
+    """Closing twice is once."""
+    fs.close()
+    fs.close()
+    for operation in (fs.list, lambda: fs.write_text("a", "x"), lambda: fs.read_text("data.bin")):
+        with pytest.raises(FilesystemError, match="has been closed"):
+            operation()
+
+
+def test_filesystem_is_not_closed_under_a_call(fs: HostFilesystem) -> None:
+    """The call could not be undone then."""
+    ticket = draw((fs.turn,), exclusive=True)
+    with tool(ticket):
+        fs.write_text("new", "x")
+        with pytest.raises(FilesystemError, match="has not ended"):
+            fs.close()
+    ticket.release()
+    assert not fs.exists("new")
+
+
+def test_forked_process_may_not_use_it_and_does_not_let_go_of_the_root(root: Path, tmp_path: Path) -> None:
+    """What it asks is refused, and its end leaves the lock with the process that has it."""
+    program = """
+import os, sys
+from datetime import UTC, datetime, timedelta
+from handrail.errors import FilesystemError, FilesystemBusyError
+from handrail.filesystem import HostFilesystem
+fs = HostFilesystem(sys.argv[1], journal=sys.argv[2])
+child = os.fork()
+if not child:
+    try:
+        fs.list()
+    except FilesystemError as error:
+        fs.close()
+        os._exit(0 if "forked" in str(error) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+try:
+    HostFilesystem(sys.argv[1], journal=sys.argv[2], wait=timedelta(0))
+except FilesystemBusyError:
+    fs.close()
+    sys.exit(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(root), str(tmp_path / "journal")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_closing_in_a_forked_process_leaves_the_journal_alone(root: Path, tmp_path: Path) -> None:
+    """What lies in its folder belongs to the process that has opened it."""
+
+    class Forked(WatchedDisk):
+        pid = 1
+
+        def process(self) -> int:
+            return self.pid
+
+    disk = Forked()
+    fs = HostFilesystem(root, journal=tmp_path / "journal", disk=disk)
+    (tmp_path / "journal" / "image-1").write_text("needed there")
+    disk.pid = 2
+    fs.close()
+    assert (tmp_path / "journal" / "image-1").exists()
+
+
+def test_package_can_be_imported_where_there_are_no_folder_descriptors() -> None:
+    """Files in memory work everywhere."""
+    program = """
+import os
+for name in ("O_DIRECTORY", "O_PATH", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+    delattr(os, name)
+from handrail.filesystem import InMemoryFilesystem
+InMemoryFilesystem({"a": "x"})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_disk_that_fails_at_the_opening_is_told_in_words(root: Path, tmp_path: Path) -> None:
+    """And nothing is left open."""
+    disk = WatchedDisk(Nth(1, fail(errno.EIO), among=frozenset({"names"})))
+    with pytest.raises(FilesystemError, match="cannot open the filesystem: the disk has failed"):
+        HostFilesystem(root, journal=tmp_path / "journal", disk=disk)
+    HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0)).close()
+
+
+def test_other_systems_are_told_what_to_use() -> None:
+    """The error comes at the construction, and names what works there."""
+    refuse_other_systems("linux")
+    with pytest.raises(FilesystemError, match=r"POSIX systems only.*InMemoryFilesystem"):
+        refuse_other_systems("win32")

@@ -1,0 +1,326 @@
+"""How files are committed with a call: the store decides, and what a crash leaves is settled at the next opening."""
+
+from __future__ import annotations
+
+import contextvars
+import errno
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from handrail.crash_points import arm
+from handrail.errors import CommitInDoubtError, FilesystemError, JournalError, RollbackError, StoreUnavailableError
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.disk import Disk
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.filesystem.decisions import Decisions
+from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, plant, quiet
+
+
+class Open(Protocol):
+    """Opens the tree of a test, with the same journal each time."""
+
+    def __call__(self, *, store: Decisions | None = None, disk: Disk | None = None) -> HostFilesystem: ...
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree to work on."""
+    root = tmp_path / "root"
+    root.mkdir()
+    plant(root)
+    return root
+
+
+@pytest.fixture
+def open_root(root: Path, tmp_path: Path) -> Open:
+    """Open the tree, with the same journal each time."""
+
+    def open_it(*, store: Decisions | None = None, disk: Disk | None = None) -> HostFilesystem:
+        return HostFilesystem(root, journal=tmp_path / "journal", store=store, disk=disk)
+
+    return open_it
+
+
+@contextmanager
+def call(fs: HostFilesystem, inside: Transaction | None = None) -> Generator[Transaction]:
+    """A call that writes; rolled back unless the block commits."""
+    ticket = draw((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
+    try:
+        with Transaction("tool", ticket=ticket, writes=True, parent=inside) as transaction:
+            yield transaction
+    finally:
+        ticket.release()
+
+
+def left_in(journal: Path) -> list[str]:
+    """What is in the journal's folder beside what always is, without ids."""
+    return sorted(each.name.partition("-")[0] for each in journal.iterdir() if each.name not in {"lock", "root"})
+
+
+def in_doubt(open_root: Open, store: Decisions, *, lost: str) -> None:
+    """Commit a call whose store is lost in the moment of the commit."""
+    with open_root(store=store) as fs:
+        store.lost = lost
+        with pytest.raises(CommitInDoubtError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+            fs.write_text("data.bin", "changed")
+            transaction.commit()
+        store.lost = None
+
+
+def test_store_knows_a_journal_only_as_long_as_there_is_one(open_root: Open, tmp_path: Path) -> None:
+    """It takes note of it in its unit, and forgets it when the journal has been discarded."""
+    store, told = Decisions(), list[tuple[str, int, list[str]]]()
+
+    def watch(point: str) -> None:
+        if not point.endswith(("image", "change")):
+            told.append((point, len(store.kept), left_in(tmp_path / "journal")))
+
+    with open_root(store=store) as fs:
+        arm(watch)
+        try:
+            with call(fs) as transaction:
+                fs.write_text("new", "x")
+                transaction.commit()
+        finally:
+            arm(None)
+        assert told == [
+            ("journal-prepared", 0, ["journal", "marks"]),
+            ("journal-before-discard", 1, ["journal", "marks"]),
+            ("journal-after-discard", 1, ["settled"]),
+        ]
+        assert store.kept == set()
+        assert left_in(tmp_path / "journal") == []
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_store_decides_about_files_that_are_in_doubt(open_root: Open, root: Path, tmp_path: Path, lost: str) -> None:
+    """Whether the commit took place is asked at the next opening; then the files are as the store says."""
+    store, before = Decisions(), picture(root)
+    in_doubt(open_root, store, lost=lost)
+    open_root(store=store).close()
+    assert (picture(root) == before) is (lost == "before")
+    assert ((root / "data.bin").read_text() if lost == "after" else "changed") == "changed"
+    assert store.kept == set()
+    assert left_in(tmp_path / "journal") == []
+
+
+def test_files_in_doubt_are_not_changed_any_more(open_root: Open, root: Path) -> None:
+    """What is written on top of them might be undone with them."""
+    store = Decisions()
+    with open_root(store=store) as fs:
+        store.lost = "after"
+        with pytest.raises(CommitInDoubtError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+            fs.write_text("data.bin", "changed")
+            transaction.commit()
+        with pytest.raises(JournalError, match="store was lost"):
+            fs.write_text("other", "x")
+    assert (root / "data.bin").read_text() == "changed"
+
+
+@pytest.mark.parametrize("given,told", [(None, "none was given"), (Decisions("fake:two"), "'fake:two' was given")])
+def test_files_in_doubt_wait_for_their_own_store(
+    open_root: Open, root: Path, given: Decisions | None, told: str
+) -> None:
+    """Without it, or with another one, nothing is undone and nothing discarded; the message names the store."""
+    store, before = Decisions(), picture(root)
+    in_doubt(open_root, store, lost="before")
+    changed = picture(root)
+    with pytest.raises(JournalError, match=f"'fake:one'; {told}. Pass that one"):
+        open_root(store=given)
+    assert picture(root) == changed
+    store.down = True
+    with pytest.raises(StoreUnavailableError):
+        open_root(store=store)
+    assert picture(root) == changed
+    store.down = False
+    open_root(store=store).close()
+    assert picture(root) == before
+
+
+def test_unit_that_is_tried_again_is_committed_once(open_root: Open, root: Path) -> None:
+    """A store that fails at the first attempt does no harm."""
+
+    class Shaky(Decisions):
+        def decide(self, journal_id: str) -> None:
+            super().decide(journal_id)
+            if not self.kept and not attempts:
+                attempts.append(journal_id)
+                raise StoreUnavailableError("busy", store=self.url)
+
+    attempts: list[str] = []
+    with open_root(store=Shaky()) as fs, call(fs) as transaction:
+        fs.write_text("data.bin", "changed")
+        transaction.commit()
+    assert attempts
+    assert (root / "data.bin").read_text() == "changed"
+
+
+def test_call_whose_store_is_down_is_undone(open_root: Open, root: Path, tmp_path: Path) -> None:
+    """Nothing was decided, so nothing is kept."""
+    store, before = Decisions(), picture(root)
+    with open_root(store=store) as fs:
+        with pytest.raises(StoreUnavailableError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+            fs.write_text("data.bin", "changed")
+            store.down = True
+            transaction.commit()
+        assert picture(root) == before
+        assert "journal" not in left_in(tmp_path / "journal")
+        store.down = False
+        fs.write_text("data.bin", "works again")
+        assert left_in(tmp_path / "journal") == []
+
+
+def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
+    open_root: Open, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call has been committed; the note is waste, and is not lost sight of, also when no store is given."""
+
+    class Shaky(Decisions):
+        def forget_decision(self, journal_id: str) -> None:
+            if not forgets:
+                raise StoreUnavailableError("down", store=self.url)
+            super().forget_decision(journal_id)
+
+    forgets: list[bool] = []
+    store = Shaky()
+    with open_root(store=store) as fs, call(fs) as transaction:
+        fs.write_text("data.bin", "changed")
+        transaction.commit()
+    assert "did not forget" in caplog.text
+    assert len(store.kept) == 1
+    open_root().close()
+    assert left_in(tmp_path / "journal") == ["settled"]
+    forgets.append(True)
+    open_root(store=store).close()
+    assert store.kept == set()
+    assert left_in(tmp_path / "journal") == []
+    assert (root / "data.bin").read_text() == "changed"
+
+
+def test_call_that_changed_nothing_needs_no_decision(open_root: Open, tmp_path: Path) -> None:
+    """A call that only read has no journal; one whose only change could not be noted has an empty one."""
+    store, disk = Decisions(), WatchedDisk()
+    with open_root(store=store, disk=disk) as fs:
+        with call(fs) as transaction:
+            fs.read_bytes("data.bin")
+            transaction.commit()
+        store.down = True
+        fs.write_text("outside of calls", "needs no store either")
+        store.down = False
+        with call(fs) as transaction:
+            disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"write"}))
+            with pytest.raises(FilesystemError, match="disk is full"):
+                fs.write_text("new", "x")
+            disk.before = quiet
+            transaction.commit()
+        assert left_in(tmp_path / "journal") == []
+    assert store.seen == set()
+
+
+def test_nested_calls_share_the_journal_of_the_outermost(open_root: Open, root: Path) -> None:
+    """What an inner call has committed is undone with the outer one; what it has undone stays undone."""
+    before = picture(root)
+    with open_root() as fs, call(fs) as transaction:
+        fs.write_text("new", "x")
+        with call(fs, inside=transaction) as nested:
+            fs.write_text("new", "y")
+            fs.remove("data.bin")
+            nested.commit()
+        with call(fs, inside=transaction):
+            fs.write_text("new", "z")
+        assert fs.read_text("new") == "y"
+        assert not fs.exists("data.bin")
+    assert picture(root) == before
+
+
+def test_writes_beside_a_call_are_undone_with_it(open_root: Open, root: Path) -> None:
+    """There is one journal at a time; also where the call itself has changed nothing in the end."""
+    before, beside, disk = picture(root), contextvars.Context(), WatchedDisk()
+    with open_root(disk=disk) as fs:
+        with call(fs):
+            fs.write_text("new", "x")
+            beside.run(fs.write_text, "other", "x")
+        assert picture(root) == before
+        with call(fs):
+            disk.before = Nth(1, fail(errno.EACCES), among=frozenset({"append_file"}))
+            with pytest.raises(FilesystemError, match="permission is denied"):
+                fs.write_text("new", "x")
+            disk.before = quiet
+            beside.run(fs.write_text, "other", "x")
+        assert picture(root) == before
+    open_root().close()
+
+
+def test_changes_that_were_not_prepared_are_undone_without_the_store(open_root: Open, root: Path) -> None:
+    """Nobody can have decided about them."""
+    before, disk = picture(root), WatchedDisk()
+    with open_root(store=Decisions(), disk=disk) as fs:
+        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it raises
+            fs.remove("notes", recursive=True)
+            disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
+        disk.before = quiet
+    assert picture(root) != before
+    open_root().close()
+    assert picture(root) == before
+
+
+def test_prepared_call_that_no_store_decides_about_is_undone(open_root: Open, root: Path) -> None:
+    """Without a store, a call is committed by the removal of its journal and nothing else."""
+    before = picture(root)
+
+    def refuse(point: str) -> None:
+        if point == "journal-before-discard":
+            raise OSError(errno.EIO, "as if the process had died")
+
+    with open_root() as fs:
+        arm(refuse)
+        try:
+            with call(fs) as transaction:
+                fs.write_text("data.bin", "changed")
+                transaction.commit()
+        finally:
+            arm(None)
+    assert picture(root) != before
+    open_root().close()
+    assert picture(root) == before
+
+
+def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(open_root: Open, root: Path) -> None:
+    """The message says what is in the way; when it has been mended, the next opening does it."""
+    before, disk = picture(root), WatchedDisk()
+    with open_root(disk=disk) as fs:
+        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it raises
+            fs.remove("notes", recursive=True)
+            disk.before = Nth(1, fail(errno.EIO), among=frozenset({"make_folder"}))
+        disk.before = quiet
+    (root / "notes").write_text("in the way, and not ours")
+    with pytest.raises(JournalError, match=r"cannot be put back.*Mend that and open"):
+        open_root(disk=WatchedDisk(Nth(1, fail(errno.EACCES), among=frozenset({"rename"}))))
+    open_root().close()
+    assert picture(root) == before
+
+
+def test_call_of_a_forked_process_is_neither_committed_nor_undone_there(open_root: Open, root: Path) -> None:
+    """The files are those of the process that opened them; the other one is told, and leaves the journal alone."""
+
+    class Forked(WatchedDisk):
+        pid = 1
+
+        def process(self) -> int:
+            return self.pid
+
+    before, disk = picture(root), Forked()
+    with open_root(disk=disk) as fs:
+        with pytest.raises(RollbackError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+            fs.write_text("data.bin", "x")
+            disk.pid = 2
+            with pytest.raises(FilesystemError, match="was forked"):
+                transaction.commit()
+        disk.pid = 1
+    open_root().close()
+    assert picture(root) == before

@@ -1,0 +1,252 @@
+"""How files on disk are put back: the very same ones, at what cost, and whatever somebody else did meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tracemalloc
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import (
+    FilesystemError,
+)
+from handrail.filesystem import HostFilesystem
+from handrail.transaction import Transaction
+from handrail.turns import Ticket, draw
+from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree to work on."""
+    root = tmp_path / "root"
+    root.mkdir()
+    plant(root)
+    return root
+
+
+@pytest.fixture
+def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
+    """The tree, opened."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
+        yield filesystem
+
+
+def tool(ticket: Ticket) -> Transaction:
+    """A call that writes."""
+    return Transaction("tool", ticket=ticket, writes=True)
+
+
+def test_undone_file_is_the_very_same_file(root: Path, tmp_path: Path) -> None:
+    """Inode, times and permissions come back, because the file was never copied."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        was = (root / "notes/run.sh").stat()
+        ticket = draw((fs.turn,), exclusive=True)
+        with tool(ticket):
+            fs.write_text("notes/run.sh", "other")
+            assert (root / "notes/run.sh").stat().st_ino != was.st_ino
+        ticket.release()
+        now = (root / "notes/run.sh").stat()
+    assert (now.st_ino, now.st_mtime_ns, now.st_mode) == (was.st_ino, was.st_mtime_ns, was.st_mode)
+
+
+def test_snapshot_by_hand_is_safe_from_whoever_writes_into_a_file(fs: HostFilesystem, root: Path) -> None:
+    """What was put back by hand is a file of its own: writing into it does not reach the snapshot."""
+    snapshot, before = fs.snapshot(), picture(root)
+    for text in ("one", "two"):
+        fs.write_text("notes/run.sh", text)
+        fs.restore(snapshot)
+        assert picture(root) == before
+        with (root / "notes/run.sh").open("a") as file:
+            file.write("written by an editor, in place")
+        fs.write_text("notes/run.sh", text)
+        fs.restore(snapshot)
+        assert picture(root) == before
+
+
+def test_content_that_no_snapshot_needs_is_removed(fs: HostFilesystem, tmp_path: Path) -> None:
+    """The journal's folder does not grow with what was written, but with what somebody may want back."""
+    held = fs.snapshot()
+    for number in range(5):
+        fs.write_text("notes/run.sh", str(number))
+    assert sum(each.name.startswith("image-") for each in (tmp_path / "journal").iterdir()) <= 3
+    del held
+    fs.write_text("notes/run.sh", "x")
+    fs.snapshot()
+    fs.write_text("another", "x")
+    assert not [each for each in (tmp_path / "journal").iterdir() if each.name.startswith("image-")]
+
+
+def test_large_file_is_not_read_into_memory_to_be_undone(fs: HostFilesystem, root: Path) -> None:
+    """It is moved, replaced and put back piece by piece, or not at all."""
+    with (root / "large").open("wb") as file:
+        file.truncate(24 << 20)
+    snapshot = fs.snapshot()
+    tracemalloc.start()
+    try:
+        fs.move("large", "moved")
+        fs.write_text("moved", "small")
+        fs.restore(snapshot)
+        assert len(fs.digest("large")) == 64
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert (root / "large").stat().st_size == 24 << 20
+
+
+def test_what_somebody_else_wrote_meanwhile_is_kept(
+    root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tree is put back all the same; what was found goes to the journal's folder, or stays if it may."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        ticket = draw((fs.turn,), exclusive=True)
+        with tool(ticket):
+            fs.write_text("data.bin", "changed")
+            fs.remove("notes/plan.md")
+            fs.remove("dangling")
+            fs.write_text("made/by/tool", "x")
+            fs.remove("notes/old", recursive=True)
+            fs.move("notes/run.sh", "run.sh")
+            (root / "data.bin").write_text("an editor saved this")
+            (root / "dangling").symlink_to("elsewhere")
+            (root / "notes/plan.md").mkdir()
+            (root / "notes/plan.md/theirs").write_text("kept 1")
+            (root / "made/by/theirs").write_text("kept 2")
+            (root / "notes/old").write_text("kept 3")
+        ticket.release()
+    journal = tmp_path / "journal"
+    assert (root / "data.bin").read_bytes() == bytes(range(256)) * 10
+    assert (journal / "data.bin.found").read_text() == "an editor saved this"
+    assert os.fspath((journal / "dangling.found").readlink()) == "elsewhere"
+    assert (root / "notes/plan.md").read_text() == "1. look\n"
+    assert (root / "notes/plan.md.found/theirs").read_text() == "kept 1"
+    assert (root / "made/by/theirs").read_text() == "kept 2"
+    assert not (root / "made/by/tool").exists()
+    assert (journal / "old.found").read_text() == "kept 3"
+    assert (root / "notes/old/a.md").read_text() == "a"
+    assert caplog.text.count("somebody else") >= 5
+
+
+def test_folder_that_somebody_removed_meanwhile_is_made_again(root: Path, tmp_path: Path) -> None:
+    """Else there would be no place to put things back to."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        ticket = draw((fs.turn,), exclusive=True)
+        with tool(ticket):
+            fs.remove("notes/old/a.md")
+            (root / "notes/old/empty").rmdir()
+            (root / "notes/old").rmdir()
+        ticket.release()
+    assert (root / "notes/old/a.md").read_text() == "a"
+
+
+def calls_of_a_write(folder: Path, files: int) -> int:
+    """How many calls to the disk a write and its undoing take, in a tree of so many files."""
+    root, disk = folder / "root", WatchedDisk()
+    root.mkdir(parents=True)
+    for number in range(files):
+        (root / str(number)).write_text("x")
+    with HostFilesystem(root, journal=folder / "journal", disk=disk) as fs:
+        counter = FromNth(1, lambda: None)
+        disk.before = counter
+        ticket = draw((fs.turn,), exclusive=True)
+        with tool(ticket):
+            fs.write_text("5", "y")
+        ticket.release()
+        disk.before = quiet
+    return counter.seen
+
+
+def test_undoing_a_write_costs_the_same_however_many_files_there_are(tmp_path: Path) -> None:
+    """The same calls to the disk, in a tree of 10 and of 1,000."""
+    assert calls_of_a_write(tmp_path / "many", 1000) == calls_of_a_write(tmp_path / "few", 10)
+
+
+class OtherDisk(WatchedDisk):
+    """A disk whose journal lies on another one, so that no file can have a name on both.
+
+    Attributes:
+        journal: the descriptor of the journal's folder.
+    """
+
+    journal = -1
+
+    def link(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
+        self._refuse(at, to)
+        super().link(name, new, at=at, to=to)
+
+    def rename(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
+        self._refuse(at, to)
+        super().rename(name, new, at=at, to=to)
+
+    def append_file(self, name: bytes, *, at: int) -> int:
+        self.journal = at
+        return super().append_file(name, at=at)
+
+    def _refuse(self, at: int, to: int) -> None:
+        if (at == self.journal) != (to == self.journal):
+            fail(errno.EXDEV)()
+
+
+def test_journal_may_lie_on_another_disk(root: Path, tmp_path: Path) -> None:
+    """What is saved is copied then, and so is what somebody else has left."""
+    (root / "run").write_bytes(b"x" * 3000)
+    before, disk = picture(root), OtherDisk()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        ticket = draw((fs.turn,), exclusive=True)
+        with tool(ticket):
+            fs.write_text("run", "first")
+            fs.write_text("run", "second")
+            fs.write_text("data.bin", "x")
+            fs.remove("dangling")
+            fs.remove("notes", recursive=True)
+            (root / "data.bin").write_text("theirs")
+            (root / "dangling").symlink_to("theirs")
+        ticket.release()
+    assert picture(root) == before
+    assert (tmp_path / "journal" / "data.bin.found").read_text() == "theirs"
+    assert os.fspath((tmp_path / "journal" / "dangling.found").readlink()) == "theirs"
+
+
+def test_second_thing_found_at_a_path_gets_another_name(root: Path, tmp_path: Path) -> None:
+    """Nothing that was set aside is replaced."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        for text in ("one", "two"):
+            ticket = draw((fs.turn,), exclusive=True)
+            with tool(ticket):
+                fs.write_text("data.bin", "x")
+                (root / "data.bin").write_text(text)
+            ticket.release()
+    assert (tmp_path / "journal" / "data.bin.found").read_text() == "one"
+    assert (tmp_path / "journal" / "data.bin.2.found").read_text() == "two"
+
+
+def test_file_is_put_back_by_hand_also_where_there_is_no_room_for_a_copy(root: Path, tmp_path: Path) -> None:
+    """The file itself comes back, as in a rollback; one that was only a copy cannot, and then nothing changes."""
+    before, disk = picture(root), WatchedDisk()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        snapshot = fs.snapshot()
+        fs.write_text("notes/run.sh", "x")
+        disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"set_time"}))
+        fs.restore(snapshot)
+        disk.before = quiet
+        assert picture(root) == before
+        fs.write_text("data.bin", "x")
+        changed = picture(root)
+        disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"set_time"}))
+        with pytest.raises(FilesystemError, match="disk is full"):
+            fs.restore(snapshot)
+        disk.before = quiet
+        assert picture(root) == changed
+        fs.restore(snapshot)
+        assert picture(root) == before
+
+
+def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(root: Path, tmp_path: Path) -> None:
+    """It is renamed then."""
+    disk = WatchedDisk(FromNth(1, fail(errno.EPERM), among=frozenset({"link"})))
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        fs.move("notes/run.sh", "run.sh")
+    assert (root / "run.sh").read_bytes() == b"#!/bin/sh\n"
