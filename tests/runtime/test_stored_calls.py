@@ -52,11 +52,8 @@ class Unsayable:
     act: Any = field(default_factory=object)
 
 
-@dataclass
-class Hostile:
+class Mute:
     """It cannot even be looked at."""
-
-    text: str = "x"
 
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -89,13 +86,13 @@ def test_a_value_that_json_cannot_say_is_left_out(value: Any, caplog: pytest.Log
 
 
 @pytest.mark.parametrize(
-    ("arguments", "read"),
-    [(b"a\xff", "a\\xff"), ({"a": (1, 2)}, {"a": [1, 2]}), (Hostile, None), ({"a": Hostile()}, None), (object, None)],
+    "arguments, read",
+    [(b"a\xff", "a\\xff"), ({"a": (1, 2)}, {"a": [1, 2]}), (Ellipsis, "Ellipsis"), (Mute(), "<Mute>")],
 )
 def test_arguments_that_did_not_parse_are_shown(arguments: Any, read: Any) -> None:
     """As JSON, as text, or by their type: they may be anything."""
     found: Any = through_a_store(invoked(call=ToolCall("c", "note", arguments), params=None)).call.arguments
-    assert found == read if read is not None else found
+    assert found == read
 
 
 @stored_as("tests.receipt", version=2, upgrades={1: lambda item: {"amount": item["sum"]}})

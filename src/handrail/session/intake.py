@@ -201,13 +201,15 @@ class Intake:
         if self._state.open(self, call, what) and self._kept is not None:
             self._kept.part_of(call.root, self._state, self._log)
 
-    def _log_item(self, kind: type[Any], item: object, call_id: str = "") -> None:
-        """Let a LOG get an item; what its store cannot hold is refused before."""
+    def _log_item(self, kind: type[Any], item: object, call_id: str = "", *, closing: bool = False) -> None:
+        """Let a LOG get an item; what its store cannot hold is refused before, as is all but what closes a call."""
         kept = self._kept
         if kept is None:
             with self._lock:
                 self._log.append(kind, item)
             return
+        if not closing:
+            kept.check_open()
         with self._lock:
             kept.note(kept.noting(kind, item, call_id))
             self._log.append(kind, item)

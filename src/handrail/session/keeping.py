@@ -11,6 +11,11 @@ Theory of operation
     the decision about files. What a LOG gets while no call is being settled goes with the next unit, or at once if no
     call runs here.
 
+    What a unit writes is put together before the store is asked to begin it, and is the same in every attempt: then a
+    unit that was committed although the store said otherwise is known again. From then on until its outcome is known,
+    `writing` keeps other units of the session out. Locks are taken in this order: `writing`, the session's, the
+    store's; so a reducer may read items from the store with the session's lock held.
+
     The numbers of entries are dense, and only who holds the session may add some, so a store that has moved on without
     this process tells it so instead of losing what somebody else has written.
 """
@@ -22,15 +27,16 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from handrail.errors import SessionError, StoreError
-from handrail.session.layout import Layout, dump_layouts
+from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
+from handrail.session.layout import Layout, dump_layouts, layout_of
 from handrail.session.log import Log
+from handrail.session.slices import FixedView
 from handrail.session.state import State
 from handrail.session.storage import Checkpoint, Entry, Hold, Role, SessionStore
-from handrail.session.stored_changes import difference, in_order
+from handrail.session.stored_changes import difference, in_order, stored_id
 from handrail.session.stored_types import StoredType, stored_type
 from handrail.transaction import Transaction
-from handrail.transaction.settling import settle
+from handrail.transaction.settling import Prepares, settle
 
 _log = logging.getLogger("handrail.session")
 
@@ -79,6 +85,7 @@ class Kept:
         writing: held by the unit that is adding entries, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
         parts: what is enlisted in transactions that have not ended, by the identity of these.
+        unsure: whether a unit was given up after it had been written to, as Ctrl-C does: its commit may have begun.
     """
 
     store: SessionStore
@@ -92,6 +99,7 @@ class Kept:
     writing: threading.Lock = field(default_factory=threading.Lock)
     closed: str = ""
     parts: dict[int, Part] = field(default_factory=dict["int", "Part"])
+    unsure: bool = False
     _noted: list[Noted] = field(default_factory=list[Noted])
 
     def check(self) -> None:
@@ -101,8 +109,18 @@ class Kept:
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: the store does not answer.
         """
-        self.check_open()
-        self.store.check(self.hold, self.head)
+        while True:
+            self.check_open()
+            head = self.head
+            try:
+                self.store.check(self.hold, head)
+            except SessionLostError:
+                with self.writing:  # a unit of this session may have been committed meanwhile
+                    lost = self.head == head
+                if lost:
+                    raise
+            else:
+                return
 
     def check_open(self) -> None:
         """Refuse to go on with a session that is closed.
@@ -119,7 +137,7 @@ class Kept:
         Raises:
             SessionError: it cannot be stored.
         """
-        return Noted(kind, call_id, item, self.named(kind).dump((item,)))
+        return Noted(kind, stored_id(call_id), item, self.named(kind).dump((item,)))
 
     def note(self, noted: Noted) -> None:
         """Have the store get an item of a LOG with the next unit."""
@@ -143,8 +161,9 @@ class Kept:
         """What is enlisted in an outermost transaction for this session; one for each."""
         part = self.parts.get(id(root))
         if part is None:
-            part = self.parts[id(root)] = Part(self, state, log, root)
+            part = Part(self, state, log, root)
             root.enlist(part)
+            self.parts[id(root)] = part
         return part
 
     def flush(self, state: State, log: Log) -> None:
@@ -153,7 +172,10 @@ class Kept:
             return
         part = Part(self, state, log, None)
         try:
-            settle((part,))
+            settle((part,), attempts=1)  # nobody has to wait: it goes with the next unit
+        except CommitInDoubtError:
+            part.in_doubt()
+            _log.exception("nobody knows whether the store has what session %s has logged", self.hold.session_id)
         except (StoreError, SessionError):
             part.undone()
             _log.exception("what session %s has logged could not be stored yet", self.hold.session_id)
@@ -187,7 +209,7 @@ class Kept:
         del self._noted[: plan.noted]
 
 
-class Part:
+class Part(Prepares):
     """What one outermost transaction writes of a session; see `handrail.transaction.Enlisted`.
 
     Attributes:
@@ -197,13 +219,14 @@ class Part:
         call_id: the call that the changes belong to; `""` for none.
     """
 
-    __slots__ = ("_kept", "_log", "_plan", "_writes", "call_id", "closing", "root", "state")
+    __slots__ = ("_kept", "_log", "_plan", "_writes", "_written", "call_id", "closing", "root", "state")
 
     def __init__(self, kept: Kept, state: State, log: Log, root: Transaction | None) -> None:
         """Made by `Kept`."""
         self._kept = kept
         self._log = log
-        self._plan: Plan | None = None
+        self._plan = Plan((), None, kept.layouts, 0)
+        self._written = False
         self._writes = False
         self.root = root
         self.state = state
@@ -221,32 +244,43 @@ class Part:
         Raises:
             SessionError: it cannot be stored.
         """
-        self.call_id = call_id
+        self.call_id = stored_id(call_id)
         self.closing = [self._kept.noting(kind, item, call_id)]
+
+    def preparing(self) -> None:
+        """Keep other units of the session out, and put the entries together.
+
+        Raises:
+            SessionError: the session is closed or has passed to another process, or a value cannot be stored.
+            StoreUnavailableError: the store has to be asked what became of the unit before, and does not answer.
+        """
+        kept = self._kept
+        kept.writing.acquire()
+        self._writes = True
+        kept.check_open()
+        if kept.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
+            kept.store.check(kept.hold, kept.head)
+            kept.unsure = False
+        with kept.lock:
+            self._plan = kept.plan(self)
 
     def committing(self) -> None:
         """Add the entries.
 
         Raises:
-            SessionError: the session has passed to another process, or a value cannot be stored.
+            SessionError: the session has passed to another process.
             StoreUnavailableError: the store does not answer.
         """
-        kept = self._kept
-        kept.check_open()
-        if not self._writes:
-            kept.writing.acquire()
-            self._writes = True
-        with kept.lock:
-            self._plan = kept.plan(self)
-        if self._plan.entries:
-            kept.store.append(kept.hold, kept.head, self._plan.entries, self._plan.checkpoint)
+        kept, plan = self._kept, self._plan
+        if plan.entries:
+            self._written = True
+            kept.store.append(kept.hold, kept.head, plan.entries, plan.checkpoint)
 
     def committed(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
         kept = self._kept
         with kept.lock:
-            if self._plan is not None:
-                kept.advance(self._plan)
+            kept.advance(self._plan)
             for noted in self.closing:
                 self._log.append(noted.kind, noted.item)
         self._end()
@@ -258,6 +292,7 @@ class Part:
 
     def undone(self) -> None:
         """Write nothing."""
+        self._kept.unsure |= self._written
         self._end()
 
     def _end(self) -> None:
@@ -286,15 +321,14 @@ class _Draft:
         writer, working, before = part.state.now
         if part.root is None or writer is not part.root:
             return
-        changed = [(kind, version) for kind, version in working.items() if version is not before.get(kind)]
-        differences = {kind: difference(before.get(kind), version) for kind, version in changed}
+        changed = [kind for kind in dict.fromkeys((*before, *working)) if working.get(kind) is not before.get(kind)]
+        differences = {kind: difference(before.get(kind), working.get(kind)) for kind in changed}
         for kind, change in in_order(part.state.taken, differences):
             stored = self._kept.named(kind)
             start, removed, items = change.start, change.removed, change.items
             layout = self.layouts.get(stored.name)
-            if removed and layout is not None and len(layout.runs) > _MOST_RUNS:
-                version = working[kind]
-                start, removed, items = 0, layout.length, version.items[: version.length]
+            if layout is not None and start < layout.length and len(layout.runs) > _MOST_RUNS:
+                start, removed, items = 0, layout.length, FixedView(working.get(kind)).all()
             self._add(change.role, stored, part.call_id, start, removed, len(items), stored.dump(items))
 
     def _add(  # noqa: PLR0913, PLR0917 - the columns of an entry
@@ -304,5 +338,4 @@ class _Draft:
         entry = Entry(self.number, call_id, role, stored.name, stored.version, start, removed, count, data)
         self.entries.append(entry)
         if role != "event":
-            layout = self.layouts.get(stored.name) or Layout(role)
-            self.layouts[stored.name] = layout.after(entry)
+            self.layouts[stored.name] = layout_of(self.layouts, stored.name, role).after(entry)

@@ -59,7 +59,7 @@ class Layout(NamedTuple):
         if not entry.removed and self.runs and entry.start == self.length:
             newest = self.runs[-1]
             if newest.last == self.last and newest.offset + newest.size == newest.total:
-                grown = newest._replace(last=number, size=newest.size + added, total=newest.total + added)
+                grown = Run(newest.first, number, newest.offset, newest.size + added, newest.total + added)
                 return Layout(self.role, (*self.runs[:-1], grown), number)
         before = tuple(_between(self.runs, 0, entry.start))
         behind = tuple(_between(self.runs, entry.start + entry.removed, self.length))
@@ -76,6 +76,12 @@ def _between(runs: tuple[Run, ...], start: int, stop: int) -> Iterator[Run]:
         if cut < end:
             yield run._replace(offset=run.offset + cut, size=end - cut)
         position += run.size
+
+
+def layout_of(layouts: Mapping[str, Layout], name: str, role: Literal["state", "log"]) -> Layout:
+    """The layout of a slice before a change; an empty slice may become one of the other role."""
+    layout = layouts.get(name)
+    return Layout(role) if layout is None or (layout.role != role and not layout.runs) else layout
 
 
 def dump_layouts(layouts: Mapping[str, Layout]) -> bytes:
@@ -105,6 +111,8 @@ def _layout(role: object, last: object, runs: list[list[int]]) -> Layout:
     numbers = [last, *(number for run in parsed for number in run)]
     if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("it is no checkpoint: a slice is neither state nor log, or not told in numbers")
+    if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in parsed):
+        raise ValueError("it is no checkpoint: a slice has more items than its entries bring")
     return Layout("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
 
 

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.session.keeping import Kept
-from handrail.session.layout import Layout, load_layouts, spans
+from handrail.session.layout import Layout, layout_of, load_layouts, spans
 from handrail.session.slices import Owner, SlicePolicy, Version
 from handrail.session.storage import Entry, SessionRow, SessionStore
 from handrail.session.stored_items import StoredItems
@@ -87,7 +87,9 @@ def stored_slices(
     state: dict[type[Any], Version[Any]] = {}
     log: dict[type[Any], Version[Any]] = {}
     for name, layout in kept.layouts.items():
-        kind = kept.kinds[name]
+        kind = kept.kinds.get(name)
+        if kind is None:  # empty, and of a class that is gone
+            continue
         load = partial(_load, kept.store, kept.hold.session_id, layout, kind)
         items: StoredItems[Any] = StoredItems(layout.length, load)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
@@ -116,7 +118,7 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, Layout], i
             break
         number = entry.number
         if entry.role != "event":
-            layout = layouts.get(entry.type_name) or Layout(entry.role)
+            layout = layout_of(layouts, entry.type_name, entry.role)
             layouts[entry.type_name] = _following(layout, entry, row, store)
     if number != row.head:
         raise StoreCorruptError(
@@ -139,11 +141,12 @@ def _following(layout: Layout, entry: Entry, row: SessionRow, store: SessionStor
 
 def _kinds(opening: Opening, layouts: Mapping[str, Layout], session_id: str) -> dict[str, type[Any]]:
     kinds: dict[str, type[Any]] = {}
-    for name in layouts:
+    for name, layout in layouts.items():
         kind = find_type(name, opening.types)
-        if kind is None:
+        if kind is not None:
+            kinds[name] = kind
+        elif layout.runs:
             raise unknown_type(name, f"session {session_id!r} in {opening.store.url}")
-        kinds[name] = kind
     return kinds
 
 
@@ -152,7 +155,8 @@ def _load(store: SessionStore, session_id: str, layout: Layout, kind: type[Any])
     stored = stored_type(kind)
     entries: list[Entry] = []
     for first, last in spans(layout.runs, most=_MOST_QUERIES):
-        entries.extend(store.entries(session_id, after=first - 1, until=last, type_name=stored.name))
+        read_of_type = store.entries(session_id, after=first - 1, until=last, type_name=stored.name)
+        entries.extend(entry for entry in read_of_type if entry.role != "event")
     numbers = [entry.number for entry in entries]
     read: dict[int, list[Any]] = {}
     items: list[Any] = []

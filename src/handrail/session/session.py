@@ -16,6 +16,7 @@ from typing import Any, Self
 from handrail.errors import SessionError, SessionNotFoundError
 from handrail.events import Dispatcher
 from handrail.session.intake import Intake
+from handrail.session.keeping import Kept
 from handrail.session.opening import Opening, open_kept, stored_slices
 from handrail.session.rules import Rules
 from handrail.session.saved import Saved, read, write
@@ -156,7 +157,7 @@ class Session(Intake):
 
         A store that fails is logged, and gets the event with the next unit.
         """
-        self._log_item(type(event), event, call_id)
+        self._log_item(type(event), event, call_id, closing=True)
 
     def connection(self) -> Connection:
         """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
@@ -187,7 +188,7 @@ class Session(Intake):
         """
         new_id = self._new_id() if session_id is None else session_id
         if self._kept is not None and self._opening is not None:
-            return self._fork_stored(new_id, at, self._opening)
+            return self._fork_stored(new_id, at, self._kept, self._opening)
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
@@ -204,7 +205,7 @@ class Session(Intake):
         if self._opening is None:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
         new_id = self._new_id() if session_id is None else session_id
-        return self._resume(self._opening, new_id, tags, self)
+        return self._resume(self._opening._replace(create=True), new_id, tags, self)
 
     def to_json(self) -> str:
         """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
@@ -233,12 +234,17 @@ class Session(Intake):
         session._adopt(state, log, Rules(policies, {}))
         return session
 
-    def _fork_stored(self, new_id: str, at: str | None, opening: Opening) -> Session:
+    def _fork_stored(self, new_id: str, at: str | None, kept: Kept, opening: Opening) -> Session:
         store = opening.store
         if current() is not None:
             raise SessionError("a stored session is forked between calls, because only what is committed is in it")
+        kept.flush(self._state, self._log)
+        with self._lock:
+            kinds = tuple(kept.kinds.values())
         row = store.find(self.session_id)
-        end = None if row is None else row.head if at is None else store.end_of_call(self.session_id, at)
+        end = None if row is None else row.head
+        if at is not None:
+            end = store.end_of_call(self.session_id, at) if at else None
         if row is None:
             raise SessionNotFoundError(f"session {self.session_id!r} is no longer in the store", session_id=new_id)
         if end is None:
@@ -246,7 +252,7 @@ class Session(Intake):
         fork_row = row._replace(session_id=new_id, parent=self.session_id, created_at=store.now(), head=end)
         if not store.copy(self.session_id, fork_row):
             raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
-        return self._resume(opening._replace(types=(*opening.types, *self.kinds)), new_id, rules=self._rules)
+        return self._resume(opening._replace(types=(*opening.types, *kinds)), new_id, rules=self._rules)
 
     @classmethod
     def _resume(  # noqa: PLR0913, PLR0917 - what `open` takes

@@ -9,6 +9,9 @@ from handrail.session.slices import Version
 from handrail.session.storage import Role
 from handrail.session.stored_items import StoredItems
 
+_LONGEST_ID = 500
+"""Characters of a call's id; stores look calls up by it, and a longer one is none that they could find."""
+
 
 class SliceDifference(NamedTuple):
     """From `start` on, `removed` items have gone, and `items` have come in their place."""
@@ -19,11 +22,13 @@ class SliceDifference(NamedTuple):
     role: Role = "state"
 
 
-def difference(before: Version[Any] | None, after: Version[Any]) -> SliceDifference | None:
+def difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
     """What has become of a slice, told by the identity of its items; `None` if nothing has.
 
     What is read of `before` is no more than what has been read already.
     """
+    if after is None:  # back to before its first item
+        return SliceDifference(0, before.length, ()) if before is not None and before.length else None
     if before is None:
         return SliceDifference(0, 0, after.items[: after.length]) if after.length else None
     if after.items is before.items:
@@ -66,3 +71,10 @@ def in_order(
         place = told.get(kind, 0)
         if change and (not place or place < len(change.items)):
             yield kind, change._replace(start=change.start + place, items=change.items[place:])
+
+
+def stored_id(call_id: object) -> str:
+    """A call's id as a store can keep it and look it up; one that it cannot is left out, for a model may send any."""
+    if not isinstance(call_id, str) or len(call_id) > _LONGEST_ID or "\0" in call_id:
+        return ""
+    return call_id if call_id.encode(errors="ignore").decode() == call_id else ""

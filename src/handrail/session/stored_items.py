@@ -67,6 +67,5 @@ class StoredItems(Generic[T]):
             del self._items[place.start - self._count :]
 
     def _read(self) -> None:
-        if self._count:
-            self._items[:0] = self._load()
-            self._count = 0
+        self._items[:0] = self._load()
+        self._count = 0

@@ -8,6 +8,7 @@ imports nothing, and nothing is pickled.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,6 +76,8 @@ def stored_as(
         )
 
     def mark(cls: C) -> C:
+        if not hasattr(cls, "__dataclass_fields__"):
+            raise SessionError(f"{_derived(cls)} is no dataclass yet; write @stored_as({name!r}) above @dataclass")
         other = _NAMED.get(name)
         if other is not None and _derived(other) != _derived(cls):  # a module that is reloaded names its class again
             raise SessionError(f"{_derived(cls)} and {_derived(other)} would both be stored as {name!r}; rename one")
@@ -139,6 +142,8 @@ class StoredType:
             ValueError: it is no JSON array.
             UnknownTypeError: it is of a newer version, or does not fit the class.
         """
+        if version < 1:
+            raise ValueError(f"its version is {version}, and versions count from 1")
         if version > self.version:
             raise UnknownTypeError(
                 f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
@@ -152,15 +157,25 @@ class StoredType:
                 return read
             return [self._load(item, version) for item in _array(data)]
         except ParseError as error:
+            cure = (
+                f"give it a new version: @stored_as({self.name!r}, version={version + 1}, upgrades={{{version}: ...}})"
+            )
             raise UnknownTypeError(
-                f"values of {self.name} (version {version}) in the store do not fit the class of today: {error} Give "
-                f"it a new version: @stored_as({self.name!r}, version={version + 1}, upgrades={{{version}: ...}})",
+                f"values of {self.name} (version {version}) in the store do not fit the class of today: {error}; "
+                + (cure if version == self.version else f"mend the upgrades from version {version} on"),
                 type_name=self.name,
             ) from error
 
     def _load(self, item: dict[str, Any], version: int) -> Any:  # noqa: ANN401 - a value of the class
         for step in range(version, self.version):
-            item = self._upgrades[step](item)
+            try:
+                item = self._upgrades[step](item)
+            except Exception as error:
+                raise UnknownTypeError(
+                    f"the upgrade of {self.name} from version {step} to {step + 1} failed for a value in the store "
+                    f"({type(error).__name__}: {error}); mend upgrades[{step}] of its @stored_as",
+                    type_name=self.name,
+                ) from error
         return result_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
 
 
@@ -210,7 +225,10 @@ def unknown_type(name: str, where: str) -> UnknownTypeError:
 
 
 def _array(data: bytes) -> list[dict[str, Any]]:
-    read: Any = from_json(data)
+    try:
+        read: Any = from_json(data)
+    except ValueError:
+        read = json.loads(data)  # knows halves of surrogate pairs, which models do send
     if not isinstance(read, list):
         raise ValueError("it holds something else than an array of items")  # noqa: TRY004 - wrong data, no wrong call
     return cast("list[dict[str, Any]]", read)  # whether the items are objects is found out when they are read

@@ -15,8 +15,25 @@ ATTEMPTS = 3
 """How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""
 
 
-def settle(parts: Sequence[Enlisted]) -> None:
+class Prepares:
+    """Something enlisted that has to wait for others, or to look at what they may change, before it can write.
+
+    It does so before a unit is begun. Inside a unit nobody may wait for a lock but those of the store: whoever holds
+    that lock may himself be waiting for the store. A class and no protocol, because each call asks who is one.
+    """
+
+    __slots__ = ()
+
+    def preparing(self) -> None:
+        """Get ready for `committing`. Called once; if it raises, all is rolled back."""
+
+
+def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS) -> None:
     """Have every part write what it keeps, in one unit of each store that they name.
+
+    Args:
+        parts: the parts.
+        attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
 
     Raises:
         StoreUnavailableError: a store failed at every attempt.
@@ -28,16 +45,19 @@ def settle(parts: Sequence[Enlisted]) -> None:
         for part in parts:
             part.committing()
         return
+    _prepare(parts)
     doubt: StoreUnavailableError | None = None
-    for attempt in range(1, ATTEMPTS + 1):
+    attempt = 0
+    while True:
+        attempt += 1
         try:
             _settle_in(stores, parts)
         except StoreUnavailableError as error:
             doubt = error if error.in_doubt else doubt
-            if attempt == ATTEMPTS:
-                if doubt is not None:
-                    raise _in_doubt(doubt) from error
+            if doubt is None and attempt >= attempts:
                 raise
+            if doubt is not None and attempt >= ATTEMPTS:
+                raise _in_doubt(doubt) from error
             _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
         except Exception as error:
             if doubt is not None:
@@ -45,6 +65,12 @@ def settle(parts: Sequence[Enlisted]) -> None:
             raise
         else:
             return
+
+
+def _prepare(parts: Sequence[Enlisted]) -> None:
+    for part in parts:
+        if isinstance(part, Prepares):
+            part.preparing()
 
 
 def _in_doubt(doubt: StoreUnavailableError) -> CommitInDoubtError:

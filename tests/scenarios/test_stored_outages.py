@@ -1,0 +1,214 @@
+"""Calls of a session whose store fails, is in doubt, or belongs to somebody else by now: nothing twice or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CommitInDoubtError
+from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
+from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.testing import FakeClock
+from tests.runtime.bench import Kept, Note, call, events, executor, tool
+from tests.session.faulty_stores import FaultyStore, Point, faulty
+from tests.store.stores import STORES
+
+NOW = timedelta(0)
+ONCE = IdempotencyConfig(on_busy="reject")
+
+
+class Desk:
+    """A program over one stored session, with a tool `pay` that acts outside and a tool `note` that does not."""
+
+    def __init__(self, store: FaultyStore, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = store
+        self.paid: list[str] = []
+        self.noted: list[str] = []
+        self.door = self.opened()
+
+    def opened(self) -> ToolExecutor:
+        """The program as it starts."""
+
+        def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            self.paid.append(params.text)
+            context.session[Kept].append(Kept(params.text))
+            return ToolResult.ok(params)
+
+        def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            self.noted.append(params.text)
+            context.session[Kept].append(Kept(params.text))
+            return ToolResult.ok(params)
+
+        session = Session.open(self.store, "s", wait=NOW)
+        paying = tool("pay", pay, effect="external", idempotency=ONCE)
+        noting = tool("note", note)
+        careful = tool("careful", note, idempotency=ONCE)
+        return executor(paying, noting, careful, session=session, clock=self.clock)
+
+    @property
+    def session(self) -> Session:
+        return self.door.environment.session
+
+    def again(self) -> None:
+        """End the program, and start it anew."""
+        self.session.close()
+        self.door = self.opened()
+
+    def kept(self) -> list[str]:
+        """What the session holds."""
+        return [kept.text for kept in self.session[Kept]]
+
+    def statuses(self) -> list[str]:
+        """What the ledger knows."""
+        return [row.status for row in self.store.rows()]
+
+
+@pytest.fixture(params=list(STORES))
+def desk(request: pytest.FixtureRequest) -> Generator[Desk]:
+    """The desk over each kind of store."""
+    clock = FakeClock()
+    with faulty(str(request.param), clock) as store:
+        yield Desk(store, clock)
+
+
+def test_a_call_is_there_whole_when_the_session_is_opened_again(desk: Desk) -> None:
+    """Its changes, its record and its effect; asked again, it is replayed and not applied twice."""
+    desk.door.execute(call("pay", "A"))
+    (before,) = events(desk.door)
+    desk.again()
+    (after,) = events(desk.door)
+    assert after == before
+    assert desk.kept() == ["A"]
+    message = desk.door.execute(call("pay", "A", id="call-2"))
+    assert (message.success, message.replayed, desk.paid, desk.kept()) == (True, True, ["A"], ["A"])
+    assert desk.session[Note].all() == (Note("A"),)
+
+
+@pytest.mark.parametrize(
+    "point, name",
+    [("check", "pay"), ("check", "careful"), ("check", "note"), ("insert", "pay"), ("insert", "careful")],
+)
+def test_down_before_the_handler_nothing_is_run(desk: Desk, point: Point, name: str) -> None:
+    """The call is refused, and known to have been made; there is no row of the ledger."""
+    desk.store.go_down(point)
+    message = desk.door.execute(call(name, "A"))
+    assert not message.success
+    if point == "check":
+        assert message.content.startswith(f"{name} was not run, because it could not be recorded: StoreUnavailable")
+    assert (desk.paid, desk.noted, desk.statuses()) == ([], [], [])
+    desk.store.come_back()
+    desk.again()
+    assert [event.success for event in events(desk.door)] == [False]
+    assert desk.door.execute(call(name, "A", id="call-2")).success
+    assert (desk.paid + desk.noted, desk.kept()) == (["A"], ["A"])
+
+
+@pytest.mark.parametrize("point", ["begin", "begun", "append", "commit", "committed"])
+@pytest.mark.parametrize("name", ["pay", "careful", "note"])
+def test_down_for_a_moment_after_the_handler_nobody_notices(desk: Desk, point: Point, name: str) -> None:
+    """The unit is tried again; one that was committed although the store said otherwise is known again."""
+    desk.store.lose(point)
+    assert desk.door.execute(call(name, "A")).success
+    assert desk.door.execute(call("note", "B", id="call-2")).success
+    desk.again()
+    assert (desk.kept(), [event.call_id for event in events(desk.door)]) == (["A", "B"], ["call-1", "call-2"])
+    assert set(desk.statuses()) <= {"done"}
+
+
+def test_down_after_an_effect_it_is_said_and_never_done_again(desk: Desk) -> None:
+    """The row stays running, and is unknown when its lease has passed; the state is undone."""
+    desk.store.go_down("begin", "replace")
+    message = desk.door.execute(call("pay", "A"))
+    assert message.content.startswith(
+        "pay was done, but that could not be recorded (StoreUnavailableError). Do not ask"
+    )
+    assert (desk.kept(), desk.statuses()) == ([], ["running"])
+    desk.store.come_back()
+    assert not desk.door.execute(call("pay", "A", id="call-2")).success
+    desk.again()
+    desk.clock.advance(ONCE.lease + timedelta(seconds=1))
+    assert not desk.door.execute(call("pay", "A", id="call-3")).success
+    assert (desk.paid, desk.kept(), desk.statuses()) == (["A"], [], ["unknown"])
+    assert [event.success for event in events(desk.door)] == [False, False, False]
+
+
+@pytest.mark.parametrize("name", ["note", "careful"])
+def test_down_after_a_call_that_changes_state_it_is_undone(desk: Desk, name: str) -> None:
+    """And says so; asked again when the store answers, it runs."""
+    desk.store.go_down("begin")
+    message = desk.door.execute(call(name, "A"))
+    assert message.content.startswith(f"{name} was undone, because it could not be recorded: StoreUnavailableError")
+    assert desk.kept() == []
+    desk.store.come_back()
+    assert desk.door.execute(call(name, "A", id="call-2")).success
+    desk.again()
+    assert (desk.kept(), [event.success for event in events(desk.door)]) == (["A"], [False, True])
+
+
+@pytest.mark.parametrize("name", ["pay", "careful", "note"])
+def test_a_commit_in_doubt_ends_the_run(desk: Desk, name: str) -> None:
+    """Nothing more is done in this session; opened again, it holds what the store has, and nothing is done twice."""
+    desk.store.lose("committed")
+    desk.store.at("begin", lambda: None)
+    desk.store.go_down("begin")
+    with pytest.raises(CommitInDoubtError, match="not known whether the call has been kept"):
+        desk.door.execute(call(name, "A"))
+    desk.store.come_back()
+    refused = desk.door.execute(call(name, "B", id="call-2"))
+    assert "was being written when its store was lost; open it again" in refused.content
+    assert len(desk.paid + desk.noted) == 1
+    desk.again()
+    assert desk.kept() == ["A"]
+    message = desk.door.execute(call(name, "A", id="call-3"))
+    assert message.replayed == (name != "note")
+    assert len(desk.paid + desk.noted) == (2 if name == "note" else 1)
+
+
+@pytest.mark.parametrize("name", ["pay", "note"])
+def test_a_session_that_has_passed_to_another_is_told_before_anything_is_done(desk: Desk, name: str) -> None:
+    """And what the other one has written stays."""
+    desk.door.execute(call("note", "A"))
+    desk.store.release(desk.store.holds[-1])
+    stale, desk.door = desk.door, desk.opened()
+    desk.door.execute(call("note", "B", id="call-2"))
+    message = stale.execute(call(name, "C", id="call-3"))
+    assert f"{name} was not run, because it could not be recorded: SessionLostError" in message.content
+    assert (desk.paid, desk.noted) == ([], ["A", "B"])
+    desk.door.execute(call("note", "D", id="call-4"))
+    desk.again()
+    assert desk.kept() == ["A", "B", "D"]
+
+
+@pytest.mark.parametrize("name", ["pay", "note"])
+def test_a_session_that_is_lost_while_the_handler_runs_keeps_nothing_of_it(desk: Desk, name: str) -> None:
+    """What has been done outside is in the ledger all the same."""
+    desk.store.at("begin", lambda: desk.store.release(desk.store.holds[-1]))
+    message = desk.door.execute(call(name, "A"))
+    assert not message.success
+    assert "SessionLostError" in message.content
+    assert desk.kept() == []
+    desk.again()
+    assert (desk.kept(), desk.statuses()) == ([], ["done"] if name == "pay" else [])
+
+
+def test_what_a_model_sends_is_recorded_and_read_again(desk: Desk) -> None:
+    """Also what is no Unicode, no JSON, or nothing at all; and the calls after it are as if nothing had been."""
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    sent: list[Any] = ['{"text": "\ud800"}', deep, {"text": object()}, {1: 2}, b"\xff", None, 10**5000, float("nan")]
+    for arguments in sent:
+        desk.door.execute(ToolCall("c", "note", arguments))
+    odd: Any = b"note"
+    desk.door.execute(ToolCall("\ud800", "no\ud800te", "{}"))
+    desk.door.execute(ToolCall("c", odd, "{}"))
+    assert desk.door.execute(call("note", "A")).success
+    shown = [(event.success, event.result.message) for event in events(desk.door)]
+    desk.again()
+    assert [(event.success, event.result.message) for event in desk.session[ToolInvoked]] == shown
+    assert len(shown) == len(sent) + 3

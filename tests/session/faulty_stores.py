@@ -1,0 +1,188 @@
+"""A store in front of another one, that counts what is read and fails when it is told to."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Literal, Self
+
+from handrail.clock import Clock
+from handrail.errors import StoreUnavailableError
+from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.store import EffectRow, Store, Wake
+from tests.store.stores import STORES
+
+Point = Literal["begin", "begun", "check", "insert", "replace", "append", "commit", "committed"]
+"""Where it may fail: on entering a unit or just inside it, at an operation, before and after a unit is committed."""
+
+
+@contextmanager
+def faulty(kind: str, clock: Clock) -> Generator[FaultyStore]:
+    """An empty store of a kind; the connections of what came before it are free again at the end.
+
+    A session that was not closed keeps its store until the garbage is collected.
+    """
+    yield FaultyStore(STORES[kind](clock))
+    if kind == "postgres":
+        gc.collect()
+
+
+class FaultyStore(Store):
+    """Passes everything on, as a connection that may be lost.
+
+    Args:
+        store: the store behind it.
+
+    Attributes:
+        rows_read: how many entries have been read.
+        appended: how many entries have been handed on, repeated ones included.
+        holds: the holds that it has given, the newest last.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.rows_read = 0
+        self.appended = 0
+        self.holds: list[Hold] = []
+        self._store = store
+        self._acts: dict[Point, deque[Callable[[], object]]] = {}
+        self._down: set[Point] = set()
+
+    def at(self, point: Point, *acts: Callable[[], object]) -> None:
+        """Have something done the next times that a point is reached, one act each time."""
+        self._acts.setdefault(point, deque()).extend(acts)
+
+    def lose(self, point: Point, times: int = 1) -> None:
+        """Lose the connection the next times that a point is reached; after a commit, that leaves it in doubt."""
+        self.at(point, *(lambda: self._fail(point) for _ in range(times)))
+
+    def go_down(self, *points: Point) -> None:
+        """Fail at these points until `come_back`."""
+        self._down |= set(points)
+
+    def come_back(self) -> None:
+        """Answer again."""
+        self._down.clear()
+        self._acts.clear()
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    @property
+    def poll_every(self) -> timedelta | None:
+        return self._store.poll_every
+
+    def now(self) -> datetime:
+        return self._store.now()
+
+    @contextmanager
+    def unit(self) -> Generator[object]:
+        self._reach("begin")
+        with self._store.unit() as unit:
+            self._reach("begun")
+            yield unit
+            self._reach("commit")
+        self._reach("committed")
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------------------------------------------- the ledger
+
+    def get(self, partition: str, key: str) -> EffectRow | None:
+        return self._store.get(partition, key)
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        self._reach("insert")
+        return self._store.insert(row)
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        self._reach("replace")
+        return self._store.replace(seen, row)
+
+    def delete(self, seen: EffectRow) -> bool:
+        return self._store.delete(seen)
+
+    def rows(self) -> Iterator[EffectRow]:
+        return self._store.rows()
+
+    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+        return self._store.watch(partition, key, wake)
+
+    # ------------------------------------------------------------------------------------------------------ sessions
+
+    def create(self, row: SessionRow) -> bool:
+        return self._store.create(row)
+
+    def find(self, session_id: str) -> SessionRow | None:
+        return self._store.find(session_id)
+
+    def sessions(self) -> Iterator[SessionRow]:
+        return self._store.sessions()
+
+    def hold(self, session_id: str, *, wait: timedelta) -> Hold:
+        hold = self._store.hold(session_id, wait=wait)
+        self.holds.append(hold)
+        return hold
+
+    def release(self, hold: Hold) -> None:
+        self._store.release(hold)
+
+    def check(self, hold: Hold, head: int) -> None:
+        self._reach("check")
+        self._store.check(hold, head)
+
+    def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
+        self._reach("append")
+        self.appended += len(entries)
+        self._store.append(hold, head, entries, checkpoint)
+
+    def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
+        return self._store.checkpoint(session_id, until=until)
+
+    def entries(
+        self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
+    ) -> Iterator[Entry]:
+        for entry in self._store.entries(session_id, after=after, until=until, type_name=type_name):
+            self.rows_read += 1
+            yield entry
+
+    def end_of_call(self, session_id: str, call_id: str) -> int | None:
+        return self._store.end_of_call(session_id, call_id)
+
+    def copy(self, source: str, row: SessionRow) -> bool:
+        return self._store.copy(source, row)
+
+    def connection(self) -> Connection:
+        return self._store.connection()
+
+    # ----------------------------------------------------------------------------------------------------- decisions
+
+    def decide(self, journal_id: str) -> None:
+        self._store.decide(journal_id)
+
+    def decided(self, journal_id: str) -> bool:
+        return self._store.decided(journal_id)
+
+    def forget_decision(self, journal_id: str) -> None:
+        self._store.forget_decision(journal_id)
+
+    def _reach(self, point: Point) -> Any:
+        acts = self._acts.get(point)
+        if acts:
+            acts.popleft()()
+        elif point in self._down:
+            self._fail(point)
+
+    def _fail(self, point: Point) -> None:
+        msg = f"the connection was lost at {point}"
+        raise StoreUnavailableError(msg, store=self.url, in_doubt=point == "committed")

@@ -1,0 +1,239 @@
+"""What is written of a session, when, and what becomes of it if the store fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreUnavailableError
+from handrail.session import Session, stored_as
+from tests.session.faulty_stores import FaultyStore
+from tests.session.samples import Happened, Note
+from tests.transaction.notebooks import call, raising
+
+NOW = timedelta(0)
+
+
+def reopened(store: FaultyStore) -> Session:
+    """The session as somebody else finds it."""
+    return Session.open(store, "s", wait=NOW)
+
+
+# ----------------------------------------------------------------------------------------------------- what is written
+
+
+def test_nothing_of_a_call_is_written_before_it_commits(store: FaultyStore) -> None:
+    """And nothing at all of one that fails."""
+    with Session.open(store, "s") as session:
+        with call(session) as transaction:
+            session[Note].append(Note("kept"))
+            assert store.appended == 0
+            transaction.commit()
+        with call(session):
+            session[Note].append(Note("undone"))
+        assert store.appended == 1
+    with reopened(store) as again:
+        assert again[Note].all() == (Note("kept"),)
+
+
+def test_an_entry_tells_what_it_is(store: FaultyStore) -> None:
+    """The call, the slice, the place in it and the items; a checkpoint after as many as were wished."""
+    with Session.open(store, "s", checkpoint_every=3) as session:
+        with call(session) as transaction:
+            session[Note].seed(Note("a"), Note("b"))
+            session.dispatch(Happened("x"))
+            session.close_call(Happened("closed"), "call-1", transaction)
+            transaction.commit()
+        assert [entry[:8] for entry in store.entries("s")] == [
+            (1, "", "log", "tests.session.samples:Happened", 1, 0, 0, 1),
+            (2, "call-1", "state", "tests.session.samples:Note", 1, 0, 0, 2),
+            (3, "call-1", "log", "tests.session.samples:Happened", 1, 1, 0, 1),
+        ]
+        checkpoint = store.checkpoint("s")
+        assert checkpoint is not None
+        assert checkpoint.number == 3
+        session[Note].seed(Note("a"))
+        assert [entry[5:8] for entry in store.entries("s", after=3)] == [(0, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    "call_id", ["\ud800", "a\0b", "x" * 501, None, 7], ids=["no Unicode", "a null", "too long", "none", "a number"]
+)
+def test_an_id_that_no_store_can_look_up_is_left_out(store: FaultyStore, call_id: Any) -> None:
+    """Models send what they like; the call is recorded all the same, and so are those after it."""
+    with Session.open(store, "s") as session:
+        with call(session) as transaction:
+            session[Note].append(Note("a"))
+            session.close_call(Happened("closed"), call_id, transaction)
+            transaction.commit()
+        session.log_call(Happened("failed"), call_id)
+        session[Note].append(Note("b"))
+    with reopened(store) as again:
+        assert (len(again[Note]), len(again[Happened])) == (2, 2)
+    assert {entry.call_id for entry in store.entries("s")} == {""}
+
+
+def test_a_call_that_changed_nothing_writes_nothing(store: FaultyStore) -> None:
+    """A slice that became what it was is no change."""
+    with Session.open(store, "s") as session:
+        session[Note].seed(Note("a"))
+        with call(session) as transaction:
+            session[Note].seed(*session[Note].all())
+            transaction.commit()
+        assert store.appended == 1
+
+
+@dataclass(frozen=True, slots=True)
+class LongNote(Note):
+    """A note that would come back as another one."""
+
+
+def test_what_would_come_back_as_something_else_undoes_its_call(store: FaultyStore) -> None:
+    """In a LOG it is refused before it is kept."""
+
+    @dataclass(frozen=True, slots=True)
+    class BigNews(Happened):
+        pass
+
+    with Session.open(store, "s") as session:
+        with pytest.raises(SessionError, match="give LongNote a slice of its own"):
+            session[Note].append(LongNote("x"))
+        with pytest.raises(SessionError, match="give BigNews a slice of its own"):
+            session[Happened].append(BigNews("x"))
+        assert (session[Note].all(), session[Happened].all()) == ((), ())
+        session[Note].append(Note("y"))
+    with reopened(store) as again:
+        assert again[Note].all() == (Note("y"),)
+
+
+def test_two_classes_of_one_name_are_told_apart_by_a_name(store: FaultyStore) -> None:
+    """The second one is refused, and its call undone."""
+
+    def make() -> type[Any]:
+        @dataclass(frozen=True)
+        class Local:
+            a: int
+
+        return Local
+
+    first, second = make(), make()
+    with Session.open(store, "s") as session:
+        session[first].append(first(1))
+        with pytest.raises(SessionError, match=r"two classes are stored as '.*Local'.*@stored_as"):
+            session[second].append(second(1))
+        session[stored_as("tests.second")(second)].clear()
+        session[first].append(first(2))
+
+
+# --------------------------------------------------------------------------------------------------- a store that fails
+
+
+@pytest.mark.parametrize("point", ["begin", "begun", "append", "commit", "committed"])
+def test_a_unit_that_failed_is_written_again(store: FaultyStore, point: Any) -> None:
+    """Also one that was committed although the store said otherwise: nothing is there twice."""
+    with Session.open(store, "s") as session:
+        store.lose(point)
+        session[Note].append(Note("a"))
+        store.lose(point)
+        session.dispatch(Happened("x"))
+    with reopened(store) as again:
+        assert (again[Note].all(), again[Happened].all()) == ((Note("a"),), (Happened("x"),))
+
+
+def test_what_is_logged_between_two_attempts_goes_with_the_next_unit(store: FaultyStore) -> None:
+    """The second attempt repeats the first one exactly, so that the store knows it again."""
+    with Session.open(store, "s") as session:
+
+        def log_and_lose() -> None:
+            session.dispatch(Happened("between"))
+            raise StoreUnavailableError("lost", store="it", in_doubt=True)
+
+        with call(session) as transaction:
+            session[Note].append(Note("a"))
+            store.at("committed", log_and_lose)
+            transaction.commit()
+        session[Note].append(Note("b"))
+        assert [entry.role for entry in store.entries("s")] == ["state", "log", "state"]
+    with reopened(store) as again:
+        assert (again[Note].all(), again[Happened].all()) == ((Note("a"), Note("b")), (Happened("between"),))
+
+
+def test_a_store_that_is_down_takes_no_state_in(store: FaultyStore) -> None:
+    """What could not be stored has not happened; when it answers again, the session goes on."""
+    with Session.open(store, "s") as session:
+        store.go_down("begin")
+        with pytest.raises(StoreUnavailableError):
+            session[Note].append(Note("a"))
+        assert session[Note].all() == ()
+        store.come_back()
+        session[Note].append(Note("b"))
+    with reopened(store) as again:
+        assert again[Note].all() == (Note("b"),)
+
+
+def test_a_log_that_cannot_be_stored_goes_with_the_next_unit(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody who logs is kept from it."""
+    with Session.open(store, "s") as session:
+        store.go_down("begin")
+        session.dispatch(Happened("x"))
+        assert "what session s has logged could not be stored yet" in caplog.text
+        assert session[Happened].all() == (Happened("x"),)
+        store.come_back()
+        session[Note].append(Note("a"))
+        assert [entry.role for entry in store.entries("s")] == ["log", "state"]
+
+
+@pytest.mark.parametrize("logs", [True, False])
+def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool) -> None:
+    """It must be opened anew, and then holds what the store says; a store that stays away cannot tell."""
+    session = Session.open(store, "s")
+    store.lose("committed")
+    store.at("begin", lambda: None)
+    store.go_down("begin")
+    if logs:
+        session.dispatch(Happened("x"))
+    else:
+        with pytest.raises(CommitInDoubtError):
+            session[Note].append(Note("a"))
+    store.come_back()
+    with pytest.raises(SessionError, match="was being written when its store was lost; open it again"):
+        session.check()
+    with pytest.raises(SessionError, match="was being written"):
+        session.dispatch(Happened("y"))
+    session.close()
+    with reopened(store) as again:
+        assert (len(again[Note]), len(again[Happened])) == (0 if logs else 1, 1 if logs else 0)
+
+
+def test_an_interrupt_before_the_commit_undoes_it(store: FaultyStore) -> None:
+    """Ctrl-C while a call is being settled, or while a LOG is written: the session goes on."""
+    with Session.open(store, "s") as session:
+        store.at("commit", raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            session[Note].append(Note("a"))
+        store.at("commit", raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            session.dispatch(Happened("x"))
+        session[Note].append(Note("b"))
+    with reopened(store) as again:
+        assert (again[Note].all(), again[Happened].all()) == ((Note("b"),), (Happened("x"),))
+
+
+def test_an_interrupt_after_the_commit_is_found_out(store: FaultyStore) -> None:
+    """What this process undid is in the store: it is told before it loses anything."""
+    session = Session.open(store, "s")
+    store.at("committed", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        session[Note].append(Note("a"))
+    with pytest.raises(SessionLostError):
+        session.check()
+    with pytest.raises(SessionLostError):
+        session[Note].append(Note("b"))
+    session.close()
+    with reopened(store) as again:
+        assert again[Note].all() == (Note("a"),)

@@ -1,0 +1,225 @@
+"""A stored session against the same session in memory: whatever is done to both, they hold the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from handrail.errors import StoreUnavailableError
+from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePolicy, stored_as
+from handrail.testing import FakeClock
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.session.faulty_stores import FaultyStore, Point
+from tests.session.samples import Add, Happened, Note, Reset, Task, Total
+from tests.store.stores import STORES
+
+Act = tuple[Any, ...]
+"""A word, and what it needs."""
+
+Held = dict[type[Any], tuple[Any, ...]]
+"""What a session holds."""
+
+
+@stored_as("tests.call_ended")
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What closes a call."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    call_id: str
+
+
+KINDS: tuple[type[Any], ...] = (Note, Task, Total, Add, Happened, Ended)
+NAMES = st.sampled_from("abcd")
+ACTS: st.SearchStrategy[Act] = st.one_of(
+    st.tuples(st.sampled_from(["append", "dispatch", "task", "log", "log outside"]), NAMES),
+    st.tuples(st.just("add"), st.integers(1, 9)),
+    st.tuples(st.just("seed"), st.lists(NAMES, max_size=4)),
+    st.tuples(st.just("mend"), st.tuples(st.integers(0, 9), NAMES)),
+    st.tuples(st.just("restore"), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["reset", "clear", "snapshot"]), st.none()),
+)
+TODO: st.SearchStrategy[list[Act]] = st.recursive(
+    st.lists(ACTS, max_size=4),
+    lambda inner: st.lists(ACTS | st.tuples(st.just("call"), inner, st.booleans()), max_size=4),
+    max_leaves=12,
+)
+WRITES: Mapping[str, Callable[[Session, Any], object]] = {
+    "append": lambda session, name: session[Note].append(Note(name)),
+    "dispatch": lambda session, name: session.dispatch(Note(name)),
+    "task": lambda session, name: session.dispatch(Task("k", name)),
+    "log": lambda session, name: session.dispatch(Happened(name)),
+    "log outside": lambda session, name: Context().run(session.dispatch, Happened(name)),
+    "add": lambda session, amount: session.dispatch(Add(amount)),
+    "reset": lambda session, _: session.dispatch(Reset()),
+    "seed": lambda session, names: session[Note].seed(*map(Note, names)),
+    "clear": lambda session, _: session[Note].clear(),
+    "mend": lambda session, mended: mend(session, *mended),
+}
+"""What each word does, but those that a side does itself."""
+
+FAULTS: tuple[Point | None, ...] = (None, "begin", "append", "commit", "committed")
+
+
+@dataclass
+class Side:
+    """One of the two sessions, and the snapshots that were taken of it."""
+
+    session: Session
+    snapshots: list[SessionSnapshot] = field(default_factory=list[SessionSnapshot])
+
+    def held(self) -> Held:
+        """What it holds."""
+        return {kind: self.session[kind].all() for kind in KINDS}
+
+    def call(self, call_id: str, todo: Sequence[Act], *, commits: bool) -> None:
+        """A call as the pipeline makes it; one that its store does not take is undone."""
+        session = self.session
+        ticket = draw((session.turn,), exclusive=True)
+        recorded = False
+        with suppress(StoreUnavailableError), Transaction("call", ticket=ticket, writes=True) as transaction:
+            self.perform(todo, transaction)
+            if commits:
+                session.close_call(Ended(call_id), call_id, transaction)
+                transaction.commit()
+                recorded = session.store is not None
+        if not recorded:
+            session.log_call(Ended(call_id), call_id)
+        ticket.release()
+
+    def perform(self, todo: Sequence[Act], call: Transaction | None = None) -> None:
+        """Do something, in a call or outside."""
+        for word, *rest in todo:
+            if word == "snapshot":
+                self.snapshots.append(self.session.snapshot())
+            elif word == "restore":
+                if self.snapshots:
+                    self.session.restore(self.snapshots[int(rest[0]) % len(self.snapshots)])
+            elif word == "call":
+                assert call is not None
+                self.nested(call, rest[0], commits=rest[1])
+            else:
+                WRITES[word](self.session, rest[0])
+
+    def nested(self, outer: Transaction, todo: Sequence[Act], *, commits: bool) -> None:
+        """A call made inside another."""
+        ticket = draw((outer.inner_turn,), exclusive=True, inside=outer.ticket)
+        with Transaction("inner", ticket=ticket, writes=True, parent=outer) as transaction:
+            self.perform(todo, transaction)
+            if commits:
+                transaction.commit()
+        ticket.release()
+        self.session.log_call(Ended("inner"), "inner")
+
+
+def mend(session: Session, place: int, name: str) -> None:
+    """Put a note in the place of another."""
+    notes = session[Note].all()
+    session[Note].seed(*notes[:place], Note(name), *notes[place + 1 :])
+
+
+def with_rules(session: Session) -> Side:
+    """A session whose notes make tasks, and whose totals are made of events that no slice keeps."""
+    session.install(Total, initial=lambda: Total(0))
+    session[Task].register(Note, lambda view, event: Append(Task("k", event.text)) if len(view) % 3 else Replace(()))
+    session[Note].register(Note, lambda _view, event: Append(event))
+    return Side(session)
+
+
+class StoredSessionMachine(RuleBasedStateMachine):
+    """Calls inside each other, faults of the store, forks, closing and opening again."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = FaultyStore(STORES[self.kind](FakeClock()))
+        self.plain = with_rules(Session())
+        self.stored = with_rules(Session.open(self.store, "s", checkpoint_every=2))
+        self.after: dict[str, Held] = {}
+
+    @initialize(todo=TODO)
+    def begin(self, todo: list[Act]) -> None:
+        """There is something to fork at."""
+        self.call(todo, commits=True, fault=None)
+
+    @rule(act=ACTS)
+    def outside(self, act: Act) -> None:
+        """A write or an event that is a transaction of its own."""
+        for side in (self.plain, self.stored):
+            side.perform([act])
+
+    @rule(todo=TODO, commits=st.booleans(), fault=st.sampled_from(FAULTS))
+    def call(self, todo: list[Act], commits: bool, fault: Point | None) -> None:
+        """A call, whose store fails once: nobody notices."""
+        call_id = f"call-{len(self.after)}"
+        if fault is not None:
+            self.store.lose(fault)
+        for side in (self.plain, self.stored):
+            side.call(call_id, todo, commits=commits)
+        self.store.come_back()
+        self.after[call_id] = self.plain.held()
+
+    @rule(todo=TODO, point=st.sampled_from(["begin", "append", "commit"]))
+    def call_that_cannot_be_recorded(self, todo: list[Act], point: Point) -> None:
+        """The store is down for longer than it is tried: the call is undone, and known to have been made."""
+        self.plain.call("lost", todo, commits=False)
+        self.store.go_down(point)
+        self.stored.call("lost", todo, commits=True)
+        self.store.come_back()
+
+    @rule(every=st.integers(1, 5))
+    def close_and_open(self, every: int) -> None:
+        """Somebody else goes on with it; snapshots end with the session that they were taken of."""
+        self.stored.session.close()
+        self.stored = with_rules(Session.open(self.store, "s", checkpoint_every=every))
+        self.plain.snapshots.clear()
+
+    @rule(pick=st.integers(0, 99))
+    def fork_at_a_call(self, pick: int) -> None:
+        """The fork holds what there was when the call had been recorded, and is opened with what it got since."""
+        call_id = list(self.after)[pick % len(self.after)]
+        with self.stored.session.fork(at=call_id) as fork:
+            assert Side(fork).held() == self.after[call_id]
+            fork[Note].append(Note("more"))
+            held = Side(fork).held()
+        with Session.open(self.store, fork.session_id) as again:
+            assert Side(again).held() == held
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        """In every slice."""
+        assert self.stored.held() == self.plain.held()
+
+    def teardown(self) -> None:
+        """What was closed is what is opened, by a program that reads and does not write."""
+        self.stored.session.close()
+        with Session.open(self.store, "s", create=False) as again:
+            assert Side(again).held() == self.plain.held()
+
+
+@pytest.mark.parametrize("kind, examples", [("memory", 100), ("sqlite", 20), ("postgres", 8)])
+def test_a_stored_session_holds_what_one_in_memory_holds(kind: str, examples: int) -> None:
+    """Over every store."""
+
+    class Machine(StoredSessionMachine):
+        pass
+
+    Machine.kind = kind
+    run_state_machine_as_test(Machine, settings=settings(max_examples=examples, stateful_step_count=20))

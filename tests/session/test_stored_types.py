@@ -1,0 +1,218 @@
+"""What values are called in a store, and how they come back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from handrail.errors import SessionError, UnknownTypeError
+from handrail.session import stored_as
+from handrail.session.stored_types import StoredType, find_type, stored_type, unknown_type
+from tests.session.samples import A, B, Note, Rich
+
+
+def renamed(text: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """An upgrade that gives a field another name."""
+    return lambda item: {"subject": item[text]}
+
+
+@stored_as("tests.letter", version=3, upgrades={1: renamed("text"), 2: renamed("subject")})
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Its field was called `text` once."""
+
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoveLetter(Letter):
+    """Another type, whatever it is derived of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """It has a form of its own."""
+
+    word: str
+
+
+class Backwards:
+    """Writes a word from its end."""
+
+    @staticmethod
+    def dump(value: Word, /) -> bytes:
+        return b'{"w":"%s"}' % value.word[::-1].encode()
+
+    @staticmethod
+    def load(data: dict[str, Any], /) -> Word:
+        return Word(data["w"][::-1])
+
+
+stored_as("tests.word", form=Backwards())(Word)
+
+
+@dataclass
+class Unsayable:
+    """No JSON can say it."""
+
+    act: Callable[[], None]
+
+
+def test_a_type_is_named_by_module_and_name() -> None:
+    """Unless it says otherwise; a subclass does not inherit the name."""
+    assert (stored_type(Note).name, stored_type(Note).version) == ("tests.session.samples:Note", 1)
+    assert (stored_type(Letter).name, stored_type(Letter).version) == ("tests.letter", 3)
+    assert stored_type(LoveLetter).name == f"{__name__}:LoveLetter"
+    assert stored_type(Note) is stored_type(Note)
+
+
+def test_values_come_back_as_what_they_were() -> None:
+    """In an array of as many."""
+    stored = stored_type(Note)
+    assert stored.load(stored.dump((A, B)), 1) == [A, B]
+    assert stored.load(stored.dump(()), 1) == []
+    words = stored_type(Word)
+    assert words.dump((Word("abc"),)) == b'[{"w":"cba"}]'
+    assert words.load(words.dump((Word("abc"),)), 1) == [Word("abc")]
+
+
+@pytest.mark.parametrize(
+    "data, version",
+    [(b'[{"text":"x"}]', 1), (b'[{"subject":"x"}]', 2), (b'[{"subject":"x"}]', 3)],
+    ids=["oldest", "older", "present"],
+)
+def test_older_values_go_through_the_upgrades(data: bytes, version: int) -> None:
+    """Through each of them, from their version on."""
+    assert stored_type(Letter).load(data, version) == [Letter("x")]
+
+
+def test_a_newer_version_names_itself() -> None:
+    """And says how to read it."""
+    with pytest.raises(UnknownTypeError, match=r"tests\.letter in version 4.*up to version 3") as caught:
+        stored_type(Letter).load(b"[]", 4)
+    assert caught.value.type_name == "tests.letter"
+
+
+def test_what_does_not_fit_the_class_of_today_asks_for_an_upgrade() -> None:
+    """Present version or older."""
+    with pytest.raises(
+        UnknownTypeError, match=r"(?s)do not fit the class of today: .*version=2, upgrades=\{1: \.\.\.\}"
+    ):
+        stored_type(Note).load(b'[{"words":"x"}]', 1)
+    with pytest.raises(UnknownTypeError, match=r"(?s)do not fit .* mend the upgrades from version 1"):
+        stored_type(Letter).load(b'[{"text":7}]', 1)
+
+
+def test_an_upgrade_that_fails_is_named() -> None:
+    """It met a value that it was not made for."""
+    with pytest.raises(
+        UnknownTypeError, match=r"upgrade of tests\.letter from version 1 to 2 failed .*KeyError"
+    ) as caught:
+        stored_type(Letter).load(b'[{"words":"x"}]', 1)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("data, version", [(b"{}", 2), (b"[", 2), (b'[{"subject":"x"}]', 0)])
+def test_what_is_no_array_of_a_version_is_refused(data: bytes, version: int) -> None:
+    """Somebody has changed the row."""
+    with pytest.raises(ValueError, match=r"array|EOF|Expecting|versions count"):
+        stored_type(Letter).load(data, version)
+
+
+def test_what_cannot_be_said_is_refused() -> None:
+    """A type, a value, or one of another type, which would come back as something else."""
+    with pytest.raises(SessionError, match=r"Unsayable cannot be stored, because it has no form in JSON"):
+        stored_type(Unsayable)
+    with pytest.raises(SessionError, match=r"a value of tests\.session\.samples:Note cannot be stored"):
+        stored_type(Note).dump((Note("\ud800"),))
+    with pytest.raises(SessionError, match=r"a LoveLetter cannot be stored among values of tests\.letter"):
+        stored_type(Letter).dump((LoveLetter("x"),))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a" * 201, "a\n"])
+def test_a_name_is_a_word(name: str) -> None:
+    """It is looked up, and shown to people."""
+    with pytest.raises(SessionError, match="cannot name a stored type"):
+        stored_as(name)
+
+
+def nothing(item: dict[str, Any]) -> dict[str, Any]:
+    """An upgrade that changes nothing."""
+    return item
+
+
+@pytest.mark.parametrize("version, upgrades", [(0, {}), (2, {}), (1, {1: nothing}), (3, {1: nothing})])
+def test_each_older_version_has_one_upgrade(version: int, upgrades: dict[int, Any]) -> None:
+    """No more, no less."""
+    with pytest.raises(SessionError, match="count versions from 1"):
+        stored_as("tests.versioned", version=version, upgrades=upgrades)
+
+
+def test_a_name_is_of_one_class() -> None:
+    """A module that is loaded again names its class anew."""
+
+    def load() -> type[Any]:
+        @stored_as("tests.again")
+        @dataclass
+        class Again:
+            a: int
+
+        return Again
+
+    first, again = load(), load()
+    assert find_type("tests.again") is again is not first
+    with pytest.raises(SessionError, match=r"would both be stored as 'tests\.again'; rename one"):
+        stored_as("tests.again")(Note)
+
+
+def test_the_name_goes_above_the_dataclass() -> None:
+    """Below it, it would name a class that `slots=True` then replaces."""
+    with pytest.raises(SessionError, match=r"write @stored_as\('tests\.below'\) above @dataclass"):
+
+        @dataclass(slots=True)
+        @stored_as("tests.below")
+        class Below:
+            a: int
+
+
+def test_a_type_is_found_by_its_name() -> None:
+    """Among those given, those named, and those of the modules that are there; nothing is imported."""
+
+    @dataclass
+    class Local:
+        a: int
+
+    local = StoredType(Local).name
+    assert find_type(local) is None
+    assert find_type(local, (Note, Local)) is Local
+    assert find_type("tests.letter") is Letter
+    assert find_type("tests.session.samples:Rich") is Rich
+    for name in ("tests.session.samples:Poor", "tests.session.samples:NOTES", "tests.session.samples", "", ":", "x:y"):
+        assert find_type(name) is None
+    assert find_type(f"{__name__}:Letter") is None  # it is stored under another name
+    assert "tests.session.unheard" not in sys.modules
+    assert find_type("tests.session.unheard:Note") is None
+    assert "tests.session.unheard" not in sys.modules
+
+
+def test_a_module_that_is_no_module_is_no_trouble() -> None:
+    """What stands in `sys.modules` is anybody's."""
+    sys.modules["tests.nothing"] = ModuleType("tests.nothing")
+    try:
+        assert find_type("tests.nothing:Note") is None
+    finally:
+        del sys.modules["tests.nothing"]
+
+
+def test_an_unknown_type_says_how_to_make_it_known() -> None:
+    """By import or by name."""
+    error = unknown_type("desk.plans:Plan", "session 's' in memory:")
+    assert error.type_name == "desk.plans:Plan"
+    assert "session 's' in memory: holds values of 'desk.plans:Plan'" in str(error)
+    assert "import desk.plans before" in str(error)
+    assert '@stored_as("desk.plan")' in str(unknown_type("desk.plan", "it"))

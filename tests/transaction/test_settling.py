@@ -1,0 +1,145 @@
+"""What is enlisted is settled together: all of it or nothing, tried again when a store fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from handrail.errors import CommitInDoubtError, StoreUnavailableError
+from handrail.store import MemoryStore
+from handrail.transaction.settling import ATTEMPTS, Prepares, settle, tell
+from tests.session.faulty_stores import FaultyStore, Point
+from tests.transaction.notebooks import Receipt, call, raising
+
+
+@pytest.fixture
+def store() -> FaultyStore:
+    """A store that fails when it is told to."""
+    return FaultyStore(MemoryStore())
+
+
+class StoredReceipt(Receipt, Prepares):
+    """One that names a store, and gets ready before the unit."""
+
+    def __init__(self, store: FaultyStore, *, refuses: bool = False) -> None:
+        super().__init__(refuses=refuses)
+        self.store = store
+
+    def preparing(self) -> None:
+        self.settled.append("preparing")
+
+
+def test_without_a_store_every_part_is_asked_once() -> None:
+    """No unit is needed."""
+    parts = [Receipt(), Receipt()]
+    settle(parts)
+    assert [part.settled for part in parts] == [["committing"]] * 2
+
+
+@pytest.mark.parametrize("point", ["begin", "commit", "committed"])
+def test_a_store_that_fails_is_tried_again(store: FaultyStore, point: Point) -> None:
+    """All parts write once more; they get ready only once."""
+    parts = [StoredReceipt(store), Receipt()]
+    store.lose(point, ATTEMPTS - 1)
+    settle(parts)
+    assert parts[0].settled[0] == "preparing"
+    assert parts[0].settled.count("preparing") == 1
+    assert parts[1].settled == ["committing"] * (1 if point == "begin" else ATTEMPTS)
+
+
+def test_a_store_that_stays_away_is_told(store: FaultyStore) -> None:
+    """Nothing is kept, and the parts wait for `undone`."""
+    store.go_down("commit")
+    with pytest.raises(StoreUnavailableError, match="lost at commit"):
+        settle([StoredReceipt(store)])
+
+
+def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
+    """Unless it is in doubt whether it is kept: then the store is asked again."""
+    part = StoredReceipt(store)
+    store.lose("commit")
+    with pytest.raises(StoreUnavailableError):
+        settle([part], attempts=1)
+    store.lose("committed")
+    settle([part], attempts=1)
+    assert part.settled == ["preparing", "committing", "preparing", "committing", "committing"]
+
+
+def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(store: FaultyStore) -> None:
+    """What was lost before or after that moment does not take the doubt away."""
+    store.lose("committed")
+    store.lose("begin")
+    store.at("begin", lambda: None)
+    store.go_down("begin")
+    with pytest.raises(CommitInDoubtError, match="not known whether the call has been kept") as caught:
+        settle([StoredReceipt(store)])
+    assert isinstance(caught.value.__cause__, StoreUnavailableError)
+
+
+def test_a_doubt_stays_if_the_next_attempt_is_refused(store: FaultyStore) -> None:
+    """As when somebody else has taken the session over meanwhile."""
+    store.lose("committed")
+    store.at("commit", lambda: None, raising(ValueError("refused")))
+    with pytest.raises(CommitInDoubtError) as caught:
+        settle([StoredReceipt(store)])
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_part_that_refuses_is_not_tried_again(store: FaultyStore) -> None:
+    """It knows why, and would again."""
+    part = StoredReceipt(store)
+    with pytest.raises(ValueError, match="refused"):
+        settle([part, StoredReceipt(store, refuses=True)])
+    assert part.settled == ["preparing", "committing"]
+
+
+@pytest.mark.parametrize("kept, word", [(True, "committed"), (False, "in doubt")])
+def test_everybody_is_told(kept: bool, word: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when one before has failed, which is logged, or was interrupted, which goes on in the end."""
+
+    class Failing(Receipt):
+        def committed(self) -> None:
+            raise ValueError("no note taken")
+
+        in_doubt = committed
+
+    class Interrupted(Receipt):
+        def committed(self) -> None:
+            raise KeyboardInterrupt
+
+        in_doubt = committed
+
+    last = Receipt()
+    tell([Failing(), last], kept=kept)
+    assert last.settled == [word]
+    assert "Failing failed to take note" in caplog.text
+    with pytest.raises(KeyboardInterrupt):
+        tell([Interrupted(), last], kept=kept)
+    assert last.settled == [word, word]
+
+
+def test_an_interrupted_commit_is_undone(store: FaultyStore) -> None:
+    """Ctrl-C before the store has committed: nothing is kept anywhere."""
+    part = StoredReceipt(store)
+    store.at("commit", raising(KeyboardInterrupt()))
+    with call() as transaction:
+        transaction.enlist(part)
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit()
+    assert part.settled == ["preparing", "committing", "undone"]
+    assert not transaction.committed
+
+
+def test_a_commit_in_doubt_puts_nothing_back(store: FaultyStore) -> None:
+    """Whoever opens anew finds what the store says."""
+    part = StoredReceipt(store)
+    store.lose("committed")
+    store.at("begin", lambda: None)
+    store.go_down("begin")
+    with call() as transaction:
+        transaction.enlist(part)
+        with pytest.raises(CommitInDoubtError):
+            transaction.commit()
+    assert part.settled[-1] == "in doubt"
+    assert "undone" not in part.settled
+    assert transaction.state == "ended"
+    assert not transaction.committed
