@@ -17,7 +17,7 @@ def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
     journal = Journal[Entry]()
     journal.record("a", b"0")
     snapshot = journal.snapshot()
-    assert journal.before(snapshot) == {}
+    assert journal.since(snapshot).before == {}
 
 
 def test_oldest_entry_of_each_path_is_what_to_put_back() -> None:
@@ -29,8 +29,8 @@ def test_oldest_entry_of_each_path_is_what_to_put_back() -> None:
     second = journal.snapshot()
     journal.record("a", b"2")
     journal.record("b", FOLDER)
-    assert journal.before(first) == {"a": NOTHING, "b": FOLDER}
-    assert journal.before(second) == {"a": b"2", "b": FOLDER}
+    assert journal.since(first).before == {"a": NOTHING, "b": FOLDER}
+    assert journal.since(second).before == {"a": b"2", "b": FOLDER}
 
 
 def test_snapshot_without_a_change_since_the_last_is_the_same() -> None:
@@ -48,7 +48,7 @@ def test_journal_that_has_come_back_has_no_changes() -> None:
     snapshot = journal.snapshot()
     journal.record("a", NOTHING)
     journal.has_come_back(snapshot)
-    assert journal.before(snapshot) == {}
+    assert journal.since(snapshot).before == {}
     assert journal.snapshot() is snapshot
 
 
@@ -58,8 +58,8 @@ def test_snapshot_of_another_journal_is_refused() -> None:
     journal = Journal[Entry]()
     kept = journal.snapshot()
     with pytest.raises(SnapshotError, match="taken from something else"):
-        journal.before(other)
-    assert journal.before(kept) == {}
+        journal.since(other)
+    assert journal.since(kept).before == {}
 
 
 def test_dropped_snapshots_are_freed() -> None:
@@ -83,7 +83,7 @@ def test_span_that_outlives_its_snapshot_is_no_snapshot() -> None:
     journal.record("a", b"1")
     snapshot = journal.snapshot()
     assert snapshot.span is not span
-    assert journal.before(snapshot) == {}
+    assert journal.since(snapshot).before == {}
 
 
 def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
@@ -97,7 +97,7 @@ def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
     del first
     assert spans[0]() is None
     assert spans[1]() is not None
-    assert journal.before(second) == {"a": b"2"}
+    assert journal.since(second).before == {"a": b"2"}
 
 
 def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
@@ -112,7 +112,7 @@ def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
         journal.record("a", str(number).encode())
         journal.record(f"b{number % 3}", NOTHING)
         del dropped
-    assert journal.before(held) == {"a": b"first", "b0": NOTHING, "b1": NOTHING, "b2": NOTHING}
+    assert journal.since(held).before == {"a": b"first", "b0": NOTHING, "b1": NOTHING, "b2": NOTHING}
     assert [span() for span in spans] == [None] * 100
 
 
@@ -126,9 +126,9 @@ def test_snapshots_dropped_from_the_middle_leave_the_others_right() -> None:
     third = journal.snapshot()
     journal.record("c", b"3")
     del second
-    assert journal.before(first) == {"a": b"1", "b": b"2", "c": b"3"}
-    assert journal.before(third) == {"c": b"3"}
+    assert journal.since(first).before == {"a": b"1", "b": b"2", "c": b"3"}
+    assert journal.since(third).before == {"c": b"3"}
     del third
     fourth = journal.snapshot()
-    assert journal.before(fourth) == {}
-    assert journal.before(first) == {"a": b"1", "b": b"2", "c": b"3"}
+    assert journal.since(fourth).before == {}
+    assert journal.since(first).before == {"a": b"1", "b": b"2", "c": b"3"}

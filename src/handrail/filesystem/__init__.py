@@ -2,6 +2,7 @@
 
 `Filesystem` is the protocol and says what every store does; `InMemoryFilesystem` keeps its files in memory, and
 `HostFilesystem` works on a folder on disk. `DecisionStore` says whether what a call changed on disk was committed.
+`ShadowRepository` takes snapshots of a whole tree on disk.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from handrail.filesystem.decisions import DecisionStore
 from handrail.filesystem.host import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.protocol import FileStat, Filesystem
+from handrail.filesystem.shadow import ShadowRepository
 
 __all__ = [
     "DecisionStore",
@@ -22,5 +24,6 @@ __all__ = [
     "PathConflictError",
     "PathEscapeError",
     "PathNotFoundError",
+    "ShadowRepository",
     "SnapshotError",
 ]

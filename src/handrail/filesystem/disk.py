@@ -20,10 +20,16 @@ CHUNK_BYTES = 1 << 20
 _FOLDER, _PATH, _LINK, _SHUT, _NOW = (  # 0 where a system has no such flag: importing this module works everywhere
     getattr(os, name, 0) for name in ("O_DIRECTORY", "O_PATH", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK")
 )
-_LIST = _FOLDER | _LINK | _SHUT
-_STEP = _LIST | _PATH  # O_PATH passes through a folder that may not be listed
-_READ = os.O_RDONLY | _LINK | _SHUT | _NOW  # does not wait for who writes to a fifo
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _LINK | _SHUT
+LIST = _FOLDER | _LINK | _SHUT
+"""How a folder is opened that can be listed and synced."""
+
+READ = os.O_RDONLY | _LINK | _SHUT | _NOW
+"""How a file is opened to be read; does not wait for who writes to a fifo."""
+
+MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _LINK | _SHUT
+"""How a new file is opened to be written."""
+
+_STEP = LIST | _PATH  # O_PATH passes through a folder that may not be listed
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _LINK | _SHUT
 _NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
 
@@ -55,15 +61,15 @@ class Disk:
 
     def open_folder(self, name: bytes, *, at: int) -> int:
         """A descriptor of a folder that can be listed and synced."""
-        return os.open(name, _LIST, dir_fd=at)
+        return os.open(name, LIST, dir_fd=at)
 
     def open_file(self, name: bytes, *, at: int) -> int:
         """A descriptor to read a file with."""
-        return os.open(name, _READ, dir_fd=at)
+        return os.open(name, READ, dir_fd=at)
 
     def make_file(self, name: bytes, mode: int = 0o666, *, at: int) -> int:
         """A descriptor to write a new file with."""
-        return os.open(name, _MAKE, mode, dir_fd=at)
+        return os.open(name, MAKE, mode, dir_fd=at)
 
     def append_file(self, name: bytes, *, at: int) -> int:
         """A descriptor to write on with at the end of a file."""
@@ -114,6 +120,10 @@ class Disk:
     def sync(self, descriptor: int) -> None:
         """Have what was written to a file or folder outlive a power failure."""
         os.fsync(descriptor)
+
+    def sync_all(self) -> None:
+        """Have everything that any process has written outlive a power failure; not every system waits for that."""
+        os.sync()
 
     def dress(self, descriptor: int, *, owner: tuple[int, int], mode: int) -> None:
         """Give a file owner and mode; who may not give files away keeps them."""

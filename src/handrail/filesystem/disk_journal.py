@@ -3,10 +3,12 @@
 A journal is two files in the journal's folder, named after its id.
 
 `journal-ID`
-    Records, each synced before anything that it tells of is touched: which images to put back, and that the journal is
-    complete. A record is 24 bytes (the length of what follows, a checksum of the length, a checksum of what follows)
-    and JSON in UTF-8. The last record may be cut short by a crash: what it tells of had not been touched yet. A record
-    that cannot be read and is not the last has been damaged by somebody, and is not passed over.
+    Records, each synced before anything that it tells of is touched: which images to put back, which tree to put back
+    before them (`handrail.filesystem.whole_tree`), and that the journal is complete. There is one tree at most, and
+    after it images only of what it does not hold. A record is 24 bytes (the length of what follows, a checksum of the
+    length, a checksum of what follows) and JSON in UTF-8. The last record may be cut short by a crash: what it tells of
+    had not been touched yet. A record that cannot be read and is not the last has been damaged by somebody, and is not
+    passed over.
 
 `marks-ID`
     For each change, before it is made, what is going to be at the path then: one JSON array a line. It is not synced,
@@ -31,6 +33,7 @@ from handrail.filesystem.disk import Disk
 from handrail.filesystem.images import Image, Mark
 from handrail.filesystem.names import to_bytes, to_text
 from handrail.filesystem.paths import ROOT
+from handrail.filesystem.shadow_tree import is_kept
 
 VERSION = 1
 """The version of the format."""
@@ -59,12 +62,18 @@ class Written:
         images: for each path what to put back, in the order of recording.
         marks: for each path what the transaction left there, one time or another.
         prepared: whether the journal was complete, so that a store may have decided.
+        tree: the snapshot of the whole tree to put back before the images; `None` if there is none.
     """
 
     header: Header | None = None
     images: dict[str, Image] = field(default_factory=dict[str, Image])
     marks: dict[str, set[Mark]] = field(default_factory=dict[str, set[Mark]])
     prepared: bool = False
+    tree: str | None = None
+
+    def lacks(self, path: str) -> bool:
+        """Whether what is at a path now would be needed to undo everything."""
+        return path not in self.images and (self.tree is None or not is_kept(path))
 
 
 class DiskJournal:
@@ -102,14 +111,17 @@ class DiskJournal:
         Raises:
             OSError: nothing has been recorded.
         """
-        if self._synced:
-            self._disk.sync(self._folder)  # the names of the contents, and of the journal
-        saved: dict[str, Any] = {"images": [[path, *_image_to_json(image)] for path, image in images.items()]}
-        if self.written.header is None:
-            saved |= {"version": VERSION, **header._asdict()}
-        self.append(saved)
-        self.written.header = header
+        self._note({"images": [[path, *_image_to_json(image)] for path, image in images.items()]}, header)
         self.written.images.update(images)
+
+    def note_tree(self, tree: str, header: Header) -> None:
+        """Record a snapshot of the whole tree; when this returns, the record outlives a crash.
+
+        Raises:
+            OSError: nothing has been recorded.
+        """
+        self._note({"tree": tree}, header)
+        self.written.tree = tree
 
     def mark(self, marks: Iterable[tuple[str, Mark]]) -> None:
         """Note what is going to be at some paths."""
@@ -147,6 +159,14 @@ class DiskJournal:
         """Give the descriptors back; the files stay."""
         while self._files:
             self._disk.close(self._files.pop())
+
+    def _note(self, record: Mapping[str, object], header: Header) -> None:
+        if self._synced:
+            self._disk.sync(self._folder)  # the names of the contents, and of the journal
+        if self.written.header is None:
+            record = {**record, "version": VERSION, **header._asdict()}
+        self.append(record)
+        self.written.header = header
 
     def append(self, record: Mapping[str, object]) -> None:
         """Add a record; when this returns, it outlives a crash.
@@ -221,6 +241,8 @@ def _take(written: Written, record: dict[str, Any]) -> None:
         written.header = Header(record["inode"], record["store"])
     for path, *saved in record.get("images", ()):
         written.images.setdefault(path, _image_from_json(*saved))
+    if "tree" in record:
+        written.tree = bytes.fromhex(record["tree"]).hex()
     written.prepared |= record.get("prepared", False)
 
 

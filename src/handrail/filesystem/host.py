@@ -36,8 +36,10 @@ from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import find
 from handrail.filesystem.protocol import FileStat
 from handrail.filesystem.recovery import recover
+from handrail.filesystem.shadow import MAX_UNTRACKED_BYTES, ShadowRepository
 from handrail.filesystem.visible import Visible
-from handrail.transaction import check_write, undoing
+from handrail.filesystem.whole_tree import GIT_DIR, WholeTree
+from handrail.transaction import check_write, current, undoing
 from handrail.turns import Turn
 
 
@@ -67,6 +69,10 @@ class HostFilesystem:
         With a `store`, files and what the store keeps of the call are committed at one stroke. Without one, they are
         committed after it: a process that is killed in between finds the files undone.
 
+    Other programs
+        A call that starts a program which may change files here calls `keep_tree` first. Without that, what the program
+        changes is not undone.
+
     One `HostFilesystem` at a time works on a root, whatever the process. Threads may share it, forked processes not.
     """
 
@@ -82,6 +88,8 @@ class HostFilesystem:
         include: Iterable[str] = ("**",),
         exclude: Iterable[str] = (),
         durability: Literal["full", "normal"] = "full",
+        git: str = "git",
+        max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
@@ -97,6 +105,8 @@ class HostFilesystem:
             include: patterns of what is shown; see `handrail.filesystem.visible`.
             exclude: patterns of what is neither listed, read nor written.
             durability: `"full"` outlives a power failure, `"normal"` only the death of the process.
+            git: the name or path of the git command, which `keep_tree` needs.
+            max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
             clock: measures the waiting.
             disk: the operating system.
 
@@ -123,13 +133,16 @@ class HostFilesystem:
             self._folder.belongs_to(self._root.path)
             self._folder.hold(wait, clock)
             images = Images(self._folder.descriptor, self._disk)
+            git_dir = self._folder.path / GIT_DIR
+            shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
+            tree = WholeTree(self._root, images, shadow)
             with telling("open the filesystem", ROOT):
-                recover(self._root, self._folder, images, store)
+                recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
             raise
         terms = Terms(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
-        self._changes = Changes(self._root, images, terms)
+        self._changes = Changes(tree, terms)
         self._view = View(self._root, self._disk, visible)
 
     def __enter__(self) -> Self:
@@ -214,6 +227,26 @@ class HostFilesystem:
         src, dst = normalise_on_disk(src), normalise_on_disk(dst)
         with self._changing(f"move {src} to {dst}", dst):
             move(self._changes, self._view, src, dst)
+
+    def keep_tree(self) -> None:
+        """Keep the whole tree as it is now, so that what a program does to it is undone with the call.
+
+        A handler calls it before it starts a program, and waits for the end of the program before it returns. Whatever
+        anybody changes in the tree from now on is undone if the call fails, or if the process dies. The root's own
+        `.git` is left alone. Owners, times, extended attributes and hard links of files that are put back are lost.
+
+        Costs a look at every file, and the reading of those that have changed since the last time.
+
+        Raises:
+            FilesystemError: this is no call, so that nothing could undo it; git is missing or fails; files are too
+                large or cannot be read. Nothing has changed, and the program must not be started.
+            ToldToModel: the call may not write; see `check_write`.
+        """
+        with self._changing("keep the whole tree", ROOT):
+            if current() is None:
+                msg = "only a call is undone, and this is none. Call `keep_tree` in a handler, before the program."
+                raise FilesystemError(msg, path=ROOT)
+            self._changes.keep_tree()
 
     def snapshot(self) -> Snapshot[Image]:
         """This moment, to be restored; it is the same one if nothing has changed since it was taken."""

@@ -20,7 +20,8 @@ is prepared, and the store takes note of its id        else all is put back
 the journal is discarded                               the change stays
 =====================================================  ============================================================
 
-Outside of calls an operation is a transaction of its own, which no store decides about.
+Outside of calls an operation is a transaction of its own, which no store decides about. What a program may change is
+kept as a whole tree: see `handrail.filesystem.whole_tree`.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from dataclasses import dataclass
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.decisions import DecisionStore, forget
-from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of
 from handrail.filesystem.disk_refusals import telling
-from handrail.filesystem.images import NOTHING, Image, Images, Mark
-from handrail.filesystem.journal import Journal, Snapshot
+from handrail.filesystem.images import NOTHING, Image, Mark
+from handrail.filesystem.journal import LOST, Journal, Snapshot
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.putting_back import PuttingBack, Wanted
+from handrail.filesystem.whole_tree import WholeTree
 from handrail.transaction import Transaction, current, undoing
 
 _LOGGER = logging.getLogger(__name__)
@@ -62,7 +63,9 @@ class Terms:
 
 
 class Changes:
-    """The changes of one filesystem on disk. Its lock is held by whoever calls, but for the settling.
+    """The changes of one filesystem on disk, which are settled with the call that makes them (`Enlisted`).
+
+    Its lock is held by whoever calls, but for the settling.
 
     Attributes:
         lock: guards the tree, as far as this process goes, and all that is known of it.
@@ -71,19 +74,25 @@ class Changes:
         terms: how the changes are kept.
     """
 
-    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "images", "lock", "root", "terms")
+    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
 
-    def __init__(self, root: Root, images: Images, terms: Terms) -> None:
+    def __init__(self, tree: WholeTree, terms: Terms) -> None:
         """Begin with no changes."""
         self.lock = threading.RLock()
-        self.root = root
-        self.images = images
+        self.root = tree.root
+        self.images = images = tree.images
         self.terms = terms
+        self._whole = tree
         self._pid = images.disk.process()
         self._spans = Journal[Image]()
         self._journal: DiskJournal | None = None
         self._call: Transaction | None = None
         self._stuck: BaseException | None = None
+
+    @property
+    def store(self) -> DecisionStore | None:
+        """What decides whether the changes of a call stay."""
+        return self.terms.store
 
     @property
     def is_open(self) -> bool:
@@ -135,7 +144,7 @@ class Changes:
             try:
                 yield
                 if self._call is None and self._journal is not None:
-                    self._sync_folders(self._journal)
+                    self._sync(self._journal)
             except BaseException:
                 with self._or_stuck():
                     self._back_to(saved, shared=self._call is None)
@@ -159,12 +168,21 @@ class Changes:
         reached("journal-before-image")
         journal = self._opened()
         images = {path: self._image(path, stays=path in stay) for path in paths}
-        new = {path: image for path, image in images.items() if path not in journal.written.images}
+        new = {path: image for path, image in images.items() if journal.written.lacks(path)}
         if new:
-            store = self.terms.store if self._call is not None else None
-            journal.note(new, Header(self.root.identity[1], None if store is None else store.url))
+            journal.note(new, self._header())
         for path, image in images.items():
             self._spans.record(path, image)
+        reached("journal-after-image")
+
+    def keep_tree(self) -> None:
+        """Keep the whole tree, and see that it outlives a crash."""
+        reached("journal-before-image")
+        tree = self._whole.keep(synced=self.terms.synced)
+        journal = self._opened()
+        if journal.written.tree is None:
+            journal.note_tree(tree, self._header())
+        self._spans.record_tree(tree)
         reached("journal-after-image")
 
     def expect(self, marks: Iterable[tuple[str, Mark]]) -> None:
@@ -185,10 +203,10 @@ class Changes:
         with self._or_stuck():
             self._back_to(snapshot, shared=self._call is None or not self._call.is_open())
             if self._call is None and self._journal is not None:  # what was written beside a call that changed nothing
-                self._sync_folders(self._journal)
+                self._sync(self._journal)
                 self._discard(settled=False)
 
-    def prepare(self) -> None:
+    def committing(self) -> None:
         """See that what the call has changed outlives a crash, and have the store decide; doing it again is harmless.
 
         Raises:
@@ -202,7 +220,7 @@ class Changes:
             self.check()
             self._check_process()
             with telling("keep the changed files", ROOT):
-                self._sync_folders(journal)
+                self._sync(journal)
                 journal.prepare()
             reached("journal-prepared")
             if self.terms.store is not None:
@@ -227,7 +245,7 @@ class Changes:
                 if self._stuck is None:
                     with self._or_stuck():
                         self._check_process()
-                        self._sync_folders(self._opened())
+                        self._sync(self._opened())
                         self._settle()
             finally:
                 self._abandon()
@@ -253,12 +271,17 @@ class Changes:
             forget(journal.journal_id, store, self.images)
 
     def _back_to(self, snapshot: Snapshot[Image], *, shared: bool, by_hand: bool = False) -> None:
-        images = self._spans.before(snapshot)
-        if not images:
+        images, tree = self._spans.since(snapshot)
+        if not images and tree is None:
             return
         self.check_use()
         journal = self._opened()
-        lacking = [path for path in images if path not in journal.written.images or self._spans.lacks(path)]
+        if tree is not None:
+            if journal.written.tree is None or (by_hand and self._spans.lacks_tree()):
+                self.keep_tree()
+            self._spans.record_tree(LOST)  # a rollback keeps nothing for snapshots that were taken in what is undone
+            self._whole.put_back(tree, journal)
+        lacking = [path for path in images if journal.written.lacks(path) or self._spans.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
         wanted = Wanted(images, None if by_hand else journal.written.marks, self.beside, shared)
@@ -280,7 +303,7 @@ class Changes:
             transaction = current()
             if transaction is not None:
                 self._call = transaction.root
-                self._call.enlist(Settling(self))
+                self._call.enlist(self)
         return self._journal
 
     def _let_go(self) -> DiskJournal:
@@ -298,8 +321,14 @@ class Changes:
             self._let_go().discard(settled=settled)
         self.images.sweep()
 
-    def _sync_folders(self, journal: DiskJournal) -> None:
-        if self.terms.synced:
+    def _header(self) -> Header:
+        store = self.terms.store if self._call is not None else None
+        return Header(self.root.identity[1], None if store is None else store.url)
+
+    def _sync(self, journal: DiskJournal) -> None:
+        if self.terms.synced and journal.written.tree is not None:
+            self._whole.sync()
+        elif self.terms.synced:
             self.root.sync_folders(journal.written.images)
 
     @contextmanager
@@ -313,34 +342,3 @@ class Changes:
             if self._call is None:
                 self._abandon()
             raise
-
-
-class Settling:
-    """The part of a call's transaction that settles what it has changed on disk."""
-
-    __slots__ = ("_changes",)
-
-    def __init__(self, changes: Changes) -> None:
-        """Settle the changes that are being made."""
-        self._changes = changes
-
-    @property
-    def store(self) -> DecisionStore | None:
-        """What decides whether the changes stay."""
-        return self._changes.terms.store
-
-    def committing(self) -> None:
-        """See `Changes.prepare`."""
-        self._changes.prepare()
-
-    def committed(self) -> None:
-        """See `Changes.committed`."""
-        self._changes.committed()
-
-    def in_doubt(self) -> None:
-        """See `Changes.in_doubt`."""
-        self._changes.in_doubt()
-
-    def undone(self) -> None:
-        """See `Changes.undone`."""
-        self._changes.undone()

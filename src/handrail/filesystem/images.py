@@ -32,6 +32,8 @@ class Mark(NamedTuple):
 
 
 _NO_MARK = Mark("nothing")
+_PREFIX = b"image-"
+_COPY = _PREFIX + b"copy"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -116,7 +118,7 @@ class Images:
         if stat.S_ISLNK(status.st_mode):
             return Image("symlink", target=self.disk.target(name, at=at), mark=mark_of(status))
         self._count += 1
-        blob = b"image-%d" % self._count
+        blob = _PREFIX + b"%d" % self._count
         try:
             if stays or status.st_nlink > 1 or not self.disk.share(name, blob, at=at, to=self.folder):
                 with self._copying(name, blob, at=at, to=self.folder) as copy:
@@ -169,6 +171,21 @@ class Images:
                     self.disk.sync(copy)
             self.disk.unlink(name, at=at)
         return aside.decode(errors="backslashreplace")
+
+    def separate(self) -> None:
+        """See that no content is also a file of the tree, where a program could write into it."""
+        for name in self.disk.names(self.folder):
+            status = self.disk.look(name, at=self.folder) if name.startswith(_PREFIX) else None
+            if status is None or status.st_nlink == 1:
+                continue
+            try:
+                self.disk.discard(_COPY, at=self.folder)
+                with self._copying(name, _COPY, at=self.folder, to=self.folder) as copy:
+                    self.disk.sync(copy)
+                self.disk.rename(_COPY, name, at=self.folder, to=self.folder)
+            except BaseException:
+                self.disk.discard(_COPY, at=self.folder)
+                raise
 
     def sweep(self) -> None:
         """Remove the contents that nobody holds any more."""

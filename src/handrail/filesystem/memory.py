@@ -168,7 +168,7 @@ class InMemoryFilesystem:
         own = self._journal.own(snapshot)
         with self._lock:
             check_write(self, "go back to a snapshot")
-            for path, entry in self._journal.before(own).items():
+            for path, entry in self._journal.since(own).before.items():
                 self._put(path, entry)
             self._journal.has_come_back(own)
 

@@ -4,9 +4,9 @@
 what the journal's folder holds                         what is done
 ======================================================  ===========================================================
 a journal without a whole record                        nothing had been touched: it is discarded
-one that no store decides about, or not prepared        its images are put back, then it is discarded
+one that no store decides about, or not prepared        its tree and images are put back, then it is discarded
 a prepared one, and the store knows its id              the call was committed: it is discarded, then forgotten
-a prepared one, and the store does not know it          its images are put back, then it is discarded
+a prepared one, and the store does not know it          its tree and images are put back, then it is discarded
 a prepared one, and its store was not given             nothing; `JournalError` says which store to give
 one of another root that stood at the same path         nothing; `JournalError` says how to let it go
 a damaged one                                           nothing; `JournalError` says how to let it go
@@ -21,19 +21,20 @@ from __future__ import annotations
 import logging
 
 from handrail.crash_points import reached
-from handrail.errors import JournalError
+from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.decisions import DecisionStore, forget
 from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of, read
-from handrail.filesystem.images import Images, kind_of
+from handrail.filesystem.images import kind_of
 from handrail.filesystem.journal_folder import JournalFolder
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.putting_back import PuttingBack, Wanted
+from handrail.filesystem.whole_tree import WholeTree
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def recover(root: Root, folder: JournalFolder, images: Images, store: DecisionStore | None) -> None:
+def recover(tree: WholeTree, folder: JournalFolder, store: DecisionStore | None) -> None:
     """Bring the tree to where the last transaction that was committed left it.
 
     Raises:
@@ -42,25 +43,25 @@ def recover(root: Root, folder: JournalFolder, images: Images, store: DecisionSt
         OSError: the tree cannot be put back; the next opening tries again.
     """
     for journal_id in folder.ids("journal"):
-        _settle(journal_id, root, folder, images, store)
+        _settle(journal_id, tree, folder, store)
     for journal_id in folder.ids("settled"):
         if store is not None:
-            forget(journal_id, store, images)
+            forget(journal_id, store, tree.images)
     folder.clean()
 
 
-def _settle(journal_id: str, root: Root, folder: JournalFolder, images: Images, store: DecisionStore | None) -> None:
+def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: DecisionStore | None) -> None:
     """Undo or let go what one journal tells of."""
     written = read(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
-    journal = DiskJournal(journal_id, folder.descriptor, images.disk, synced=True, written=written)
+    journal = DiskJournal(journal_id, folder.descriptor, tree.images.disk, synced=True, written=written)
     try:
         was_committed = False
         if header is not None:
-            _refuse_other_root(journal_id, header, root, folder)
+            _refuse_other_root(journal_id, header, tree.root, folder)
             was_committed = written.prepared and _was_committed(journal_id, header, store)
             if not was_committed:
-                _undo(journal, root, images)
+                _undo(journal, tree)
         reached("journal-before-discard")
         journal.discard(settled=was_committed)
         reached("journal-after-discard")
@@ -90,20 +91,25 @@ def _refuse_other_root(journal_id: str, header: Header, root: Root, folder: Jour
         raise JournalError(msg, path=ROOT)
 
 
-def _undo(journal: DiskJournal, root: Root, images: Images) -> None:
-    written, beside = journal.written, beside_of(journal.journal_id)
+def _undo(journal: DiskJournal, tree: WholeTree) -> None:
+    root, images, written, beside = tree.root, tree.images, journal.written, beside_of(journal.journal_id)
     wanted = Wanted(written.images, written.marks, beside, shared=True)
     try:
+        if written.tree is not None:
+            tree.put_back(written.tree, journal)
         for folder in {parent_of(path) for path in written.images}:
             if kind_of(root.look(folder)) == "folder":
                 with root.folder(folder) as held:
                     images.disk.discard(beside, at=held)
         PuttingBack(root, images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
         root.sync_folders(written.images)
-    except OSError as error:
+        if written.tree is not None:
+            tree.sync()
+    except (OSError, FilesystemError) as error:
         msg = (
             f"what a dead process changed cannot be put back: {error}. Mend that and open the filesystem again; what "
             f"is still to be put back stays in the journal {journal.journal_id}."
         )
         raise JournalError(msg, path=ROOT) from error
-    _LOGGER.info("%d paths that a dead process had changed have been put back", len(written.images))
+    what = "" if written.tree is None else "the whole tree and "
+    _LOGGER.info("%s%d paths that a dead process had changed have been put back", what, len(written.images))

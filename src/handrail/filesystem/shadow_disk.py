@@ -17,16 +17,13 @@ from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from handrail.errors import RootVanishedError
+from handrail.filesystem.disk import LIST, MAKE, READ
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow_git import CHUNK
 from handrail.filesystem.shadow_tree import UNREAD, Look, Unread, cannot, running_id, signature_of
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 """What reading says of something that is gone, or of another kind than it was."""
-
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DiskTree:
@@ -82,7 +79,7 @@ class DiskTree:
         """Make a file in place of whatever there is at a path."""
         self.remove(path)
         with _at(path), self._parent(path) as (parent, name):
-            fd = os.open(name, _WRITE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
+            fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
             with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.writelines(content)
                 os.fchmod(fd, stat.S_IMODE(mode))
@@ -102,7 +99,7 @@ class DiskTree:
         fd = os.dup(self.root)
         try:
             for folder in folders:
-                inner = os.open(folder, _FOLDER, dir_fd=fd)
+                inner = os.open(folder, LIST, dir_fd=fd)
                 os.close(fd)
                 fd = inner
             yield fd, name
@@ -151,7 +148,7 @@ def _source(item: Unread, parent: int, name: str) -> BinaryIO:
         target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
         target.seek(0)
         return cast("BinaryIO", target)  # it is declared as what it wraps elsewhere
-    return open(os.open(name, _READ, dir_fd=parent), "rb")  # noqa: PTH123 - a descriptor
+    return open(os.open(name, READ, dir_fd=parent), "rb")  # noqa: PTH123 - a descriptor
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from handrail.errors import FilesystemError
+from handrail.filesystem.disk import LIST
 from handrail.filesystem.paths import ROOT, join
 
 MAX_DEPTH = 500
@@ -32,15 +33,11 @@ OWN_GIT = ".git"
 UNREAD = "0" * 40
 """The id of a file that has not been read yet, or that changed while it was."""
 
-SYMLINK = stat.S_IFLNK | 0o777
-
 Signature = tuple[int, int, int, int]
 """Size, time of modification and of change in nanoseconds, inode."""
 
 UNSETTLED: Signature = (-1, -1, -1, -1)
 """The signature of a file that is to be read again, whatever the disk says of it."""
-
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Digest(Protocol):
@@ -122,6 +119,11 @@ class Look:
                 os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
 
 
+def is_kept(path: str) -> bool:
+    """Whether a snapshot of the tree holds what is at a path: everything but the root's own git dir."""
+    return path.partition("/")[0] != OWN_GIT
+
+
 def look(root: int, known: Folder | None, come_upon: Look) -> Folder:
     """What is below a folder now; `known` is what a look told before.
 
@@ -192,7 +194,7 @@ def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
 @contextmanager
 def _folder(name: str, parent: int, path: str) -> Generator[int]:
     try:
-        fd = os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+        fd = os.open(name, LIST, dir_fd=parent)
     except OSError as error:
         raise cannot("read", path, error) from error
     try:

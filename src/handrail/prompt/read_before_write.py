@@ -13,7 +13,7 @@ from handrail.prompt.context import ToolContext
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.session import Session
+from handrail.session import Session, stored_as
 
 PathOf = Callable[[Any], str | Sequence[str] | None]
 """From the parameters of a call to the path, or paths, that it is about; `None` for none."""
@@ -23,6 +23,7 @@ _OLD_AND_NEW = 2
 """A move is about so many paths."""
 
 
+@stored_as("handrail.files_known")
 @dataclass(frozen=True, slots=True)
 class FilesKnown:
     """What the model knows of the files, in a STATE slice. A new value takes the place of the old one.

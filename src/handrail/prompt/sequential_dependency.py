@@ -12,8 +12,10 @@ from handrail.prompt.context import ToolContext
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool import Tool
 from handrail.prompt.tool_result import ToolResult
+from handrail.session import stored_as
 
 
+@stored_as("handrail.tool_succeeded")
 @dataclass(frozen=True, slots=True)
 class ToolSucceeded:
     """A tool that others depend on has succeeded in this session. One for each such tool, in a STATE slice.

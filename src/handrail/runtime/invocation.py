@@ -155,6 +155,9 @@ class Invocation:
         except StoreUnavailableError as error:
             claim.not_recorded(error)
             raise Refusal(f"{self.call.name} was undone, because it could not be recorded: {told(error)}") from error
+        finally:
+            if not transaction.committed:
+                self.closed = None
         reached("after-commit")
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
@@ -177,7 +180,6 @@ class Invocation:
     async def fail(self, error: BaseException) -> ToolResult[Any]:
         """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
         self.refused_at = self.step
-        self.closed = None
         result, self.raises = failure_of(error, self.call.name)
         if self.raises is None:
             try:

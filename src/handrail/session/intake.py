@@ -213,7 +213,8 @@ class Intake:
         with self._lock:
             kept.note(kept.noting(kind, item, call_id))
             self._log.append(kind, item)
-        if current() is None:
+        call = current()
+        if call is None or not call.holds(self.turn):  # else it goes with the call that writes to this session
             kept.flush(self._state, self._log)
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:

@@ -6,6 +6,7 @@ relatives, and the forms in which it outlives the process: JSON for people, and 
 
 from __future__ import annotations
 
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from handrail.session.opening import Opening, open_kept, stored_slices
 from handrail.session.rules import Rules
 from handrail.session.saved import Saved, read, write
 from handrail.session.slices import FixedView, SlicePolicy, Version, Versions
-from handrail.session.storage import Connection, SessionStore
+from handrail.session.storage import Connection, Hold, SessionStore
 from handrail.transaction import Transaction, current
 
 
@@ -271,8 +272,15 @@ class Session(Intake):
         session._adopt(state, log, Rules(policies, {}) if rules is None else rules.copy())
         session._kept, session._opening = kept, opening
         kept.lock = session._lock
-        weakref.finalize(session, opening.store.release, kept.hold)
+        weakref.finalize(
+            session, _abandon, opening.store, kept.hold
+        ).atexit = False  # a process that ends holds nothing
         return session
+
+
+def _abandon(store: SessionStore, hold: Hold) -> None:
+    """Let go of a session that nobody has closed, from a thread: who collects garbage may hold any lock."""
+    threading.Thread(target=store.release, args=(hold,), name="handrail-release", daemon=True).start()
 
 
 def _filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:

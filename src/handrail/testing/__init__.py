@@ -1,4 +1,4 @@
-"""Fakes of Handrail's own interfaces, and scripts of calls, for the tests of those who use it.
+"""Fakes of Handrail's own interfaces, scripts of calls, and crashes, for the tests of those who use it.
 
 `ScriptedModel` is imported when it is asked for, because it needs extras that the rest does without.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from handrail.testing.clock import FakeClock
+from handrail.testing.crash import crash_at
+from handrail.testing.crash_run import Crashed, Finished, run_to_crash
 from handrail.testing.playback import play, play_async
 from handrail.testing.run_tool import run_tool, run_tool_async
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Call",
+    "Crashed",
     "Expect",
     "FakeClock",
+    "Finished",
     "Outcome",
     "Reply",
     "Script",
     "ScriptedModel",
+    "crash_at",
     "play",
     "play_async",
+    "run_to_crash",
     "run_tool",
     "run_tool_async",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from handrail.errors import CommitInDoubtError, StoreUnavailableError
 from handrail.transaction.participants import Enlisted, UnitStore
@@ -46,22 +47,23 @@ def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS) -> None:
             part.committing()
         return
     _prepare(parts)
-    doubt: StoreUnavailableError | None = None
+    doubt: Exception | None = None
+    kept: list[UnitStore] = []
     attempt = 0
     while True:
         attempt += 1
         try:
-            _settle_in(stores, parts)
+            _settle_in(stores, parts, kept)
         except StoreUnavailableError as error:
-            doubt = error if error.in_doubt else doubt
+            doubt = error if error.in_doubt or kept else doubt
             if doubt is None and attempt >= attempts:
                 raise
             if doubt is not None and attempt >= ATTEMPTS:
                 raise _in_doubt(doubt) from error
             _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
         except Exception as error:
-            if doubt is not None:
-                raise _in_doubt(doubt) from error
+            if doubt is not None or kept:
+                raise _in_doubt(doubt or error) from error
             raise
         else:
             return
@@ -73,10 +75,10 @@ def _prepare(parts: Sequence[Enlisted]) -> None:
             part.preparing()
 
 
-def _in_doubt(doubt: StoreUnavailableError) -> CommitInDoubtError:
+def _in_doubt(doubt: Exception) -> CommitInDoubtError:
     return CommitInDoubtError(
-        f"{doubt.store} was lost in the moment of a commit and does not answer, so it is not known whether the call "
-        "has been kept. Open session and files anew when it answers: they are then as the store says."
+        f"a store was lost in the moment of a commit ({doubt}), so it is not known whether the call has been kept. "
+        "Open session and files anew when the store answers: they are then as it says."
     )
 
 
@@ -101,9 +103,16 @@ def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
         raise interrupt
 
 
-def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted]) -> None:
+def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], kept: list[UnitStore]) -> None:
+    """Write in a unit of each store; `kept` gets each store that has committed, whatever becomes of the next one."""
+
+    def note(kind: type[BaseException] | None, _error: object, _traceback: object, *, store: UnitStore) -> None:
+        if kind is None:
+            kept.append(store)
+
     with ExitStack() as units:
         for store in stores:
+            units.push(partial(note, store=store))  # called when the unit, which is entered after it, has been left
             units.enter_context(store.unit())
         for part in parts:
             part.committing()

@@ -201,15 +201,21 @@ class Transaction:
             self._inner = None
 
     def open_for_results(self, session: Snapshotable[Any]) -> None:
-        """Let the results of a call be applied to its session, although its handler may only read."""
+        """Let the results of a call be applied to its session, though its handler may only read."""
         if not self.writes:
             if self.parent is not None:
                 self.parent.lend_to(self)
             self.writer = session
 
     def enlist(self, part: Enlisted) -> None:
-        """Have something settled together with this transaction, or with the one that it is nested in."""
+        """Have something settled together with this transaction, or with the one that it is nested in.
+
+        Raises:
+            TransactionClosedError: it is ending, so that the part may have come too late.
+        """
         self._enlisted = (*self._enlisted, part)
+        if self.state != "open":
+            raise TransactionClosedError(self.tool, "enlist")
 
     def admit(self, participant: Snapshotable[Any], what: str) -> None:
         """Let a participant write in this transaction; see `check_write`."""
@@ -254,6 +260,8 @@ class Transaction:
             raise TransactionClosedError(self.tool, "commit")
         if self._inner is not None:
             raise _lent(self.tool, "end", self._inner)
+        if self.parent is None:
+            self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
         parts = self._enlisted
         if self.parent is not None:
             for part in parts:
@@ -285,12 +293,10 @@ class Transaction:
         self.state = "ended"
 
     def _settle(self, parts: tuple[Enlisted, ...]) -> None:
-        self.state = "closed"  # what is written from here on would not be among what is settled
         try:
             settle(parts)
         except CommitInDoubtError:
             self._enlisted = ()
-            self._saved.clear()
             self.state = "ended"
             tell(parts, kept=False)
             raise

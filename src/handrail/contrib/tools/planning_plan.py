@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from handrail.errors import ToolValidationError
+from handrail.session import stored_as
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "done"]
 """How far a step is."""
@@ -43,6 +44,7 @@ class PlanStep:
     status: StepStatus
 
 
+@stored_as("handrail.plan")
 @dataclass(slots=True, frozen=True)
 class Plan:
     """What is to be achieved, and the steps that lead there. A session holds one at most: `session[Plan].latest()`.
@@ -66,6 +68,7 @@ class Plan:
         return "\n".join(lines)
 
 
+@stored_as("handrail.setup_plan")
 @dataclass(slots=True, frozen=True)
 class SetupPlan:
     """A plan is begun, in place of the one there is.
@@ -81,6 +84,7 @@ class SetupPlan:
     )
 
 
+@stored_as("handrail.add_step")
 @dataclass(slots=True, frozen=True)
 class AddStep:
     """Steps are appended to the plan.
@@ -94,6 +98,7 @@ class AddStep:
     )
 
 
+@stored_as("handrail.update_step")
 @dataclass(slots=True, frozen=True)
 class UpdateStep:
     """A step gets another title or status.
@@ -114,6 +119,7 @@ class UpdateStep:
     )
 
 
+@stored_as("handrail.read_plan")
 @dataclass(slots=True, frozen=True)
 class ReadPlan:
     """The plan is asked for."""

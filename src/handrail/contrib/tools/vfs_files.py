@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from handrail.filesystem import FileStat
+from handrail.session import stored_as
 
 LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]
 """How the lines of a file end; a file without line ends counts as `"LF"`."""
 
 
+@stored_as("handrail.list_files")
 @dataclass(frozen=True, slots=True)
 class ListFiles:
     """A folder's files are asked for.
@@ -29,6 +31,7 @@ class ListFiles:
     offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first entry to show."})
 
 
+@stored_as("handrail.file_list")
 @dataclass(frozen=True, slots=True)
 class FileList:
     """A folder's files, or one part of them.
@@ -64,6 +67,7 @@ class FileList:
         return "\n".join((head, *map(entry_line, self.entries)))
 
 
+@stored_as("handrail.read_file")
 @dataclass(frozen=True, slots=True)
 class ReadFile:
     """A file's text is asked for.
@@ -86,6 +90,7 @@ class ReadFile:
     )
 
 
+@stored_as("handrail.file_excerpt")
 @dataclass(frozen=True, slots=True)
 class FileExcerpt:
     """A file's text, or one part of it.
@@ -143,6 +148,7 @@ class FileExcerpt:
         return f"lines {start} to {self.last_line} of {self.total_lines}"
 
 
+@stored_as("handrail.write_file")
 @dataclass(frozen=True, slots=True)
 class WriteFile:
     """A file is to be made or replaced.
@@ -156,6 +162,7 @@ class WriteFile:
     content: str = field(metadata={"description": "The whole text of the file, with a line end after the last line."})
 
 
+@stored_as("handrail.file_written")
 @dataclass(frozen=True, slots=True)
 class FileWritten:
     """A file has been made or replaced.
@@ -175,6 +182,7 @@ class FileWritten:
         return f"{'Created' if self.created else 'Replaced'} {self.path}, {counted(self.size, 'byte', 'bytes')}."
 
 
+@stored_as("handrail.edit_file")
 @dataclass(frozen=True, slots=True)
 class EditFile:
     """A piece of a file's text is to be replaced.
@@ -192,6 +200,7 @@ class EditFile:
     replace_all: bool = field(default=False, metadata={"description": "Whether to replace every occurrence of old."})
 
 
+@stored_as("handrail.file_edited")
 @dataclass(frozen=True, slots=True)
 class FileEdited:
     """A piece of a file's text has been replaced.
@@ -212,6 +221,7 @@ class FileEdited:
         return f"Edited {self.path}: {replaced}, at {numbered_lines(self.lines, total=self.replacements)}."
 
 
+@stored_as("handrail.remove_file")
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
     """A file or folder is to be removed.
@@ -227,6 +237,7 @@ class RemoveFile:
     )
 
 
+@stored_as("handrail.file_removed")
 @dataclass(frozen=True, slots=True)
 class FileRemoved:
     """A file or folder has been removed.
@@ -248,6 +259,7 @@ class FileRemoved:
         return f"Removed the folder {self.path} with {counted(self.held, 'entry', 'entries')} in it."
 
 
+@stored_as("handrail.move_file")
 @dataclass(frozen=True, slots=True)
 class MoveFile:
     """A file or folder is to get another path.
@@ -263,6 +275,7 @@ class MoveFile:
     )
 
 
+@stored_as("handrail.file_moved")
 @dataclass(frozen=True, slots=True)
 class FileMoved:
     """A file or folder has got another path.

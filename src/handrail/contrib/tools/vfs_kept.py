@@ -16,12 +16,13 @@ from typing import Protocol
 from handrail.contrib.tools.vfs_files import FileExcerpt, ReadFile
 from handrail.contrib.tools.vfs_text import VfsLimits, excerpt
 from handrail.errors import ToolValidationError
-from handrail.session import Append, Change, Keep, Replace, Session, SliceView
+from handrail.session import Append, Change, Keep, Replace, Session, SliceView, stored_as
 
 MOST_KEPT = 16
 """A session keeps at most so many texts; when there would be more, the older half is dropped."""
 
 
+@stored_as("handrail.kept_text")
 @dataclass(frozen=True, slots=True)
 class KeptText:
     """The whole text of a result that was too long to be shown: an item of a STATE slice.
@@ -50,6 +51,7 @@ class MayKeep(Protocol):
         ...
 
 
+@stored_as("handrail.read_kept")
 @dataclass(frozen=True, slots=True)
 class ReadKept:
     """A part of a kept text is asked for.
@@ -72,6 +74,7 @@ class ReadKept:
     )
 
 
+@stored_as("handrail.kept_excerpt")
 @dataclass(frozen=True, slots=True)
 class KeptExcerpt:
     """A kept text, or one part of it.

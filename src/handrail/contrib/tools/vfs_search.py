@@ -8,6 +8,7 @@ from typing import Literal
 from handrail.contrib.tools.vfs_files import counted, entry_line
 from handrail.contrib.tools.vfs_kept import KeptText
 from handrail.filesystem import FileStat
+from handrail.session import stored_as
 
 MOST_CONTEXT = 20
 """The most lines around a match that can be asked for."""
@@ -17,6 +18,7 @@ SEARCHED_OF_LINE = 10_000
 """So many characters of a line are searched."""
 
 
+@stored_as("handrail.glob_files")
 @dataclass(frozen=True, slots=True)
 class GlobFiles:
     """Files and folders are asked for by what their path looks like.
@@ -32,6 +34,7 @@ class GlobFiles:
     path: str = field(default=".", metadata={"description": "The folder to look in, such as 'src'; '.' is the root."})
 
 
+@stored_as("handrail.files_found")
 @dataclass(frozen=True, slots=True)
 class FilesFound:
     """Files and folders whose path fits.
@@ -65,6 +68,7 @@ class FilesFound:
         return "\n".join((f"{head}.", *map(entry_line, self.entries)))
 
 
+@stored_as("handrail.grep_files")
 @dataclass(frozen=True, slots=True)
 class GrepFiles:
     r"""The lines that match a regular expression are asked for.
@@ -111,6 +115,7 @@ class Unsearched:
         return f"{', '.join(self.paths)}{f' and {more} more' if more else ''} ({self.why})"
 
 
+@stored_as("handrail.lines_found")
 @dataclass(frozen=True, slots=True)
 class LinesFound:
     """Lines that match a regular expression.

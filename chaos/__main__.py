@@ -1,0 +1,170 @@
+"""`make chaos`: kill workers at random over a store, and count what became of each call.
+
+Exits with 1 if a promise was not kept: an effect happened twice or not at all, is not known to be done in the end, or
+the session disagrees with the files or the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import get_args
+
+from chaos import postgres, service, table
+from chaos.conductor import Conductor, Toll
+from chaos.desk import NAMES, Policy
+from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
+from chaos.verdict import Verdict, judge, read_state
+from chaos.worker import World, warm
+
+_KILLS_TO_A_TROUBLE = 100
+_LONGEST_REASON = 150
+_KIND_OF_REASON = re.compile(r"\S*\d\S*|/\S*")
+"""What differs in reasons of one kind: names with numbers, and paths."""
+
+_SECONDS_TO_FINISH = 120.0
+_COLUMNS = ("kills", "calls", "keys", "done", "duplicates", "lost", "unknown", "resolved", "torn", "stale", "repeated")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for on the command line.
+
+    Attributes:
+        kills: how many workers to kill in each run.
+        workers: how many there are at a time.
+        store: `"sqlite"`, `"postgres"` or `"both"`.
+        policy: `"unknown"`, `"retry"` or `"both"`.
+        seed: where chance begins.
+        minutes: how long a run may take at most.
+    """
+
+    kills: int
+    workers: int
+    store: str
+    policy: str
+    seed: int
+    minutes: float
+
+
+def main() -> int:
+    """Run over each store and under each policy, print a table, and say whether every promise was kept."""
+    options = _parse()
+    stores = ["sqlite", "postgres"] if options.store == "both" else [options.store]
+    policies: list[Policy] = [policy for policy in get_args(Policy) if options.policy in {policy, "both"}]
+    verdicts: dict[str, Verdict | None] = {}
+    _say(f"seed {options.seed}")
+    warm(len(NAMES))
+    for store in stores:
+        for policy in policies:
+            verdicts[f"{store} {policy}"] = _run(store, policy, options)
+    _say("")
+    _say(f"{'run':<18}" + "".join(f"{column:>11}" for column in _COLUMNS))
+    for run, verdict in verdicts.items():
+        counts = ["-"] * len(_COLUMNS) if verdict is None else [getattr(verdict, column) for column in _COLUMNS]
+        kept = verdict is not None and verdict.kept
+        _say(f"{run:<18}" + "".join(f"{count:>11}" for count in counts) + ("" if kept else "  BROKEN"))
+    return 0 if all(verdict is not None and verdict.kept for verdict in verdicts.values()) else 1
+
+
+def _run(store: str, policy: Policy, options: Options) -> Verdict | None:
+    """One run; `None` if it could not be brought to its end. What it leaves is kept if a promise was broken."""
+    folder = Path(mkdtemp(prefix="chaos-"))
+
+    def say(line: str) -> None:
+        _say(f"{store} {policy}: {line}")
+
+    with _world(folder, store, policy) as (world, trouble):
+        dice = random.Random(f"{options.seed} {store} {policy}")
+        conductor = Conductor(world, seats=options.workers, dice=dice, trouble=trouble, say=say)
+        verdict = _play(conductor, world, options, say)
+        _tell_toll(conductor.toll, world, say)
+    if verdict is not None and verdict.kept:
+        shutil.rmtree(folder)
+    else:
+        say(f"what is left is in {folder}")
+    return verdict
+
+
+def _play(conductor: Conductor, world: World, options: Options, say: Callable[[str], object]) -> Verdict | None:
+    """Torment the workers, let them finish, and judge; `None` if there was not time enough, or something is broken."""
+    begun = time.monotonic()
+    troubles = max(2, options.kills // _KILLS_TO_A_TROUBLE)
+    if not conductor.torment(options.kills, troubles=troubles, seconds=options.minutes * 60):
+        say(f"only {conductor.toll.kills} were killed in {options.minutes:g} minutes")
+        return None
+    if conductor.toll.broken:
+        return None
+    until = max(kept.applied for kept in read_state(world, options.workers).sessions.values())
+    until += len(NAMES) - until % len(NAMES)
+    if not conductor.finish(until, seconds=_SECONDS_TO_FINISH):
+        say(f"not every session has come to its call {until} in {_SECONDS_TO_FINISH:g} s without a kill")
+        return None
+    say(f"every session has come to its call {until}, after {time.monotonic() - begun:.0f} s")
+    for fault in table.faults_of(world.url):
+        say(f"the database is damaged: {fault}")
+        return None
+    client = service.Client(world.service)
+    verdict = judge(read_state(world, options.workers), client.report(), kills=conductor.toll.kills, until=until)
+    client.close()
+    return verdict
+
+
+@contextmanager
+def _world(folder: Path, store: str, policy: Policy) -> Generator[tuple[World, Trouble]]:
+    """A new store and a new service, for one run."""
+    with ExitStack() as held:
+        trouble: Trouble
+        if store == "sqlite":
+            path = str(folder / "desk.db")
+            url, trouble = f"sqlite:///{path}", BusySqlite(path)
+        else:
+            server = held.enter_context(postgres.running())
+            url, trouble = server.url, RestartedPostgres(server)
+        table.create(url)
+        yield World(folder, url, held.enter_context(service.running()), policy), trouble
+
+
+def _tell_toll(toll: Toll, world: World, say: Callable[[str], object]) -> None:
+    """Say what was done to the workers, and what they had to say."""
+    say(
+        f"{toll.moments} were killed at a moment, {toll.points.total()} at {len(toll.points)} named points; "
+        f"{toll.stops} were stopped past their lease, {toll.starved} had a full disk, {toll.told} ended as told; "
+        f"the store was in trouble {toll.troubles} times"
+    )
+    lines = world.told.read_text(encoding="utf-8").splitlines() if world.told.exists() else []
+    reasons = dict[str, list[str]]()
+    for line in lines:
+        reasons.setdefault(_KIND_OF_REASON.sub("", line), []).append(line)
+    for why in sorted(reasons.values(), key=len, reverse=True):
+        say(f"{len(why):5} x {' '.join(why[0].split())[:_LONGEST_REASON]}")
+    for broken in sorted(world.folder.glob("broken-*.txt")):
+        say(f"BROKEN\n{broken.read_text(encoding='utf-8')}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _parse() -> Options:
+    parser = argparse.ArgumentParser(prog="make chaos ARGS=...", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000, help="workers to kill in each run (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=4, help="workers at a time (default: %(default)s)")
+    parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both", help="default: %(default)s")
+    parser.add_argument("--policy", choices=(*get_args(Policy), "both"), default="both", help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="where chance begins; printed")
+    parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
+    return Options(**vars(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

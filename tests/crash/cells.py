@@ -1,0 +1,192 @@
+"""One call of one tool in one session, as it is asked before and after a crash, and what is found in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from chaos.service import Client
+from chaos.table import insert_for, rows_of
+from handrail import store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt.idempotency import OnOrphan
+from handrail.runtime import EffectLedger, Session, ToolCall
+from handrail.testing import crash_at
+
+Kind = Literal["external", "row", "files"]
+"""What the tool changes: the world outside, the store's own database, files."""
+
+LEASE = timedelta(milliseconds=100)
+PATIENCE = timedelta(seconds=20)
+N = 1
+OLD = {"changed.txt": "old", "removed.txt": "old"}
+NEW = {"changed.txt": "new", "folder/made.txt": "new"}
+
+
+class Cell(NamedTuple):
+    """One place in the matrix; every one has a session and an order of its own.
+
+    Attributes:
+        kind: what the tool changes.
+        policy: what becomes of an orphan.
+        forwarded: whether the service is asked to know the key again.
+        name: the id of the session, and the name of the order.
+        url: the store.
+        folder: where files and journals are.
+        service: the address of the outside world.
+    """
+
+    kind: Kind
+    policy: OnOrphan
+    forwarded: bool
+    name: str
+    url: str
+    folder: str
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a call leaves in its session."""
+
+    order: str
+
+
+TYPES = (Receipt,)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is found when nobody is at work.
+
+    Attributes:
+        ledger: the status of the effect; `"absent"` if it has no row.
+        applied: how many receipts the session has.
+        changed: how often the effect has happened: at the service, in the table, or on disk; `None` if the files are
+            neither as they were nor as they should be.
+        asked: how often the service was asked what had happened.
+    """
+
+    ledger: str
+    applied: int
+    changed: int | None
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a call was answered."""
+
+    success: bool
+    replayed: bool
+    content: str
+
+
+def ask(cell: Cell, at: str | None, nth: int) -> Told:
+    """Ask the call, in the session of the cell, and die at a point of it."""
+    with (
+        store.open(cell.url) as kept_in,
+        _files(cell, kept_in) as files,
+        Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session,
+    ):
+        section = Section(title="Desk", tools=[_tool(cell, session, EffectLedger(kept_in))])
+        prompt = Prompt(PromptTemplate(ns="tests", key="crash", sections=[section]))
+        executor = ToolExecutor(prompt=prompt.bind(resources={Filesystem: files}), session=session)
+        if at is not None:
+            crash_at(at, nth=nth)
+        message = executor.execute(ToolCall("call-1", "charge", {"order": cell.name}))
+        return Told(message.success, message.replayed, message.content)
+
+
+def look(cell: Cell) -> Left:
+    """Open everything, and see what there is."""
+    with store.open(cell.url) as kept_in, _files(cell, kept_in):
+        with Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session:
+            applied = len(session[Receipt].all())
+        rows = [row for row in kept_in.rows() if row.partition == cell.name]
+    assert len(rows) <= 1
+    client = Client(cell.service)
+    try:
+        report = client.report()
+    finally:
+        client.close()
+    changed = report.charged.get(cell.name, 0) if cell.kind == "external" else _changed(cell)
+    return Left(
+        rows[0].status if rows else "absent", applied, changed, sum(report.asked.get(row.key, 0) for row in rows)
+    )
+
+
+def _changed(cell: Cell) -> int | None:
+    if cell.kind == "row":
+        return len(rows_of(cell.url, cell.name))
+    root = _root(cell)
+    tree = {str(path.relative_to(root)): path.read_text("utf-8") for path in root.rglob("*") if path.is_file()}
+    folders = {path.name for path in root.rglob("*") if path.is_dir()}
+    if (tree, folders) == (OLD, set[str]()):
+        return 0
+    return 1 if (tree, folders) == (NEW, {"folder"}) else None
+
+
+def _root(cell: Cell) -> Path:
+    return Path(cell.folder) / cell.name
+
+
+def _files(cell: Cell, kept_in: store.Store) -> HostFilesystem:
+    root = _root(cell)
+    if not root.exists():
+        root.mkdir()
+        for name, text in OLD.items():
+            (root / name).write_text(text, encoding="utf-8")
+    return HostFilesystem(root, journal=Path(f"{root}-journal"), store=kept_in, wait=PATIENCE)
+
+
+def _tool(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
+    if cell.kind == "external":
+        return _external(cell, session, ledger)
+    handler = _write_row if cell.kind == "row" else _write_files
+    return Tool[Order, Receipt](name="charge", description="Charges an order.", handler=handler)
+
+
+def _external(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
+    client = Client(cell.service)
+
+    def charge(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
+        client.charge(params.order, context.idempotency_key or "", context.fence or 0, once=cell.forwarded)
+        return ToolResult.ok(Receipt(params.order))
+
+    def reconcile(params: Order, key: str) -> ToolResult[Receipt] | None:
+        row = ledger.row(key, partition=session.session_id)
+        assert row is not None
+        return None if client.find(key, row.fence) is None else ToolResult.ok(Receipt(params.order), "found")
+
+    return Tool[Order, Receipt](
+        name="charge",
+        description="Charges an order.",
+        handler=charge,
+        effect="external",
+        idempotency=IdempotencyConfig(lease=LEASE, on_orphan=cell.policy),
+        reconcile=reconcile if cell.policy == "reconcile" else None,
+    )
+
+
+def _write_row(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
+    url = context.session.store.url if context.session.store is not None else ""
+    context.connection.execute(insert_for(url), (context.session.session_id, N))
+    return ToolResult.ok(Receipt(params.order))
+
+
+def _write_files(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
+    files = context.resources.get(Filesystem)
+    for path, text in NEW.items():
+        files.write_text(path, text)
+    files.remove("removed.txt")
+    return ToolResult.ok(Receipt(params.order))

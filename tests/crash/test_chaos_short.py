@@ -1,0 +1,28 @@
+"""A short form of `make chaos`: real processes, killed, stopped and starved at random over both stores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+
+@pytest.mark.parametrize(
+    "store, policy, kills", [("sqlite", "unknown", 30), ("postgres", "unknown", 30), ("postgres", "retry", 10)]
+)
+def test_nothing_is_lost_and_nothing_happens_twice_when_workers_are_killed(store: str, policy: str, kills: int) -> None:
+    """Every key is done in the end, once; the session agrees with the service, the table and the files."""
+    command = ["-m", "chaos", "--store", store, "--policy", policy, "--kills", str(kills), "--seed", "11"]
+    done = subprocess.run(
+        [sys.executable, *command, "--minutes", "2"], capture_output=True, check=False, cwd=ROOT, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    head, row = done.stdout.splitlines()[-2:]
+    counts = dict(zip(head.split()[1:], [int(count) for count in row.split()[2:]], strict=True))
+    assert counts["kills"] >= kills
+    assert counts["done"] == counts["keys"] > 0
+    assert (counts["duplicates"], counts["lost"], counts["torn"]) == (0, 0, 0)
+    assert counts["unknown"] == counts["resolved"]

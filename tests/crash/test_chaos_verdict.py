@@ -1,0 +1,88 @@
+"""How `make chaos` judges what is left: each promise that is broken shows in its own column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chaos.desk import NAMES, call_of, order_of
+from chaos.service import Report
+from chaos.verdict import Kept, State, Verdict, judge
+
+UNTIL = 2 * len(NAMES)
+ORDERS = {n: [order for number in range(UNTIL) if (order := order_of(n, number))] for n in range(2)}
+KEYS = {order for orders in ORDERS.values() for order in orders}
+
+
+def kept(n: int) -> Kept:
+    """A session of which all is well."""
+    return Kept(UNTIL, ORDERS[n], noted=[2, 6], rows=[6, 2], written=[3, 7], lines=[3, 7])
+
+
+def judged(state: State | None = None, **reported: Any) -> Verdict:
+    """The verdict on two sessions and a service, all well but for what is given."""
+    whole = State({0: kept(0), 1: kept(1)}, {f"key of {order}": "done" for order in KEYS})
+    report = Report(dict.fromkeys(KEYS, 1), {}, stale=1, repeated=2)
+    return judge(state or whole, replace(report, **reported), kills=5, until=UNTIL)
+
+
+def test_two_sessions_share_some_orders_and_have_others_of_their_own() -> None:
+    """The same number is the same call, at every life of a worker."""
+    assert call_of(0, 4) == call_of(1, 4)
+    assert call_of(0, 5) != call_of(1, 5)
+    assert len(KEYS) == 6
+
+
+def test_a_run_in_which_all_is_well_has_kept_its_promises() -> None:
+    """The counts of what the service refused are told, and are no fault."""
+    verdict = judged()
+    assert verdict == Verdict(
+        kills=5, calls=16, keys=6, done=6, duplicates=0, lost=0, unknown=0, resolved=0, torn=0, stale=1, repeated=2
+    )
+    assert verdict.kept
+
+
+def test_an_effect_that_happened_twice_is_a_duplicate() -> None:
+    """Each time beyond the first counts."""
+    verdict = judged(charged=dict.fromkeys(KEYS, 1) | {order_of(0, 0): 3})
+    assert (verdict.duplicates, verdict.kept) == (2, False)
+
+
+def test_an_effect_that_did_not_happen_is_lost() -> None:
+    """Whatever the session believes."""
+    charged = dict.fromkeys(KEYS, 1)
+    del charged[order_of(1, 1)]
+    verdict = judged(charged=charged)
+    assert (verdict.lost, verdict.kept) == (1, False)
+
+
+def test_an_effect_that_the_ledger_does_not_have_as_done_is_told() -> None:
+    """And one that was unknown is resolved only when it is done."""
+    key = f"key of {order_of(0, 0)}"
+    effects = {f"key of {order}": "done" for order in KEYS}
+    whole = {0: kept(0), 1: kept(1)}
+    well = judged(State(whole, effects), asked={key: 2})
+    assert (well.unknown, well.resolved, well.kept) == (1, 1, True)
+    ill = judged(State(whole, effects | {key: "unknown"}), asked={key: 2})
+    assert (ill.done, ill.unknown, ill.resolved, ill.kept) == (5, 1, 0, False)
+
+
+@pytest.mark.parametrize(
+    "wrong, torn",
+    [
+        (replace(kept(0), rows=[2]), 1),
+        (replace(kept(0), rows=[2, 2, 6]), 1),
+        (replace(kept(0), lines=[3]), 1),
+        (replace(kept(0), lines=[3, 7, 11]), 1),
+        (replace(kept(0), receipts=[*ORDERS[0], ORDERS[0][0]]), 1),
+        (replace(kept(0), receipts=ORDERS[0][1:]), 1),
+        (replace(kept(0), applied=UNTIL - 2), 2),
+    ],
+    ids=["row missing", "row twice", "line missing", "line too many", "receipt twice", "receipt missing", "not ended"],
+)
+def test_a_session_that_disagrees_with_the_table_or_the_files_is_torn(wrong: Kept, torn: int) -> None:
+    """Missing and too many count alike."""
+    verdict = judged(State({0: wrong, 1: kept(1)}, {f"key of {order}": "done" for order in KEYS}))
+    assert (verdict.torn, verdict.kept) == (torn, False)

@@ -1,0 +1,98 @@
+"""A real process is killed at each point, over each store, under each policy; `docs/crash-points.md` says the rest."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from handrail.prompt.idempotency import OnOrphan
+from tests.crash.cells import Cell, Left, Told
+from tests.crash.conftest import Desk
+from tests.crash.forge import Forge
+from tests.crash.pages import EXTERNAL, STATE, table
+
+POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
+    ("unknown", False),
+    ("retry", False),
+    ("retry", True),
+    ("reconcile", False),
+)
+"""The columns of the table: what becomes of an orphan, and whether the service knows a key again."""
+
+SUCCESSES = {"runs", "replays", "asked, runs", "found"}
+NOTHING = {"nothing": 0, "everything": 1}
+
+
+@pytest.mark.parametrize("column", range(len(POLICIES)), ids=["unknown", "retry", "retry-forwarded", "reconcile"])
+@pytest.mark.parametrize("point", table(EXTERNAL))
+def test_an_external_effect_after_a_kill_is_what_the_page_says(
+    point: str, column: int, desk: Desk, smith: Forge
+) -> None:
+    """The ledger's row, the answer to the same call asked again, the count at the service, and the session."""
+    ledger, *columns = table(EXTERNAL)[point]
+    answer, _, times = columns[column].partition(": ")
+    policy, forwarded = POLICIES[column]
+    cell = desk.cell("external", policy, forwarded=forwarded)
+
+    assert smith.dies(cell, point)
+    (left, after, at_last), (told, again) = smith.look(cell, asks=2)
+    assert left.ledger == ledger
+    assert _named(cell, told, left, after) == answer
+    assert after.changed == int(times)
+    assert after.applied == (answer in SUCCESSES)
+    assert at_last == after
+    assert again == (Told(success=True, replayed=True, content=told.content) if told.success else told)
+
+
+@pytest.mark.parametrize("point", table(STATE))
+def test_files_after_a_kill_are_as_before_the_call_or_as_after_it(point: str, desk: Desk, smith: Forge) -> None:
+    """Whichever time it is that the call comes to the point; the session agrees, and the call can be asked again."""
+    expected = NOTHING[table(STATE)[point][1]]
+    for nth in count(1):
+        cell = desk.cell("files")
+        if not smith.dies(cell, point, nth):
+            assert nth > 1, f"a tool that writes files does not come to {point}"
+            break
+        _assert_whole(cell, smith, expected)
+
+
+@pytest.mark.parametrize("point", [point for point, (row, _) in table(STATE).items() if row != "-"])
+def test_a_row_after_a_kill_is_there_with_the_session_or_not_at_all(point: str, desk: Desk, smith: Forge) -> None:
+    """What a handler writes through its connection is committed with the call."""
+    cell = desk.cell("row")
+    assert smith.dies(cell, point)
+    _assert_whole(cell, smith, NOTHING[table(STATE)[point][0]])
+
+
+@pytest.mark.parametrize("point", [point for point, (row, _) in table(STATE).items() if row == "-"])
+def test_a_row_has_nothing_to_do_with_journals_of_files(point: str, desk: Desk, smith: Forge) -> None:
+    """The page has no cell for them."""
+    assert not smith.dies(desk.cell("row"), point)
+
+
+@pytest.mark.parametrize("point", [point for point in table(STATE) if point not in table(EXTERNAL)])
+def test_an_external_effect_has_nothing_to_do_with_journals_of_files(point: str, desk: Desk, smith: Forge) -> None:
+    """The page has no row for them."""
+    assert not smith.dies(desk.cell("external"), point)
+
+
+def _assert_whole(cell: Cell, smith: Forge, expected: int) -> None:
+    """Everything or nothing is there; and what is missing can be had by asking again."""
+    (left, *after), tolds = smith.look(cell, asks=1 - expected)
+    assert left == Left("absent", expected, expected, 0)
+    assert after == [Left("absent", 1, 1, 0)] * (1 - expected)
+    assert all(told.success for told in tolds)
+
+
+def _named(cell: Cell, told: Told, before: Left, after: Left) -> str:
+    """What the page calls an answer."""
+    if not told.success:
+        assert "it is not known whether it took effect" in told.content
+        return "unknown"
+    asked = after.asked > 0
+    assert before.asked == 0
+    assert not asked or cell.policy == "reconcile"
+    if told.replayed:
+        return "found" if asked else "replays"
+    return "asked, runs" if asked else "runs"

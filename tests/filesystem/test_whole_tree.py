@@ -1,0 +1,326 @@
+"""Calls that start programs: the whole tree is kept before, and comes back, whatever else the calls have changed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.crash_points import arm
+from handrail.errors import (
+    CommitInDoubtError,
+    FilesystemError,
+    JournalError,
+    ReadOnlyViolation,
+    RollbackError,
+    SnapshotError,
+)
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.journal import Snapshot
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.filesystem.decisions import Decisions
+from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
+from tests.filesystem.programs import PROGRAMS, CallOverProgram, damage
+
+each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree to work on."""
+    root = tmp_path / "root"
+    root.mkdir()
+    plant(root)
+    return root
+
+
+@pytest.fixture
+def fs(root: Path) -> Generator[HostFilesystem]:
+    """The tree, opened."""
+    with opened(root) as filesystem:
+        yield filesystem
+
+
+def opened(root: Path, **options: Any) -> HostFilesystem:
+    """The tree, opened; with the same journal each time."""
+    return HostFilesystem(root, journal=root.with_name("journal"), **options)
+
+
+@contextmanager
+def call(fs: HostFilesystem, inside: Transaction | None = None, *, writes: bool = True) -> Generator[Transaction]:
+    """A call; rolled back unless the block commits."""
+    ticket = draw((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
+    try:
+        with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
+            yield transaction
+    finally:
+        ticket.release()
+
+
+def names_in(journal: Path) -> set[str]:
+    """What is in the journal's folder beside what always is."""
+    return {each.name for each in journal.iterdir()} - {"lock", "root", "tree.git"}
+
+
+@each_program
+def test_what_a_program_did_is_undone_with_the_call(
+    fs: HostFilesystem, root: Path, program: CallOverProgram, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also what the call itself has changed before and after it; and nothing is taken for somebody else's."""
+    before = picture(root)
+    with call(fs):
+        program(fs, root)
+        assert picture(root) != before
+    assert picture(root) == before
+    fs.close()
+    assert not names_in(root.with_name("journal"))
+    assert not caplog.records
+
+
+@each_program
+def test_what_a_program_did_is_kept_with_the_call(fs: HostFilesystem, root: Path, program: CallOverProgram) -> None:
+    """It is there when the call has been committed, and when the tree is opened again."""
+    with call(fs) as transaction:
+        program(fs, root)
+        done = picture(root)
+        transaction.commit()
+    fs.close()
+    opened(root).close()
+    assert picture(root) == done
+    assert not names_in(root.with_name("journal"))
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+@each_program
+def test_store_decides_about_what_a_program_did(
+    root: Path, program: CallOverProgram, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When it was lost in the moment of the commit, the next opening asks it."""
+    store, before = Decisions(), picture(root)
+    with opened(root, store=store) as fs:
+        store.lost = lost
+        with pytest.raises(CommitInDoubtError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
+            program(fs, root)
+            done = picture(root)
+            transaction.commit()
+        store.lost = None
+    with caplog.at_level(logging.INFO):
+        opened(root, store=store).close()
+    assert picture(root) == (before if lost == "before" else done)
+    assert ("the whole tree and" in caplog.text) is (lost == "before")
+    assert "somebody else" not in caplog.text
+    assert not names_in(root.with_name("journal"))
+
+
+@pytest.mark.parametrize("kept_before", [False, True])
+def test_nested_call_is_undone_to_its_own_beginning(
+    fs: HostFilesystem, root: Path, caplog: pytest.LogCaptureFixture, *, kept_before: bool
+) -> None:
+    """Its own tree is put back and not that of the outer call, whose changes stay until it is undone itself."""
+    before = picture(root)
+    with call(fs) as outer:
+        fs.write_text("notes/plan.md", "outer")
+        if kept_before:
+            fs.keep_tree()
+            damage(root)
+        fs.write_text("notes/outer", "x")
+        between = picture(root)
+        for again in "23":
+            with call(fs, inside=outer):
+                fs.write_text("notes/plan.md", "inner")
+                fs.keep_tree()
+                damage(root, again)
+                fs.write_text("notes/outer", "inner")
+            assert picture(root) == between
+        with call(fs, inside=outer) as inner:
+            fs.keep_tree()
+            damage(root, "4")
+            fs.write_text("notes/run.sh", "inner")
+            inner.commit()
+    assert picture(root) == before
+    assert not caplog.records
+
+
+def test_tree_outlives_the_call_for_older_snapshots(fs: HostFilesystem, root: Path) -> None:
+    """A snapshot by hand leads back over programs of calls that were committed; what was there then can be restored."""
+    before, oldest = picture(root), fs.snapshot()
+    with call(fs) as transaction:
+        fs.write_text("notes/plan.md", "x")
+        fs.keep_tree()
+        damage(root)
+        transaction.commit()
+    after, newest = picture(root), fs.snapshot()
+    for _ in range(2):
+        fs.restore(oldest)
+        assert picture(root) == before
+        fs.restore(newest)
+        assert picture(root) == after
+
+
+def test_restoring_over_a_tree_in_a_call_is_undone_with_it(fs: HostFilesystem, root: Path) -> None:
+    """It changes everything, so the tree is kept before it."""
+    oldest = fs.snapshot()
+    with call(fs) as transaction:
+        fs.keep_tree()
+        damage(root)
+        transaction.commit()
+    after = picture(root)
+    with call(fs):
+        fs.write_text("notes/plan.md", "x")
+        fs.restore(oldest)
+        assert picture(root) != after
+    assert picture(root) == after
+
+
+def test_restoring_over_a_tree_that_fails_changes_nothing(root: Path) -> None:
+    """Whatever has been put back until then is put back in its turn."""
+    disk = WatchedDisk()
+    with opened(root, disk=disk) as fs:
+        oldest = fs.snapshot()
+        with call(fs) as transaction:
+            fs.remove("notes/plan.md")
+            fs.keep_tree()
+            damage(root)
+            transaction.commit()
+        after = picture(root)
+        disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
+        with pytest.raises(FilesystemError, match="disk has failed"):
+            fs.restore(oldest)
+        disk.before = quiet
+        assert picture(root) == after
+
+
+def test_snapshot_taken_in_what_is_undone_leads_nowhere(fs: HostFilesystem, root: Path) -> None:
+    """A rollback keeps no tree for it; an older snapshot is not harmed."""
+    before, oldest = picture(root), fs.snapshot()
+    lost: list[Snapshot[Any]] = []
+    with call(fs):
+        fs.keep_tree()
+        damage(root)
+        lost.append(fs.snapshot())
+    assert picture(root) == before
+    with pytest.raises(SnapshotError, match="nothing leads back"):
+        fs.restore(lost[0])
+    fs.write_text("notes/plan.md", "x")
+    fs.restore(oldest)
+    assert picture(root) == before
+
+
+def test_program_that_writes_into_a_file_does_not_reach_its_image(root: Path) -> None:
+    """An operation that failed leaves a file in the tree that the journal holds too; it becomes a copy in time."""
+    disk = WatchedDisk()
+    with opened(root, disk=disk) as fs:
+        before = picture(root)
+        with call(fs):
+            disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"make_file"}))
+            with pytest.raises(FilesystemError, match="disk is full"):
+                fs.write_text("notes/run.sh", "x")
+            disk.before = FromNth(2, fail(errno.ENOSPC), among=frozenset({"rename", "make_file"}))
+            with pytest.raises(FilesystemError, match="disk is full"):
+                fs.keep_tree()
+            disk.before = quiet
+            fs.keep_tree()
+            damage(root)
+        assert picture(root) == before
+    assert not names_in(root.with_name("journal"))
+
+
+def test_only_a_call_keeps_the_tree(fs: HostFilesystem) -> None:
+    """Nothing would undo it; and a call that only reads starts no program that changes something."""
+    with pytest.raises(FilesystemError, match="only a call is undone"):
+        fs.keep_tree()
+    with call(fs, writes=False), pytest.raises(ReadOnlyViolation):
+        fs.keep_tree()
+    fs.close()
+    with pytest.raises(FilesystemError, match="has been closed"):
+        fs.keep_tree()
+
+
+def test_tree_that_cannot_be_kept_is_told_before_anything_happens(root: Path) -> None:
+    """Without git, and with files that are too large; the call goes on as it likes, and is undone without a tree."""
+    before = picture(root)
+    with opened(root, git="no-such-git") as fs, call(fs):
+        fs.write_text("new", "x")
+        with pytest.raises(FilesystemError, match="install git"):
+            fs.keep_tree()
+    with opened(root, max_untracked_bytes=2000) as fs, call(fs):
+        with pytest.raises(FilesystemError, match=r"2,000 bytes are not kept: 'data\.bin', 'twin'"):
+            fs.keep_tree()
+        fs.write_text("new", "x")
+    assert picture(root) == before
+
+
+def test_tree_that_cannot_be_put_back_waits_for_the_next_opening(root: Path) -> None:
+    """The rollback and the opening say what is in the way; when that has been mended, the opening does it."""
+    before = picture(root)
+    git_dir, away = root.with_name("journal") / "tree.git", root.with_name("away")
+    with opened(root) as fs, pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it raises
+        fs.write_text("notes/plan.md", "x")
+        fs.keep_tree()
+        damage(root)
+        git_dir.rename(away)
+    with pytest.raises(JournalError, match=r"cannot be put back: .*no snapshot.*Mend that and open"):
+        opened(root)
+    shutil.rmtree(git_dir)
+    away.rename(git_dir)
+    opened(root).close()
+    assert picture(root) == before
+
+
+def test_tree_is_noted_before_a_program_can_run(root: Path) -> None:
+    """A fault of the disk comes from `keep_tree`, and leaves the call as it was."""
+    before, disk = picture(root), WatchedDisk()
+    with opened(root, disk=disk) as fs, call(fs):
+        disk.before = FromNth(1, fail(errno.ENOSPC), among=frozenset({"write"}))
+        with pytest.raises(FilesystemError, match="cannot keep the whole tree: the disk is full"):
+            fs.keep_tree()
+        disk.before = quiet
+        fs.write_text("new", "x")
+    assert picture(root) == before
+
+
+def test_crash_points_stand_before_and_after_the_tree_is_noted(fs: HostFilesystem, root: Path) -> None:
+    """They are those of images."""
+    told: list[tuple[str, bool]] = []
+    noted = root.with_name("journal")
+    with call(fs):
+        arm(lambda point: told.append((point, any(b"tree" in each.read_bytes() for each in noted.glob("journal-*")))))
+        try:
+            fs.keep_tree()
+        finally:
+            arm(None)
+    assert told == [("journal-before-image", False), ("journal-after-image", True)]
+
+
+@pytest.mark.parametrize("durability,most", [("full", 2), ("normal", 0)])
+def test_programs_are_synced_as_the_durability_says(root: Path, durability: str, most: int) -> None:
+    """When a tree is kept that is not yet, and at the end of the call; `"normal"` waits for nothing."""
+    synced = Nth(0, lambda: None, among=frozenset({"sync_all"}))
+    with opened(root, disk=WatchedDisk(synced), durability=durability) as fs:
+        with call(fs) as transaction:
+            fs.keep_tree()
+            fs.keep_tree()
+            transaction.commit()
+        with call(fs) as transaction:
+            fs.write_text("new", "x")
+            transaction.commit()
+    assert synced.seen == most
+
+
+def test_folders_that_a_program_has_locked_are_put_back(fs: HostFilesystem, root: Path) -> None:
+    """Whoever undoes makes them accessible first."""
+    before = picture(root)
+    with call(fs):
+        fs.write_text("notes/plan.md", "x")
+        fs.keep_tree()
+        (root / "notes" / "old").chmod(0)
+        (root / "notes").chmod(0)
+        root.chmod(0)
+    assert picture(root) == before

@@ -1,0 +1,230 @@
+"""A real process that is killed at a point, or comes to its end, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from handrail.crash_points import reached
+from handrail.testing import Crashed, Finished, run_to_crash
+from handrail.testing.crash_process import RETURNED, Request, carry_out
+
+
+def three_steps(path: str) -> str:
+    """Do a little, passing three points; what is buffered is lost with the process."""
+    sys.stdout.write("started\n")
+    sys.stdout.flush()
+    reached("before-handler")
+    Path(path).write_text("half", encoding="utf-8")
+    reached("after-handler")
+    reached("after-handler")
+    sys.stdout.write("never flushed before a kill")
+    Path(path).write_text("whole", encoding="utf-8")
+    reached("after-commit")
+    return f"wrote {path}"
+
+
+async def slowly() -> list[str]:
+    """The same, as a coroutine."""
+    reached("after-claim")
+    return [os.environ["ANSWER"], str(Path.cwd())]
+
+
+def fails() -> None:
+    """Go wrong."""
+    reached("after-claim")
+    raise LookupError("no such order")
+
+
+def dies_of_something_else() -> None:
+    """Be killed beside all points."""
+    sys.stderr.write("oh\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs() -> None:
+    """Wait for what never comes."""
+    threading.Event().wait()
+
+
+def returns_an_object() -> object:
+    """Return what JSON cannot say."""
+    return object()
+
+
+def test_a_process_is_killed_at_the_point_and_leaves_what_it_had_done(tmp_path: Path) -> None:
+    """What came before the point has happened, what comes after has not."""
+    path = tmp_path / "file"
+    ended = run_to_crash(three_steps, str(path), at="after-handler")
+    assert ended == Crashed("after-handler")
+    assert ended.reached == ("before-handler", "after-handler")
+    assert ended.output == "started\n"
+    assert path.read_text(encoding="utf-8") == "half"
+
+
+def test_a_process_is_killed_at_the_nth_time(tmp_path: Path) -> None:
+    """The second time that it comes to the point, here."""
+    ended = run_to_crash(three_steps, str(tmp_path / "file"), at="after-handler", nth=2)
+    assert ended == Crashed("after-handler", 2)
+    assert ended.reached == ("before-handler", "after-handler", "after-handler")
+
+
+def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Path) -> None:
+    """The function has come to its end; what it returned is there."""
+    path = str(tmp_path / "file")
+    ended = run_to_crash(three_steps, path, at="unit-begun")
+    assert ended == Finished(f"wrote {path}")
+    assert ended.reached == ("before-handler", "after-handler", "after-handler", "after-commit")
+    assert ended.output == "started\nnever flushed before a kill"
+
+
+def test_a_function_can_be_named_be_async_and_be_given_surroundings(tmp_path: Path) -> None:
+    """Without a point it is not killed at all."""
+    named = f"{__name__}:slowly"
+    ended = run_to_crash(named, at=None, cwd=tmp_path, env={"ANSWER": "yes"})
+    assert ended == Finished(["yes", str(tmp_path)])
+    assert ended.reached == ("after-claim",)
+    assert run_to_crash(slowly, at="after-claim") == Crashed("after-claim")
+
+
+PROGRAM = """
+from dataclasses import dataclass
+
+from handrail.crash_points import reached
+from handrail.testing import run_to_crash
+
+
+@dataclass
+class Order:
+    cents: "int"
+
+
+def charge(cents):
+    reached("after-handler")
+    return Order(cents).cents
+
+
+if __name__ == "__main__":
+    print(run_to_crash(charge, 7, at="after-handler"))
+    print(run_to_crash(charge, 7, at=None))
+"""
+
+
+def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path) -> None:
+    """The program is loaded anew, under another name, so that it does not begin again."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    done = subprocess.run([sys.executable, program], capture_output=True, check=True, encoding="utf-8")
+    assert done.stdout.splitlines() == [
+        "Crashed(point='after-handler', nth=1, reached=('after-handler',))",
+        "Finished(returned=7, reached=('after-handler',))",
+    ]
+
+
+def test_the_file_of_the_main_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been started by a path that means something else over there."""
+    (tmp_path / "program.py").write_text("def charge(): return 'charged'", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    program = ModuleType("__main__")
+    program.__file__ = "program.py"
+    exec("def charge(): pass", vars(program))  # noqa: S102 - stands for the file, which is loaded over there
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    assert run_to_crash(program.charge, at=None, cwd=tmp_path.parent) == Finished("charged")
+
+
+def test_a_function_that_raises_is_an_error_with_what_it_wrote() -> None:
+    """The traceback of the other process stands in the note."""
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_to_crash(fails, at="after-handler")
+    assert caught.value.returncode == 1
+    assert caught.value.cmd == f"{__name__}:fails"
+    assert caught.value.__notes__[0].endswith("LookupError: no such order\n")
+
+
+def test_a_process_that_dies_of_something_else_is_an_error() -> None:
+    """Not every SIGKILL is the one that was asked for."""
+    for at in ("after-handler", None):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            run_to_crash(dies_of_something_else, at=at)
+        assert caught.value.returncode == -signal.SIGKILL
+        assert caught.value.__notes__ == ["It wrote to standard error:\noh\n"]
+
+
+def test_a_process_that_takes_too_long_is_killed_and_told() -> None:
+    """Nothing of it is left running."""
+    with pytest.raises(subprocess.TimeoutExpired) as caught:
+        run_to_crash(hangs, at=None, timeout=timedelta(milliseconds=50))
+    assert caught.value.__notes__ == ["It wrote no errors."]
+
+
+def test_what_another_process_cannot_find_is_refused() -> None:
+    """Before a process is started."""
+    with pytest.raises(ValueError, match="does not stand at the top level of a module"):
+        run_to_crash(lambda: None, at=None)
+    with pytest.raises(ValueError, match="'desk' is not of the form 'module:function'"):
+        run_to_crash("desk", at=None)
+
+
+def test_what_was_typed_in_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A main program without a file is nowhere to be loaded from."""
+    typed = ModuleType("__main__")
+    exec("def charge(): pass", vars(typed))  # noqa: S102 - as an interactive interpreter does
+    monkeypatch.setitem(sys.modules, "__main__", typed)
+    with pytest.raises(ValueError, match="charge was typed in"):
+        run_to_crash(typed.charge, at=None)
+
+
+def test_points_and_arguments_are_checked_before_a_process_is_started() -> None:
+    """A mistake is told where it was made."""
+    with pytest.raises(ValueError, match="Did you mean after-handler"):
+        run_to_crash(fails, at="after_handler")
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        run_to_crash(three_steps, Path(), at=None)
+
+
+def _asked(folder: Path, function: str, *arguments: str, module: str = __name__) -> None:
+    request = Request(module, function, arguments, "unit-begun", 1)
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+
+
+@pytest.mark.parametrize("module", [__name__, __file__], ids=["module", "file"])
+def test_the_other_process_leaves_what_it_came_to(tmp_path: Path, module: str) -> None:
+    """The points that were reached, and what was returned."""
+    _asked(tmp_path, "three_steps", str(tmp_path / "file"), module=module)
+    carry_out(str(tmp_path))
+    assert (tmp_path / "reached").read_text(encoding="utf-8").split() == [
+        "before-handler",
+        "after-handler",
+        "after-handler",
+        "after-commit",
+    ]
+    assert json.loads((tmp_path / RETURNED).read_text(encoding="utf-8")) == f"wrote {tmp_path / 'file'}"
+
+
+def test_the_other_process_says_what_a_target_may_return(tmp_path: Path) -> None:
+    """And leaves nothing in its place."""
+    _asked(tmp_path, "returns_an_object")
+    with pytest.raises(TypeError, match="returns_an_object returned object, which JSON cannot say"):
+        carry_out(str(tmp_path))
+    assert not (tmp_path / RETURNED).exists()
+
+
+def test_the_other_process_runs_coroutines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a loop of its own."""
+    monkeypatch.setenv("ANSWER", "no")
+    _asked(tmp_path, "slowly")
+    request = json.loads((tmp_path / "request.json").read_text(encoding="utf-8"))
+    request[3] = None
+    (tmp_path / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    carry_out(str(tmp_path))
+    assert json.loads((tmp_path / RETURNED).read_text(encoding="utf-8")) == ["no", str(Path.cwd())]
