@@ -22,9 +22,11 @@ somebody else has written since the tree was kept cannot be told from what the p
 
 from __future__ import annotations
 
+from handrail.errors import JournalError, SnapshotError
 from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk_journal import DiskJournal
 from handrail.filesystem.images import Images, mark_of
+from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow import ShadowRepository
 from handrail.filesystem.shadow_tree import is_kept
 
@@ -67,11 +69,15 @@ class WholeTree:
         """Make the tree what it was, for images to be put back on top; doing it again goes on where it stopped.
 
         Raises:
-            FilesystemError: it cannot be put back; see `ShadowRepository.restore`.
+            FilesystemError: it cannot be put back; see `ShadowRepository.restore`. A `JournalError` if it is lost.
             OSError: the disk does not do it.
         """
         self.images.separate()
-        self._shadow.restore(tree)
+        try:
+            self._shadow.restore(tree)
+        except SnapshotError as error:
+            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to put back. Put that folder back."
+            raise JournalError(msg, path=ROOT) from error
         changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
         journal.mark([(path, mark_of(self.root.look(path))) for path in changed if is_kept(path)])
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
-from handrail.runtime.stored_calls import dump_fields, load_fields
+from handrail.runtime.stored_calls import dump_event, load_fields
 from handrail.session import SlicePolicy, stored_as
 
 
@@ -37,7 +37,7 @@ class _Form:
 
     @staticmethod
     def dump(event: ToolInvoked, /) -> bytes:
-        return dump_fields({name: getattr(event, name) for name in _FIELDS})
+        return dump_event(event)
 
     @staticmethod
     def load(data: dict[str, Any], /) -> ToolInvoked:

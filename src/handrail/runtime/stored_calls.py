@@ -27,10 +27,10 @@ from handrail.session.stored_types import find_type, stored_type
 _log = logging.getLogger("handrail.runtime")
 
 
-def dump_fields(fields: Mapping[str, Any]) -> bytes:
-    """The fields of a `ToolInvoked` as one JSON object in UTF-8; never fails for what a call may hold."""
-    call, result, run_context = fields["call"], fields["result"], fields["run_context"]
-    plain = {
+def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
+    """A `ToolInvoked` as one JSON object in UTF-8; never fails for what a call may hold."""
+    call, result, run_context = event.call, event.result, event.run_context
+    plain: dict[str, Any] = {
         "id": call.id,
         "name": call.name,
         "arguments": call.arguments if isinstance(call.arguments, str) else _json(call.arguments),
@@ -38,18 +38,23 @@ def dump_fields(fields: Mapping[str, Any]) -> bytes:
         "success": result.success,
         "exclude_value": result.exclude_value_from_context,
         "run_context": None if run_context is None else codec(RunContext).dump(run_context),
-        "at": fields["at"].isoformat(),
+        "at": event.at,
+        "refused_at": event.refused_at,
+        "handler_seconds": event.handler_seconds,
+        "total_seconds": event.total_seconds,
+        "effect_key": event.effect_key,
+        "replayed": event.replayed,
+        "session_id": event.session_id,
     }
-    plain |= {name: fields[name] for name in _AS_THEY_ARE}
     try:
         head = to_json(plain)
     except Exception:  # noqa: BLE001 - a model may send what is no Unicode, and nothing at all may keep it unrecorded
-        head = json.dumps(plain, default=repr).encode()
-    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(fields["params"]), _tagged(result.value))
+        head = json.dumps(plain, default=_spelled).encode()
+    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), _tagged(result.value))
 
 
 def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What `dump_fields` wrote.
+    """The fields of the `ToolInvoked` that `dump_event` wrote, by their names.
 
     Raises:
         ValueError: it is something else.
@@ -70,6 +75,10 @@ def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
+
+
+def _spelled(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def _json(value: object) -> Any:  # noqa: ANN401 - decoded JSON

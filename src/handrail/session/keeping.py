@@ -102,14 +102,15 @@ class Kept:
     unsure: bool = False
     _noted: list[Noted] = field(default_factory=list[Noted])
 
-    def check(self) -> None:
-        """Make sure that what a call does could be recorded.
+    def check(self, *, ask: bool = True) -> None:
+        """Make sure that what a call does could be recorded, as far as is known without asking the store, or with.
 
         Raises:
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: the store does not answer.
         """
-        while True:
+        self.check_open()
+        while ask:
             self.check_open()
             head = self.head
             try:
@@ -321,8 +322,10 @@ class _Draft:
         writer, working, before = part.state.now
         if part.root is None or writer is not part.root:
             return
-        changed = [kind for kind in dict.fromkeys((*before, *working)) if working.get(kind) is not before.get(kind)]
-        differences = {kind: difference(before.get(kind), working.get(kind)) for kind in changed}
+        get = before.get
+        differences = {kind: difference(get(kind), now) for kind, now in working.items() if get(kind) is not now}
+        if not before.keys() <= working.keys():
+            differences |= {kind: difference(was, None) for kind, was in before.items() if kind not in working}
         for kind, change in in_order(part.state.taken, differences):
             stored = self._kept.named(kind)
             start, removed, items = change.start, change.removed, change.items

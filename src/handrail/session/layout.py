@@ -51,7 +51,8 @@ class Layout(NamedTuple):
     @property
     def length(self) -> int:
         """How many items the slice has."""
-        return sum(run.size for run in self.runs)
+        runs = self.runs
+        return runs[0].size if len(runs) == 1 else sum([run.size for run in runs])
 
     def after(self, entry: Entry) -> Layout:
         """The layout once an entry of the slice has changed it."""
@@ -60,7 +61,7 @@ class Layout(NamedTuple):
             newest = self.runs[-1]
             if newest.last == self.last and newest.offset + newest.size == newest.total:
                 grown = Run(newest.first, number, newest.offset, newest.size + added, newest.total + added)
-                return Layout(self.role, (*self.runs[:-1], grown), number)
+                return Layout(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
         before = tuple(_between(self.runs, 0, entry.start))
         behind = tuple(_between(self.runs, entry.start + entry.removed, self.length))
         come = (Run(number, number, 0, added, added),) if added else ()

@@ -69,8 +69,10 @@ def in_order(
             yield kind, SliceDifference(0, 0, (event,), "event")
     for kind, change in differences.items():
         place = told.get(kind, 0)
-        if change and (not place or place < len(change.items)):
-            yield kind, change._replace(start=change.start + place, items=change.items[place:])
+        if change and not place:
+            yield kind, change
+        elif change and place < len(change.items):
+            yield kind, SliceDifference(change.start + place, 0, change.items[place:])
 
 
 def stored_id(call_id: object) -> str:

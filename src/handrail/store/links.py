@@ -107,8 +107,15 @@ class Link(Statements, Protocol):
         """Undo the transaction, if there is one; raises no error of the store."""
         ...
 
-    def insert(self, into: str, rows: Sequence[Parameters]) -> None:
-        """Add rows; `into` names the table and its columns: `"notes (id, text)"`."""
+    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+        """Execute a statement that changes one row or none, and if it changed one, add rows; returns whether it did.
+
+        Args:
+            change: the statement.
+            parameters: its parameters.
+            into: names the table and its columns: `"notes (id, text)"`.
+            rows: the rows; there may be none.
+        """
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:

@@ -176,13 +176,13 @@ class SqlSessions:
         newest = refusals.newest_number(session_id, head, entries)
         with self._database.joined() as unit:
             link: Link = unit.work.link
-            if link.change(_MOVE, (newest, session_id, head, hold.token)) == 0:
+            added = [(session_id, *entry) for entry in entries]
+            move = (newest, session_id, head, hold.token)
+            if not link.insert_if(_MOVE, move, f"handrail_entries (session_id, {ENTRY})", added):
                 stands = self._stands(hold)
                 if stands == (hold.token, newest):
                     return
                 raise refusals.lost(hold, head, stands)
-            if entries:
-                link.insert(f"handrail_entries (session_id, {ENTRY})", [(session_id, *entry) for entry in entries])
             if checkpoint is not None:
                 link.change(_KEEP, (session_id, *checkpoint))
             reached("unit-session-written")

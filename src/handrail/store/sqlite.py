@@ -220,13 +220,17 @@ class SqliteLink:
         """Undo the transaction, if there is one; raises no error of the store."""
         self._connection.rollback()
 
-    def insert(self, into: str, rows: Sequence[Parameters]) -> None:
-        """Add rows; `into` names the table and its columns."""
-        marks = ", ".join("?" * len(rows[0]))
-        try:
-            self._connection.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)  # noqa: S608 - our own words
-        except (sqlite3.Error, ValueError, OverflowError) as error:
-            raise self._file.translated(error) from error
+    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+        """Change one row, and if there was one to change, add rows; returns whether there was."""
+        if not self.change(change, parameters):
+            return False
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            try:
+                self._connection.executemany(f"INSERT INTO {into} VALUES ({marks})", rows)  # noqa: S608 - our own words
+            except (sqlite3.Error, ValueError, OverflowError) as error:
+                raise self._file.translated(error) from error
+        return True
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler; raises what `sqlite3` raises."""

@@ -105,6 +105,11 @@ def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
 
 def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], kept: list[UnitStore]) -> None:
     """Write in a unit of each store; `kept` gets each store that has committed, whatever becomes of the next one."""
+    if len(stores) == 1:  # as nearly always
+        with stores[0].unit():
+            for part in parts:
+                part.committing()
+        return
 
     def note(kind: type[BaseException] | None, _error: object, _traceback: object, *, store: UnitStore) -> None:
         if kind is None:

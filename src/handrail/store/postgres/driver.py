@@ -205,11 +205,21 @@ class PostgresLink:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK")
 
-    def insert(self, into: str, rows: Sequence[Parameters]) -> None:
-        """Add rows; `into` names the table and its columns."""
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
+    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+        """Change one row, and if there was one to change, add rows; returns whether there was.
+
+        The change goes with the first rows in one statement, because each one is a journey to the server.
+        """
+        first = rows[:_ROWS_AT_ONCE]
+        if not first:
+            return bool(self.change(change, parameters))
+        sql = _insertion(into, len(first[0]), len(first), change)
+        if not self.change(sql, (*parameters, *(value for row in first for value in row))):
+            return False
+        for start in range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE):
             some = rows[start : start + _ROWS_AT_ONCE]
             self.change(_insertion(into, len(some[0]), len(some)), [value for row in some for value in row])
+        return True
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises."""
@@ -229,6 +239,12 @@ def _in_psycopg(sql: str) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _insertion(into: str, columns: int, rows: int) -> str:
+def _insertion(into: str, columns: int, rows: int, change: str = "") -> str:
     row = f"({', '.join('?' * columns)})"
-    return f"INSERT INTO {into} VALUES {', '.join([row] * rows)}"  # noqa: S608 - our own words
+    values = f"VALUES {', '.join([row] * rows)}"
+    if not change:
+        return f"INSERT INTO {into} {values}"
+    return (
+        f"WITH changed AS ({change} RETURNING 1) "  # noqa: S608 - our own words
+        f"INSERT INTO {into} SELECT * FROM ({values}) AS added WHERE EXISTS (SELECT 1 FROM changed)"
+    )
