@@ -22,10 +22,15 @@ from handrail.crash_points import POINTS, arm
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
 from handrail.turns import draw
-from tests.filesystem.changes import CHANGES
+from tests.filesystem.changes import CHANGES, Change
 from tests.filesystem.disks import CALLS, Nth, Picture, WatchedDisk, die, picture, plant, quiet
 from tests.filesystem.programs import PROGRAMS, CallOverProgram
 from tests.filesystem.shadow_killing import STEPS
+
+
+def without_program(change: Change) -> CallOverProgram:
+    """A call that makes a change and starts nothing."""
+    return lambda fs, _: change(fs)
 
 
 class Ground:
@@ -132,7 +137,7 @@ def kill_the_recovery(folder: Path, change: CallOverProgram, *, step: int) -> tu
 
 if __name__ == "__main__":
     what, place, each = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    chosen = PROGRAMS[what] if what in PROGRAMS else lambda fs, _: CHANGES[what](fs)
+    chosen = PROGRAMS[what] if what in PROGRAMS else without_program(CHANGES[what])
     results = [
         kill_at_every_call(place / "points", chosen, points=True),
         kill_at_every_call(place / "calls", chosen, points=False, step=each),

@@ -50,6 +50,7 @@ def made(*records: dict[str, object]) -> bytes:
 
 
 JOURNAL = made()
+TREE = "0123456789abcdef0123456789abcdef01234567"
 
 
 WHOLE = Written(HEADER, {"a": FILE, "b␛E9": NOTHING, "c": LINK}, {}, prepared=True)
@@ -58,6 +59,27 @@ WHOLE = Written(HEADER, {"a": FILE, "b␛E9": NOTHING, "c": LINK}, {}, prepared=
 def test_journal_is_read_as_it_was_written() -> None:
     """Every field comes back."""
     assert read("id", JOURNAL, b"") == WHOLE
+
+
+def test_tree_comes_back_and_covers_what_lacked() -> None:
+    """Only the root's own git dir is needed beside it."""
+    with tempfile.TemporaryDirectory() as path:
+        descriptor = os.open(path, os.O_RDONLY)
+        written = DiskJournal("id", descriptor, Disk(), synced=False)
+        assert written.written.lacks("c")
+        written.note_tree(TREE, HEADER)
+        written.note({"a": FILE}, HEADER)
+        written.close()
+        os.close(descriptor)
+        found = read("id", Path(path, "journal-id").read_bytes(), b"")
+    assert found == written.written == Written(HEADER, {"a": FILE}, tree=TREE)
+    assert [found.lacks(each) for each in ("a", "c", ".git", ".git/config", ".gitignore")] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_journal_that_was_cut_short_holds_what_was_whole() -> None:
@@ -87,7 +109,14 @@ def test_damaged_record_is_not_passed_over(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [{}, {"version": 2}, {"version": 1, "inode": 1, "store": None, "images": [[1]]}, {"version": []}]
+    "record",
+    [
+        {},
+        {"version": 2},
+        {"version": 1, "inode": 1, "store": None, "images": [[1]]},
+        {"version": 1, "inode": 1, "store": None, "tree": "x"},
+        {"version": []},
+    ],
 )
 def test_record_of_another_make_is_not_guessed_at(record: dict[str, object]) -> None:
     """Its checksums are right and it makes no sense here: a newer Handrail has written it, or somebody else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import errno
 import os
 import tracemalloc
@@ -10,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import (
-    FilesystemError,
-)
+from handrail.errors import FilesystemError, RollbackError
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw
 from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
+from tests.filesystem.programs import damage
 
 
 @pytest.fixture
@@ -250,3 +250,44 @@ def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(root: Path, tmp
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
         fs.move("notes/run.sh", "run.sh")
     assert (root / "run.sh").read_bytes() == b"#!/bin/sh\n"
+
+
+def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: HostFilesystem, root: Path) -> None:
+    """What the program did is kept for it first; and the call is undone all the same."""
+    before, oldest = picture(root), fs.snapshot()
+    ticket = draw((fs.turn,), exclusive=True)
+    with tool(ticket):
+        fs.keep_tree()
+        damage(root)
+        damaged, newest = picture(root), fs.snapshot()
+        fs.restore(oldest)
+        assert picture(root) == before
+        fs.restore(newest)
+        assert picture(root) == damaged
+    ticket.release()
+    assert picture(root) == before
+
+
+def test_rollback_over_a_tree_of_somebody_else_can_be_undone_itself(root: Path, tmp_path: Path) -> None:
+    """Somebody goes back over a tree beside a call that has changed nothing; the call's rollback begins with a tree."""
+    gone_back, disk = picture(root), WatchedDisk()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        oldest, ticket = fs.snapshot(), draw((fs.turn,), exclusive=True)
+        with tool(ticket) as transaction:
+            fs.remove("notes/plan.md")
+            fs.keep_tree()
+            damage(root)
+            transaction.commit()
+        ticket.release()
+        ticket = draw((fs.turn,), exclusive=True)
+        with pytest.raises(RollbackError), tool(ticket):  # noqa: PT012 - leaving it raises
+            with pytest.raises(FilesystemError, match="there is no file"):
+                fs.remove("nothing")
+            contextvars.Context().run(fs.restore, oldest)
+            assert picture(root) == gone_back
+            disk.before = Nth(2, fail(errno.EIO), among=frozenset({"write"}))  # the first notes the tree
+        ticket.release()
+        disk.before = quiet
+        assert picture(root) != gone_back
+    HostFilesystem(root, journal=tmp_path / "journal").close()
+    assert picture(root) == gone_back

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.journal import Journal
+from handrail.filesystem.journal import LOST, Journal
 from handrail.filesystem.tree import FOLDER, NOTHING, Entry
 
 
@@ -132,3 +132,69 @@ def test_snapshots_dropped_from_the_middle_leave_the_others_right() -> None:
     fourth = journal.snapshot()
     assert journal.since(fourth).before == {}
     assert journal.since(first).before == {"a": b"1", "b": b"2", "c": b"3"}
+
+
+def test_earliest_tree_covers_what_changes_after_it() -> None:
+    """What was recorded before it is put back after it; later entries are for moments after it."""
+    journal = Journal[Entry]()
+    first = journal.snapshot()
+    journal.record("a", b"1")
+    assert journal.lacks_tree()
+    journal.record_tree("tree 1")
+    assert not journal.lacks_tree()
+    assert not journal.lacks("b")
+    journal.record("b", b"2")
+    second = journal.snapshot()
+    assert second is not first
+    assert journal.lacks("b")
+    journal.record("a", b"3")
+    journal.record_tree("tree 2")
+    journal.record_tree("tree 3")
+    assert journal.since(first) == ({"a": b"1"}, "tree 1")
+    assert journal.since(second) == ({"a": b"3"}, "tree 2")
+    del second
+    assert journal.since(first) == ({"a": b"1"}, "tree 1")
+
+
+def test_tree_of_a_dropped_snapshot_serves_the_one_before() -> None:
+    """With what was recorded before it, from both."""
+    journal = Journal[Entry]()
+    first = journal.snapshot()
+    journal.record("a", b"1")
+    second = journal.snapshot()
+    journal.record("a", b"2")
+    journal.record("b", b"2")
+    journal.record_tree("tree")
+    del second
+    assert journal.since(first) == ({"a": b"1", "b": b"2"}, "tree")
+    journal.has_come_back(first)
+    assert journal.since(first) == ({}, None)
+    assert journal.snapshot() is first
+
+
+def test_tree_does_not_cover_the_git_dir_of_the_root() -> None:
+    """It is no part of it, so its entries count all the same; that of a folder below is."""
+    journal = Journal[Entry]()
+    first = journal.snapshot()
+    journal.record_tree("tree")
+    journal.record(".git/config", b"1")
+    journal.record("below/.git/config", b"1")
+    second = journal.snapshot()
+    journal.record(".git", FOLDER)
+    journal.record(".git/config", b"2")
+    assert journal.since(first) == ({".git": FOLDER, ".git/config": b"1"}, "tree")
+    assert journal.since(second) == ({".git": FOLDER, ".git/config": b"2"}, None)
+
+
+def test_snapshot_whose_tree_was_lost_is_refused() -> None:
+    """Nothing leads back to it; older ones are not concerned."""
+    journal = Journal[Entry]()
+    assert not journal.lacks_tree()
+    journal.record_tree("nobody holds a snapshot")
+    first = journal.snapshot()
+    journal.record_tree("tree")
+    second = journal.snapshot()
+    journal.record_tree(LOST)
+    with pytest.raises(SnapshotError, match="nothing leads back"):
+        journal.since(second)
+    assert journal.since(first) == ({}, "tree")

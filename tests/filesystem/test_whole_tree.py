@@ -104,6 +104,7 @@ def test_store_decides_about_what_a_program_did(
 ) -> None:
     """When it was lost in the moment of the commit, the next opening asks it."""
     store, before = Decisions(), picture(root)
+    done = before
     with opened(root, store=store) as fs:
         store.lost = lost
         with pytest.raises(CommitInDoubtError), call(fs) as transaction:  # noqa: PT012 - leaving it raises
@@ -266,7 +267,7 @@ def test_tree_that_cannot_be_put_back_waits_for_the_next_opening(root: Path) -> 
         fs.keep_tree()
         damage(root)
         git_dir.rename(away)
-    with pytest.raises(JournalError, match=r"cannot be put back: .*no snapshot.*Mend that and open"):
+    with pytest.raises(JournalError, match=r"cannot be put back: .*has lost the tree.*Mend that and open"):
         opened(root)
     shutil.rmtree(git_dir)
     away.rename(git_dir)
