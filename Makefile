@@ -28,10 +28,7 @@ demo: setup ## Run the refund desk; ARGS="--model openai:..." runs it on a real 
 test: setup ## Run every check below, all of them even if one fails; fail if any did
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
-check-chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
-	@$(BIN)/python -m chaos $(ARGS)
-
-format: setup ## Check: ruff format
+check-format: setup ## Check: ruff format
 	@echo "--- ruff format --check"
 	@$(BIN)/ruff format --check .
 

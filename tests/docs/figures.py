@@ -19,17 +19,20 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
 
 
 def tables(report: Mapping[str, Any]) -> str:
-    """The tables of a run: each case beside the floor, and each bound with what was measured."""
-    floor = report["microseconds"]["floor"]
-    cases = [f"| {name} | {taken / floor:.1f} |" for name, taken in report["microseconds"].items()]
+    """The tables of a run: for each group each case beside its floor, and each bound with what was measured."""
+    return "\n".join(line for name, group in report.items() for line in _lines(name, group)) + "\n"
+
+
+def _lines(name: str, group: Mapping[str, Any]) -> list[str]:
+    floor = group["microseconds"][group["floor"]]
+    cases = [f"| {case} | {taken / floor:.1f} |" for case, taken in group["microseconds"].items()]
     bounds = [
         f"| {ratio['case']} / {ratio['floor']} | {ratio['at_most']:.1f} | {ratio['measured']:.2f} | "
         f"{'yes' if ratio['met'] else 'no'} |"
-        for ratio in report["ratios"]
+        for ratio in group["ratios"]
     ]
-    head = ("\n| case | x floor |", "|---|---:|")
-    bounds_head = ("\n| bound | at most | measured | held |", "|---|---:|---:|---|")
-    return "\n".join((*head, *cases, *bounds_head, *bounds, "\n"))
+    head = ["", f"### {name}", "", f"| case | x {group['floor']} |", "|---|---:|"]
+    return [*head, *cases, "", "| bound | at most | measured | held |", "|---|---:|---:|---|", *bounds, ""]
 
 
 def with_tables(page: str, report: Mapping[str, Any]) -> str:
