@@ -22,6 +22,7 @@ def items_of(session: Session, kind: type[Any] = Note) -> list[Any]:
     """The list below a slice."""
     version = session[kind].version
     assert version is not None
+    assert isinstance(version.items, list)
     return version.items
 
 

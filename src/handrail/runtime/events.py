@@ -42,8 +42,9 @@ class _Form:
     @staticmethod
     def load(data: dict[str, Any], /) -> ToolInvoked:
         read = load_fields(data)
-        step = read["refused_at"]
-        return ToolInvoked(**read | {"refused_at": None if step is None else Step(step)})
+        if read["refused_at"] is not None:
+            read["refused_at"] = Step(read["refused_at"])
+        return ToolInvoked(**read)
 
 
 @stored_as("handrail.tool_invoked", form=_Form())
