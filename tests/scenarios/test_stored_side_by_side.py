@@ -16,10 +16,11 @@ from handrail.prompt import SequentialDependencyPolicy, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
+from handrail.transaction import current
 from tests.runtime.bench import Kept, Note, call, executor, on_loop, scribble, tool
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
-from tests.transaction.notebooks import PATIENCE
+from tests.transaction.notebooks import PATIENCE, Receipt
 
 NOW = timedelta(0)
 
@@ -216,3 +217,44 @@ def test_a_store_that_failed_for_a_moment_is_not_noticed_on_a_loop(store: Faulty
     store.at("commit", lose)
     assert on_loop(door, call("keep", "A")).success
     assert held(closed_and_opened(session, store))[0] == ["A"]
+
+
+def test_a_call_that_is_interrupted_after_its_commit_is_recorded_once(store: FaultyStore) -> None:
+    """Its commit stands, and so does what was recorded with it; the interrupt goes on."""
+    session = Session.open(store, "s")
+
+    class Interrupted(Receipt):
+        def committed(self) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        transaction = current()
+        assert transaction is not None
+        transaction.root.enlist(Interrupted())
+        return keep(params, context=context)
+
+    door = executor(tool("keep", interrupted), session=session)
+    with pytest.raises(KeyboardInterrupt):
+        door.execute(call("keep", "A"))
+    assert held(session) == (["A"], ["A"], [("call-1", True)])
+    assert held(closed_and_opened(session, store)) == (["A"], ["A"], [("call-1", True)])
+
+
+def test_a_failed_call_on_another_session_is_stored_before_its_caller_ends(store: FaultyStore) -> None:
+    """As when an agent is used as a tool: its calls are recorded on their own, whatever becomes of the caller."""
+    outer = Session.open(store, "outer")
+    found: list[int] = []
+
+    def agent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        child = context.session.child(session_id="child")
+        inner = executor(tool("fail", fail), session=child)
+        assert not inner.execute(call("fail", "B")).success
+        found.append(len(list(store.entries("child"))))
+        return ToolResult.ok(params)
+
+    def fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.error("it was not to be")
+
+    door = executor(tool("agent", agent, effect="read", concurrent=True), session=outer)
+    assert door.execute(call("agent", "A")).success
+    assert found == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.errors import CommitInDoubtError, StoreUnavailableError
+from handrail.errors import CommitInDoubtError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
 from handrail.transaction.settling import ATTEMPTS, Prepares, settle, tell
 from tests.session.faulty_stores import FaultyStore, Point
@@ -143,3 +143,46 @@ def test_a_commit_in_doubt_puts_nothing_back(store: FaultyStore) -> None:
     assert "undone" not in part.settled
     assert transaction.state == "ended"
     assert not transaction.committed
+
+
+def test_two_stores_of_which_one_has_committed_leave_a_doubt() -> None:
+    """It is tried again, and if the other one stays away, nobody can say that nothing was kept."""
+    near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
+    parts = [StoredReceipt(far), StoredReceipt(near)]
+    far.lose("commit", times=ATTEMPTS)
+    with pytest.raises(CommitInDoubtError, match="a store was lost in the moment of a commit"):
+        settle(parts)
+    assert [part.settled for part in parts] == [["preparing", *["committing"] * ATTEMPTS]] * 2
+
+
+def test_two_stores_are_both_tried_again() -> None:
+    """What the first one has already is written once more, which is harmless."""
+    near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
+    parts = [StoredReceipt(far), StoredReceipt(near)]
+    far.lose("commit")
+    settle(parts)
+    assert [part.settled for part in parts] == [["preparing", "committing", "committing"]] * 2
+
+
+def test_a_refusal_after_one_store_has_committed_leaves_a_doubt() -> None:
+    """Whatever it was that the other one refused."""
+    near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
+    far.at("commit", raising(ValueError("refused")))
+    with pytest.raises(CommitInDoubtError, match="refused"):
+        settle([StoredReceipt(far), StoredReceipt(near)])
+
+
+def test_nothing_is_enlisted_in_a_transaction_that_is_ending() -> None:
+    """It would not be settled; whoever enlists it must not go on writing."""
+
+    class Late(Receipt):
+        def committing(self) -> None:
+            with pytest.raises(TransactionClosedError, match="the call of edit has ended"):
+                transaction.enlist(Receipt())
+            super().committing()
+
+    late = Late()
+    with call() as transaction:
+        transaction.enlist(late)
+        transaction.commit()
+    assert late.settled == ["committing", "committed"]

@@ -98,19 +98,16 @@ class Invocation:
             self.step = Step.DEADLINE
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
 
-    def check_store(self, tool: Tool[Any, Any]) -> None:
+    def check_store(self) -> None:
         """Step 6: no handler is started that could not be recorded.
-
-        Whether the store answers is found out by the claim, if the call claims an effect in that very store.
 
         Raises:
             Refusal: the store of the session does not answer, or the session is closed or has passed to another
                 process.
         """
         self.step = Step.DEADLINE
-        session = self.environment.session
         try:
-            session.check(ask=not tool.claims or self.environment.effect_ledger.units is not session.store)
+            self.environment.session.check()
         except (SessionError, StoreError) as error:
             _log.exception("%s was not started", self.call.name)
             raise Refusal(f"{self.call.name} was not run, because it could not be recorded: {told(error)}") from error

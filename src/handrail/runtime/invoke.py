@@ -60,7 +60,7 @@ async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMess
             if environment.deadline is not None:
                 run.check_deadline(environment.deadline)  #                6
             if environment.session.store is not None:
-                run.check_store(tool)
+                run.check_store()
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
             with run.begin(tool, claim) as transaction:  #                 8
                 result = await run_handler(run, tool, claim)  #            9

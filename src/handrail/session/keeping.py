@@ -102,15 +102,14 @@ class Kept:
     unsure: bool = False
     _noted: list[Noted] = field(default_factory=list[Noted])
 
-    def check(self, *, ask: bool = True) -> None:
-        """Make sure that what a call does could be recorded, as far as is known without asking the store, or with.
+    def check(self) -> None:
+        """Make sure that what a call does could be recorded.
 
         Raises:
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: the store does not answer.
         """
-        self.check_open()
-        while ask:
+        while True:
             self.check_open()
             head = self.head
             try:

@@ -127,17 +127,15 @@ class Session(Intake):
                 kept.closed = "has been closed"
             kept.store.release(kept.hold)
 
-    def check(self, *, ask: bool = True) -> None:
+    def check(self) -> None:
         """Make sure that what a call does could be recorded; the pipeline asks before it starts anything.
-
-        Without `ask` the store is left alone, and only what is known here counts.
 
         Raises:
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: its store does not answer.
         """
         if self._kept is not None:
-            self._kept.check(ask=ask)
+            self._kept.check()
 
     def close_call(self, event: object, call_id: str, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that closes a call, in one unit with what the call has done.
