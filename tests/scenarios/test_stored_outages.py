@@ -11,7 +11,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CommitInDoubtError
 from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
-from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
 from handrail.testing import FakeClock
 from tests.runtime.bench import Kept, Note, call, events, executor, tool
 from tests.session.faulty_stores import FaultyStore, Point, faulty
@@ -19,6 +19,11 @@ from tests.store.stores import STORES
 
 NOW = timedelta(0)
 ONCE = IdempotencyConfig(on_busy="reject")
+
+
+def refuse(event: Note) -> None:
+    """A subscriber that fails."""
+    raise ValueError(event.text)
 
 
 class Desk:
@@ -212,3 +217,41 @@ def test_what_a_model_sends_is_recorded_and_read_again(desk: Desk) -> None:
     desk.again()
     assert [(event.success, event.result.message) for event in desk.session[ToolInvoked]] == shown
     assert len(shown) == len(sent) + 3
+
+
+def test_an_effect_whose_call_fails_after_it_is_told_to_be_done(desk: Desk) -> None:
+    """Whatever it was that failed, the model learns that the effect has happened, and is recorded."""
+    desk.session.dispatcher.subscribe(Note, refuse)
+    message = desk.door.execute(call("pay", "A"))
+    assert not message.success
+    assert message.content.endswith(
+        "But pay itself was done, and is recorded: asked again, it is answered from the record and not repeated."
+    )
+    assert (desk.kept(), desk.statuses()) == ([], ["done"])
+
+
+def test_an_effect_that_cannot_be_recorded_after_its_call_failed_is_told_to_be_done(desk: Desk) -> None:
+    """The lease passes by itself then, and the effect is unknown."""
+    desk.session.dispatcher.subscribe(Note, refuse)
+    desk.store.go_down("replace")
+    message = desk.door.execute(call("pay", "A"))
+    assert message.content.endswith(
+        "But pay itself was done, but that could not be recorded. Do not ask for it again."
+    ), message.content
+    assert (desk.kept(), desk.statuses()) == ([], ["running"])
+
+
+def test_an_effect_recorded_elsewhere_is_not_told_to_be_undone(desk: Desk) -> None:
+    """A ledger in memory knows of it at once; the session, whose store is down, does not."""
+    ledger = EffectLedger()
+    environment = desk.door.environment
+    door = ToolExecutor(prompt=environment.prompt, session=desk.session, effect_ledger=ledger, clock=desk.clock)
+    desk.store.go_down("begin")
+    message = door.execute(call("pay", "A"))
+    assert message.content.startswith(
+        "pay itself was done, and is recorded: asked again, it is answered from the record"
+    )
+    assert "What it was to change here was not kept" in message.content
+    desk.store.come_back()
+    again = door.execute(call("pay", "A"))
+    assert (again.success, again.replayed, desk.paid, desk.kept()) == (True, True, ["A"], [])

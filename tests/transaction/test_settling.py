@@ -117,15 +117,40 @@ def test_everybody_is_told(kept: bool, word: str, caplog: pytest.LogCaptureFixtu
     assert last.settled == [word, word]
 
 
-def test_an_interrupted_commit_is_undone(store: FaultyStore) -> None:
-    """Ctrl-C before the store has committed: nothing is kept anywhere."""
+def test_an_interrupt_while_parts_write_undoes_it(store: FaultyStore) -> None:
+    """Ctrl-C before the store has been told to commit: nothing is kept anywhere."""
     part = StoredReceipt(store)
-    store.at("commit", raising(KeyboardInterrupt()))
+    store.at("begun", raising(KeyboardInterrupt()))
     with call() as transaction:
         transaction.enlist(part)
         with pytest.raises(KeyboardInterrupt):
             transaction.commit()
-    assert part.settled == ["preparing", "committing", "undone"]
+    assert part.settled == ["preparing", "undone"]
+    assert not transaction.committed
+
+
+@pytest.mark.parametrize("point", ["commit", "committed"])
+def test_an_interrupt_in_the_moment_of_the_commit_waits_for_its_end(store: FaultyStore, point: Point) -> None:
+    """Whether the store had committed by then: it is written once more, and then the interrupt goes on."""
+    part = StoredReceipt(store)
+    store.at(point, raising(KeyboardInterrupt()))
+    with call() as transaction:
+        transaction.enlist(part)
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit()
+    assert part.settled == ["preparing", "committing", "committing", "committed"]
+    assert transaction.committed
+
+
+def test_an_interrupted_commit_that_cannot_be_finished_is_in_doubt(store: FaultyStore) -> None:
+    """Nothing is put back, and the interrupt goes on."""
+    part = StoredReceipt(store)
+    store.at("committed", raising(KeyboardInterrupt()), raising(KeyboardInterrupt()))
+    with call() as transaction:
+        transaction.enlist(part)
+        with pytest.raises(KeyboardInterrupt):
+            transaction.commit()
+    assert part.settled == ["preparing", "committing", "committing", "in doubt"]
     assert not transaction.committed
 
 

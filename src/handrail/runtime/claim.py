@@ -82,8 +82,12 @@ class Claim:
         """Note that the commit of the transaction has failed because a store did.
 
         Raises:
-            EffectUncertain: the effect has happened, and stays.
+            ToldToModel: the effect has happened, and stays.
         """
+
+    def aftermath(self) -> str:
+        """What the model is to know of the effect when the call has failed; empty if there is nothing to know."""
+        return ""
 
 
 NO_CLAIM = Claim()
@@ -130,6 +134,7 @@ class EffectClaim(Claim):
         self._in_unit = in_unit
         self.store = store
         self._happened: EffectResult | None = None
+        self._told = False
         self._recorded = False
         self._given_up = False
         self._unknown: str | None = None
@@ -179,10 +184,24 @@ class EffectClaim(Claim):
 
     def not_recorded(self, error: Exception) -> None:
         """Say that the effect has happened; see `Claim.not_recorded`. The lease runs out by itself."""
-        if self._happened is not None and not self._recorded:
-            self._given_up = True
-            self._ledger.give_up(self._claimed)
-            raise _unrecorded(self._tool.name, error) from error
+        if self._happened is None:
+            return
+        self._told = True
+        if self._recorded:
+            raise EffectUncertain(
+                f"{_done(self._tool.name)} What it was to change here was not kept: {error}"
+            ) from error
+        self._given_up = True
+        self._ledger.give_up(self._claimed)
+        raise _unrecorded(self._tool.name, error) from error
+
+    def aftermath(self) -> str:
+        """Whether the effect has happened all the same; see `Claim.aftermath`."""
+        if self._happened is None or self._told:
+            return ""
+        if self._recorded:
+            return _done(self._tool.name)
+        return f"{self._tool.name} itself was done, but that could not be recorded. Do not ask for it again."
 
     def committing(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
@@ -250,6 +269,12 @@ class EffectClaim(Claim):
     def _complete(self, result: EffectResult) -> None:
         if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
+
+
+def _done(tool_name: str) -> str:
+    return (
+        f"{tool_name} itself was done, and is recorded: asked again, it is answered from the record and not repeated."
+    )
 
 
 def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:

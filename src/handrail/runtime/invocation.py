@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any, Self
 
 from handrail.crash_points import reached
@@ -39,6 +40,7 @@ class Invocation:
         replayed: whether the result comes from the ledger.
         refused_at: the step that refused the call or failed.
         raises: what is raised when the call has been recorded.
+        claim: the right to run the handler, once the transaction has begun.
         closed: the event that records the call, if it has been committed together with it.
     """
 
@@ -50,6 +52,7 @@ class Invocation:
     refused_at: Step | None = None
     raises: BaseException | None = None
     closed: ToolInvoked | None = None
+    claim: Claim = NO_CLAIM
 
     def __init__(self, call: ToolCall, environment: Environment, way: Way) -> None:
         """Take the call in, and draw its place."""
@@ -118,6 +121,7 @@ class Invocation:
         The claim is settled with it.
         """
         self.step = Step.BEGIN
+        self.claim = claim
         place = self.place
         return Transaction(
             tool.name,
@@ -183,6 +187,9 @@ class Invocation:
         self.refused_at = self.step
         result, self.raises = failure_of(error, self.call.name)
         if self.raises is None:
+            aftermath = self.claim.aftermath()
+            if aftermath:
+                result = replace(result, message=f"{result.message} But {aftermath}")
             try:
                 await self.place.take_turn(self.way, self.environment.deadline)
                 await self.take_first_turn()

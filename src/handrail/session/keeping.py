@@ -36,7 +36,7 @@ from handrail.session.storage import Checkpoint, Entry, Hold, Role, SessionStore
 from handrail.session.stored_changes import difference, in_order, stored_id
 from handrail.session.stored_types import StoredType, stored_type
 from handrail.transaction import Transaction
-from handrail.transaction.settling import Prepares, settle
+from handrail.transaction.settling import Prepares, keep
 
 _log = logging.getLogger("handrail.session")
 
@@ -171,19 +171,18 @@ class Kept:
         if not self._noted:
             return
         part = Part(self, state, log, None)
-        try:
-            settle((part,), attempts=1)  # nobody has to wait: it goes with the next unit
-        except CommitInDoubtError:
-            part.in_doubt()
-            _log.exception("nobody knows whether the store has what session %s has logged", self.hold.session_id)
-        except (StoreError, SessionError):
-            part.undone()
-            _log.exception("what session %s has logged could not be stored yet", self.hold.session_id)
-        except BaseException:
-            part.undone()
-            raise
-        else:
+        word, error = keep((part,), attempts=1)  # nobody has to wait: it goes with the next unit
+        if word == "kept":
             part.committed()
+        elif word == "in doubt":
+            part.in_doubt()
+        else:
+            part.undone()
+        if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
+            raise error
+        if error is not None:
+            told = "could not be stored yet" if word == "not kept" else "may or may not be stored"
+            _log.error("what session %s has logged %s", self.hold.session_id, told, exc_info=error)
 
     def plan(self, part: Part) -> Plan:
         """What a part is to write now."""

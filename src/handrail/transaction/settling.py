@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
+from typing import Literal, NamedTuple
 
 from handrail.errors import CommitInDoubtError, StoreUnavailableError
 from handrail.transaction.participants import Enlisted, UnitStore
@@ -29,12 +31,66 @@ class Prepares:
         """Get ready for `committing`. Called once; if it raises, all is rolled back."""
 
 
-def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS) -> None:
+class Progress:
+    """How far a settling has come, for whoever is interrupted in the middle of it.
+
+    Attributes:
+        may_be_kept: whether a store has been told to commit, and has not said that it did not.
+        kept: the stores that have committed.
+        doubt: why nobody knows whether all of it is kept, once that is so.
+    """
+
+    __slots__ = ("doubt", "kept", "may_be_kept")
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.may_be_kept = False
+        self.kept: list[UnitStore] = []
+        self.doubt: Exception | None = None
+
+    def failed(self, error: Exception) -> None:
+        """Note what an attempt has failed with."""
+        if self.kept or (isinstance(error, StoreUnavailableError) and error.in_doubt):
+            self.doubt = self.doubt or error
+        self.may_be_kept = self.doubt is not None
+
+
+class Outcome(NamedTuple):
+    """What a settling has come to, and what is to be raised then."""
+
+    word: Literal["kept", "not kept", "in doubt"]
+    error: BaseException | None = None
+
+
+def keep(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS) -> Outcome:
+    """Settle the parts, and find out what has become of them if that is interrupted, as by Ctrl-C during a commit.
+
+    Raises nothing: what `settle` raises is in the outcome, and what is no `Exception` goes on also if all was kept.
+    """
+    progress = Progress()
+    try:
+        settle(parts, attempts=attempts, progress=progress)
+    except CommitInDoubtError as error:
+        return Outcome("in doubt", error)
+    except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
+        if not progress.may_be_kept:
+            return Outcome("not kept", error)
+        try:
+            settle(parts, progress=progress)  # what is kept is written once more, which changes nothing
+        except BaseException:  # noqa: BLE001 - what was interrupted goes on
+            return Outcome("in doubt", error)
+        return Outcome("kept", error)
+    return Outcome("kept")
+
+
+def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS, progress: Progress | None = None) -> None:
     """Have every part write what it keeps, in one unit of each store that they name.
 
     Args:
         parts: the parts.
         attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
+        progress: of an earlier settling of the same parts that was interrupted; they are ready then, and what is
+            kept already is written once more, which changes nothing.
 
     Raises:
         StoreUnavailableError: a store failed at every attempt.
@@ -46,25 +102,20 @@ def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS) -> None:
         for part in parts:
             part.committing()
         return
-    _prepare(parts)
-    doubt: Exception | None = None
-    kept: list[UnitStore] = []
-    attempt = 0
-    while True:
-        attempt += 1
+    so_far = Progress() if progress is None else progress
+    if not so_far.may_be_kept:
+        _prepare(parts)
+    for attempt in count(1):
         try:
-            _settle_in(stores, parts, kept)
-        except StoreUnavailableError as error:
-            doubt = error if error.in_doubt or kept else doubt
-            if doubt is None and attempt >= attempts:
-                raise
-            if doubt is not None and attempt >= ATTEMPTS:
-                raise _in_doubt(doubt) from error
-            _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
+            _settle_in(stores, parts, so_far)
         except Exception as error:
-            if doubt is not None or kept:
-                raise _in_doubt(doubt or error) from error
-            raise
+            so_far.failed(error)
+            most = attempts if so_far.doubt is None else ATTEMPTS
+            if not isinstance(error, StoreUnavailableError) or attempt >= most:
+                if so_far.doubt is not None:
+                    raise _in_doubt(so_far.doubt) from error
+                raise
+            _log.warning("a unit of work could not be committed; it is tried again", exc_info=True)
         else:
             return
 
@@ -103,17 +154,18 @@ def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
         raise interrupt
 
 
-def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], kept: list[UnitStore]) -> None:
-    """Write in a unit of each store; `kept` gets each store that has committed, whatever becomes of the next one."""
+def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], progress: Progress) -> None:
+    """Write in a unit of each store, and note which have committed, whatever becomes of the next one."""
     if len(stores) == 1:  # as nearly always
         with stores[0].unit():
             for part in parts:
                 part.committing()
+            progress.may_be_kept = True
         return
 
     def note(kind: type[BaseException] | None, _error: object, _traceback: object, *, store: UnitStore) -> None:
         if kind is None:
-            kept.append(store)
+            progress.kept.append(store)
 
     with ExitStack() as units:
         for store in stores:
@@ -121,3 +173,4 @@ def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], kept: lis
             units.enter_context(store.unit())
         for part in parts:
             part.committing()
+        progress.may_be_kept = True

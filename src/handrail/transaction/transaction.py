@@ -8,13 +8,14 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from handrail.errors import CommitInDoubtError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
 from handrail.transaction.participants import Enlisted, Snapshotable
 from handrail.transaction.rollback import undo_all
-from handrail.transaction.settling import settle, tell
+from handrail.transaction.settling import Outcome, keep, tell
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
+_KEPT = Outcome("kept")
 _NESTING = threading.Lock()
 """Guards what a transaction makes when the first call is made inside it."""
 
@@ -263,17 +264,26 @@ class Transaction:
         if self.parent is None:
             self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
         parts = self._enlisted
+        outcome = _KEPT
         if self.parent is not None:
             for part in parts:
                 self.parent.enlist(part)
         elif parts:
-            self._settle(parts)  # if they cannot be settled, leaving the block undoes all of them
-        self._enlisted = ()
-        self.committed = True
-        self.state = "ended"
-        self._saved.clear()
-        if parts and self.parent is None:
-            tell(parts, kept=True)
+            outcome = keep(parts)
+            if outcome.word == "not kept":
+                self.state = "open"  # leaving the block undoes all of them
+        self._end(outcome, parts)
+
+    def _end(self, outcome: Outcome, parts: tuple[Enlisted, ...]) -> None:
+        if outcome.word != "not kept":
+            self._enlisted = ()
+            self._saved.clear()
+            self.committed = outcome.word == "kept"
+            self.state = "ended"
+            if parts and self.parent is None:
+                tell(parts, kept=self.committed)
+        if outcome.error is not None:
+            raise outcome.error
 
     def rollback(self) -> None:
         """Take no more writes, and put back every participant, the last one to join first. Doing it twice is once.
@@ -291,18 +301,6 @@ class Transaction:
         elif self._saved or self._enlisted:
             self._undo()
         self.state = "ended"
-
-    def _settle(self, parts: tuple[Enlisted, ...]) -> None:
-        try:
-            settle(parts)
-        except CommitInDoubtError:
-            self._enlisted = ()
-            self.state = "ended"
-            tell(parts, kept=False)
-            raise
-        except BaseException:
-            self.state = "open"
-            raise
 
     def _begin(self) -> None:
         parent = self.parent
@@ -337,7 +335,7 @@ class Transaction:
         ours = self.parent is None or self.parent.is_open()
         token = _CURRENT.set(None)
         try:
-            undo_all(self.tool, reversed(tuple(self._saved.values()) if ours else ()), self._enlisted)
+            undo_all(self.tool, reversed(tuple(self._saved.values()) if ours else ()), reversed(self._enlisted))
         finally:
             _CURRENT.reset(token)
             self.state = "ended"
