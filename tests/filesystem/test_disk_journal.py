@@ -20,7 +20,7 @@ from handrail.filesystem.images import NOTHING, Image, Mark
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
 
 HEADER = Header(7, "sqlite:///desk.db")
-FILE = Image("file", 0o640, (1, 2), "image-1", b"", Mark("file", 5, 6, 7))
+FILE = Image("file", 0o640, (1, 2), "image-1", b"", Mark("file", 5, 6, 7), (6, 8))
 LINK = Image("symlink", target=b"caf\xe9/..", mark=Mark("symlink", 8, 9, 10))
 
 
@@ -127,6 +127,7 @@ def test_record_of_another_make_is_not_guessed_at(record: dict[str, object]) -> 
 def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -> None:
     """A line that makes no sense is left out."""
     written = DiskJournal("id", folder, Disk(), synced=False)
+    written.note({"a": FILE, "c": NOTHING}, HEADER)
     written.mark([("a", Mark("file", 1, 2, 3)), ("a", Mark("nothing"))])
     written.close()
     with (tmp_path / "marks-id").open("ab") as file:
@@ -134,8 +135,25 @@ def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -
     again = DiskJournal("id", folder, Disk(), synced=False, written=Written())
     again.mark([("c", Mark("folder"))])
     again.close()
-    marks = read("id", b"", (tmp_path / "marks-id").read_bytes()).marks
+    marks = read("id", (tmp_path / "journal-id").read_bytes(), (tmp_path / "marks-id").read_bytes()).marks
     assert marks == {"a": {Mark("file", 1, 2, 3), Mark("nothing")}, "c": {Mark("folder")}}
+
+
+def test_mark_without_an_image_proves_that_a_record_is_lost() -> None:
+    """Paths are marked after their images have been recorded, so what was cut off was more than the crash could."""
+    marks = b'\n["c", "file", 1, 2, 3]'
+    assert read("id", JOURNAL[:-1], marks).images == WHOLE.images
+    with pytest.raises(JournalError, match=r"lacks a record \(at byte 0\)"):
+        read("id", JOURNAL[:40], marks)
+    with pytest.raises(JournalError, match="lacks a record"):
+        read("id", b"", marks)
+
+
+def test_image_of_an_older_record_is_read() -> None:
+    """It does not say what its content is known by."""
+    image = ["a", "file", 0, [1, 2], "image-1", "", ["file"]]
+    journal = made({"version": 1, "inode": 7, "store": None, "images": [image]})
+    assert read("id", journal, b"").images == {"a": Image("file", 0, (1, 2), "image-1", mark=Mark("file"))}
 
 
 def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, tmp_path: Path) -> None:

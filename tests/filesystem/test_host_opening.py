@@ -21,7 +21,8 @@ from handrail.errors import (
     RootVanishedError,
 )
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.journal_folder import default_path, refuse_other_systems
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, plant
@@ -151,6 +152,35 @@ def test_second_filesystem_on_a_root_waits_and_is_then_refused(root: Path, tmp_p
     clock = Watcher(first.close)
     HostFilesystem(root, journal=journal, wait=timedelta(seconds=60), clock=clock).close()
     assert clock.asked == 2
+
+
+def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path: Path) -> None:
+    """It is the root that one filesystem at a time works on, by whatever path; and the refused one holds nothing."""
+    one, other = tmp_path / "journal", tmp_path / "other"
+    (tmp_path / "link").symlink_to(root)
+    with HostFilesystem(root, journal=one):
+        for path in (root, tmp_path / "link"):
+            with pytest.raises(FilesystemBusyError, match="holds the root itself, with another folder"):
+                HostFilesystem(path, journal=other, wait=timedelta(0))
+    HostFilesystem(root, journal=other, wait=timedelta(0)).close()
+    HostFilesystem(root, journal=one, wait=timedelta(0)).close()
+
+
+def test_root_that_cannot_be_locked_is_no_fault(root: Path, tmp_path: Path) -> None:
+    """As over a network; then the journal's folder alone keeps others away. That one must be lockable."""
+    folder, clock = JournalFolder(tmp_path / "journal", Disk()), Watcher(lambda: None)
+    passing = os.open(root, os.O_PATH)
+    folder.hold(passing, timedelta(0), clock)
+    with pytest.raises(FilesystemBusyError):
+        HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0))
+    folder.close(passing, owned=True)
+
+    class Unlockable(Disk):
+        def append_file(self, name: bytes, *, at: int) -> int:
+            return os.open(root, os.O_PATH)
+
+    with pytest.raises(JournalError, match="files have no locks there"):
+        HostFilesystem(root, journal=tmp_path / "journal", disk=Unlockable())
 
 
 def test_filesystem_that_was_dropped_lets_go_of_its_root(root: Path, tmp_path: Path) -> None:

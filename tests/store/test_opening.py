@@ -29,7 +29,7 @@ def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     with handrail.store.open("sqlite:///my%20desk.db", durability="normal") as store:
         assert isinstance(store, SqliteStore)
-        assert repr(store) == "<SqliteStore sqlite:///my desk.db>"
+        assert repr(store) == f"<SqliteStore sqlite:///{tmp_path}/my desk.db>"
         store.create(session_row(FakeClock()))
     with handrail.store.open(f"sqlite:///{tmp_path}/my desk.db") as store:
         assert store.find("s1") is not None

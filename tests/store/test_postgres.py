@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -195,6 +195,25 @@ def test_process_that_is_forked_off_opens_the_store_anew(url: str) -> None:
             os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
         assert list(store.rows()) == []
+
+
+def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str) -> None:
+    """Closing its copy of the store, it neither gives them away nor ends the connections."""
+    with handrail.store.open(url) as store, handrail.store.open(url) as other:
+        hold = held(store, CLOCK)
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+            try:
+                with store, suppress(StoreError):
+                    store.release(hold)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        with pytest.raises(SessionHeldError):
+            other.hold("s1", wait=NOW)
+        store.append(hold, 0, entries(1, 1), None)
+        store.release(hold)
+        other.append(other.hold("s1", wait=NOW), 1, entries(2, 2), None)
 
 
 def test_database_that_does_not_exist_is_named() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from handrail.errors import (
+    SessionHeldError,
     SessionLostError,
     StoreError,
     StoreUnavailableError,
@@ -20,6 +22,69 @@ from tests.store.calls import call
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held
 from tests.store.sqlite_files import CLOCK, filled
+
+# ----------------------------------------------------------------------------------------------------- which file it is
+
+
+def test_relative_path_is_followed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that changes its folder goes on with the same file, also on the connections of calls."""
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    away.mkdir()
+    monkeypatch.chdir(home)
+    with filled(Path("desk.db"), 3) as store:
+        assert store.url == f"sqlite:///{home}/desk.db"
+        monkeypatch.chdir(away)
+        with call():
+            assert store.connection().execute("SELECT count(*) FROM handrail_sessions").fetchone() == (1,)
+    assert list(away.iterdir()) == []
+
+
+def test_link_to_a_file_is_the_file(tmp_path: Path) -> None:
+    """Whoever comes through a link finds the session held."""
+    (tmp_path / "link.db").symlink_to("desk.db")
+    with SqliteStore(tmp_path / "desk.db") as store, SqliteStore(tmp_path / "link.db") as other:
+        held(store, CLOCK)
+        with pytest.raises(SessionHeldError):
+            other.hold("s1", wait=NOW)
+        assert other.url == store.url
+
+
+def test_path_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    """The error names the path as it was given."""
+    with pytest.raises(StoreError, match=r"desk.x00.*its path leads nowhere"):
+        SqliteStore(tmp_path / "desk\0")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_file_that_was_removed_while_open_is_not_written_to(tmp_path: Path, *, replaced: bool) -> None:
+    """Nobody would find what was written; when the file is back, all goes on."""
+    path, away = tmp_path / "desk.db", tmp_path / "away"
+    away.mkdir()
+    files = [path, *(path.with_name(f"desk.db-{what}") for what in ("wal", "shm"))]
+    with SqliteStore(path) as store:
+        hold = held(store, CLOCK)
+        store.append(hold, 0, entries(1, 1), None)
+        for file in files:
+            file.rename(away / file.name)
+        if replaced:
+            path.touch()
+        uses: list[Callable[[], object]] = [
+            lambda: store.append(hold, 1, entries(2, 2), None),
+            lambda: store.check(hold, 1),
+            lambda: store.insert(running_row(CLOCK)),
+            lambda: store.unit().__enter__(),
+        ]
+        for use in uses:
+            with pytest.raises(StoreUnavailableError, match="removed or replaced while it was open"):
+                use()
+        with call(), pytest.raises(StoreUnavailableError, match="removed or replaced"):
+            store.connection().execute("SELECT 1")
+        for file in files:
+            (away / file.name).rename(file)
+        store.append(hold, 1, entries(2, 2), None)
+        assert list(store.entries("s1")) == entries(1, 2)
+
 
 # ----------------------------------------------------------------------------------------------- many users of a file
 

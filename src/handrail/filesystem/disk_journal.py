@@ -13,7 +13,8 @@ A journal is two files in the journal's folder, named after its id.
 `marks-ID`
     For each change, before it is made, what is going to be at the path then: one JSON array a line. It is not synced,
     and what of it is lost costs nothing but care: what is found at a path and is neither the image nor marked was made
-    by somebody else, and is set aside rather than removed.
+    by somebody else, and is set aside rather than removed. A path that is marked and has no image proves that records
+    are lost.
 
 Removing `journal-ID` is what commits a transaction that no store decides about.
 """
@@ -214,6 +215,8 @@ def read(journal_id: str, journal: bytes, marks: bytes) -> Written:
             written.marks.setdefault(path, set()).add(Mark(*mark))
         except (ValueError, TypeError):
             continue  # cut short by the crash; the mark is missing then, and what is found will be set aside
+    if any(written.lacks(path) for path in written.marks):
+        raise _damaged(journal_id, place, "lacks a record")
     return written
 
 
@@ -255,7 +258,7 @@ def _damaged(journal_id: str, place: int, state: str) -> JournalError:
 
 
 def _image_to_json(image: Image) -> list[Any]:
-    return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark]
+    return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark, image.kept]
 
 
 def _image_from_json(  # noqa: PLR0913, PLR0917 - one for each field of the JSON
@@ -265,8 +268,10 @@ def _image_from_json(  # noqa: PLR0913, PLR0917 - one for each field of the JSON
     blob: str,
     target: str,
     mark: list[Any],
+    kept: list[int] | None = None,
 ) -> Image:
-    return Image(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), Mark(*mark))
+    size_and_time = None if kept is None else (kept[0], kept[1])
+    return Image(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), Mark(*mark), size_and_time)
 
 
 def _names(journal_id: str) -> tuple[bytes, bytes]:

@@ -73,7 +73,8 @@ class HostFilesystem:
         A call that starts a program which may change files here calls `keep_tree` first. Without that, what the program
         changes is not undone.
 
-    One `HostFilesystem` at a time works on a root, whatever the process. Threads may share it, forked processes not.
+    One `HostFilesystem` at a time works on a root, whatever the process and the journal. Threads may share it, forked
+    processes not. That one root lies inside of another is not noticed.
     """
 
     __slots__ = ("__weakref__", "_changes", "_disk", "_finalizer", "_folder", "_root", "_turn", "_view")
@@ -131,7 +132,7 @@ class HostFilesystem:
         self._finalizer = weakref.finalize(self, _release, self._root, self._folder, self._disk, self._disk.process())
         try:
             self._folder.belongs_to(self._root.path)
-            self._folder.hold(wait, clock)
+            self._folder.hold(self._root.descriptor, wait, clock)
             images = Images(self._folder.descriptor, self._disk)
             git_dir = self._folder.path / GIT_DIR
             shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
@@ -318,8 +319,7 @@ class HostFilesystem:
 
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:
-    os.close(root.descriptor)
     owned = disk.process() == process
     if owned and not folder.ids("journal"):
         folder.clean()
-    folder.close(owned=owned)
+    folder.close(root.descriptor, owned=owned)

@@ -47,6 +47,7 @@ class Image:
         blob: the name in the journal's folder of the file that holds the content of a file.
         target: where a link leads.
         mark: the file itself.
+        kept: the size and the time, in nanoseconds, of the file that holds the content; `None` if unknown.
     """
 
     kind: Literal["nothing", "folder", "file", "symlink"]
@@ -55,6 +56,7 @@ class Image:
     blob: str = ""
     target: bytes = b""
     mark: Mark = _NO_MARK
+    kept: tuple[int, int] | None = None
 
 
 NOTHING = Image("nothing")
@@ -118,16 +120,19 @@ class Images:
         if stat.S_ISLNK(status.st_mode):
             return Image("symlink", target=self.disk.target(name, at=at), mark=mark_of(status))
         self._count += 1
+        kept = status
         blob = _PREFIX + b"%d" % self._count
         try:
             if stays or status.st_nlink > 1 or not self.disk.share(name, blob, at=at, to=self.folder):
                 with self._copying(name, blob, at=at, to=self.folder) as copy:
                     if synced:
                         self.disk.sync(copy)
+                    kept = self.disk.look_at(copy)
         except BaseException:
             self._dropped.append(blob)
             raise
-        image = Image("file", mode, owner, blob.decode(), mark=mark_of(status))
+        size_and_time = (kept.st_size, kept.st_mtime_ns)
+        image = Image("file", mode, owner, blob.decode(), mark=mark_of(status), kept=size_and_time)
         weakref.finalize(image, self._dropped.append, blob).atexit = False
         return image
 
@@ -156,6 +161,17 @@ class Images:
             return True
         return image.kind == "file" and status.st_ino == image.mark.inode and self._is_original(image)
 
+    def is_kept(self, image: Image) -> bool:
+        """Whether what an image needs of the journal's folder is still what was put there."""
+        if image.kind != "file":
+            return True
+        status = self.disk.look(image.blob.encode(), at=self.folder)
+        if status is None or kind_of(status) != "file":
+            return False
+        if status.st_ino == image.mark.inode and status.st_nlink > 1:
+            return True  # the file is in the tree as well, where it may be written to
+        return image.kept is None or image.kept == (status.st_size, status.st_mtime_ns)
+
     def set_aside(self, name: bytes, *, at: int) -> str:
         """Move a file or link into the journal's folder, out of the way; returns its name there."""
         aside = unused(name, at=self.folder, disk=self.disk)
@@ -181,6 +197,7 @@ class Images:
             try:
                 self.disk.discard(_COPY, at=self.folder)
                 with self._copying(name, _COPY, at=self.folder, to=self.folder) as copy:
+                    self.disk.set_time(copy, status.st_mtime_ns)
                     self.disk.sync(copy)
                 self.disk.rename(_COPY, name, at=self.folder, to=self.folder)
             except BaseException:

@@ -1,7 +1,7 @@
 """The folder outside of the tree in which a filesystem on disk keeps its journals, and who may use it.
 
-It belongs to one root, and one `HostFilesystem` at a time works with it: that one holds the lock of the file `lock`,
-which the operating system takes from a process that dies.
+It belongs to one root, and one `HostFilesystem` at a time works with both: that one holds the lock of the file `lock`
+and that of the root itself, which the operating system takes from a process that dies.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +24,7 @@ if sys.platform != "win32":  # pragma: no branch - see `refuse_other_systems`
     import fcntl
 
 _POLL_SECONDS = 0.02
+_CURE = "Give another folder as journal=."
 
 
 class JournalFolder:
@@ -48,21 +50,24 @@ class JournalFolder:
             self.descriptor = disk.open_root(self.path)
             self._lock = disk.append_file(b"lock", at=self.descriptor)
         except OSError as error:
-            msg = f"the journal cannot be kept in {str(path)!r}: {error.strerror}. Give another folder as journal=."
+            msg = f"the journal cannot be kept in {str(path)!r}: {error.strerror}. {_CURE}"
             raise JournalError(msg, path=ROOT) from error
 
-    def hold(self, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
-        """Become the only one that works with the folder.
+    def hold(self, root: int, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
+        """Become the only one that works with the folder, and with the root that a descriptor is open on.
+
+        Where folders cannot be locked, as over a network, only those that share the journal's folder are kept away.
 
         Raises:
             FilesystemBusyError: another filesystem, of this process or another one, still does after `wait`.
+            JournalError: files have no locks where the journal's folder is.
         """
         until = clock.monotonic() + wait.total_seconds()
-        while not self._taken():
+        while (busy := self._busy(root)) is not None:
             if clock.monotonic() >= until:
                 msg = (
-                    f"another filesystem works on the same root (it holds {str(self.path / 'lock')!r}), and still did "
-                    f"after {wait.total_seconds():g} seconds. Close that one, share it, or wait longer with wait=."
+                    f"another filesystem works on the same root (it holds {busy}), and still did after "
+                    f"{wait.total_seconds():g} seconds. Close that one, share it, or wait longer with wait=."
                 )
                 raise FilesystemBusyError(msg, path=ROOT)
             pause(_POLL_SECONDS)
@@ -108,19 +113,35 @@ class JournalFolder:
             if name.startswith((b"image-", b"marks-")):
                 self._disk.discard(name, at=self.descriptor)
 
-    def close(self, *, owned: bool) -> None:
-        """Let others work with the folder; a process that was forked off does not own the lock and leaves it alone."""
-        if owned:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-        os.close(self._lock)
+    def close(self, root: int, *, owned: bool) -> None:
+        """Let others work with folder and root; a process that was forked off owns no locks and leaves them alone."""
+        for each in (root, self._lock):
+            if owned:
+                with suppress(OSError):  # where it could not be locked
+                    fcntl.flock(each, fcntl.LOCK_UN)
+            os.close(each)
         os.close(self.descriptor)
 
-    def _taken(self) -> bool:
+    def _busy(self, root: int) -> str | None:
+        """What somebody else holds; `None` if all is ours now."""
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+            if not _taken(self._lock):
+                return repr(str(self.path / "lock"))
+        except OSError as error:
+            msg = f"the journal cannot be kept in {str(self.path)!r}: files have no locks there. {_CURE}"
+            raise JournalError(msg, path=ROOT) from error
+        with suppress(OSError):
+            return None if _taken(root) else "the root itself, with another folder as journal="
+        return None
+
+
+def _taken(descriptor: int) -> bool:
+    """Whether the lock of a file or folder is ours now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def default_path(root: Path, environment: Mapping[str, str]) -> Path:

@@ -9,7 +9,7 @@ a prepared one, and the store knows its id              the call was committed: 
 a prepared one, and the store does not know it          its tree and images are put back, then it is discarded
 a prepared one, and its store was not given             nothing; `JournalError` says which store to give
 one of another root that stood at the same path         nothing; `JournalError` says how to let it go
-a damaged one                                           nothing; `JournalError` says how to let it go
+a damaged one, or one whose contents are damaged        nothing; `JournalError` says how to let it go
 the note that a journal was discarded                   the store forgets it, if it was given
 ======================================================  ===========================================================
 
@@ -25,7 +25,7 @@ from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.decisions import DecisionStore, forget
 from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of, read
-from handrail.filesystem.images import kind_of
+from handrail.filesystem.images import Images, kind_of
 from handrail.filesystem.journal_folder import JournalFolder
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.putting_back import PuttingBack, Wanted
@@ -61,6 +61,7 @@ def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: Deci
             _refuse_other_root(journal_id, header, tree.root, folder)
             was_committed = written.prepared and _was_committed(journal_id, header, store)
             if not was_committed:
+                _refuse_damaged(journal, tree.images)
                 _undo(journal, tree)
         reached("journal-before-discard")
         journal.discard(settled=was_committed)
@@ -89,6 +90,18 @@ def _refuse_other_root(journal_id: str, header: Header, root: Root, folder: Jour
             f"the one that stands there now is another. If that is right, remove {str(folder.path)!r}."
         )
         raise JournalError(msg, path=ROOT)
+
+
+def _refuse_damaged(journal: DiskJournal, images: Images) -> None:
+    for path, image in journal.written.images.items():
+        if not images.is_kept(image):
+            name = f"journal-{journal.journal_id}"
+            msg = (
+                f"what was at {path!r} cannot be put back, and so nothing is: {image.blob!r} in the journal's folder "
+                "is not what was saved there, or is gone. Put it back from a copy; or look at the tree, and remove the "
+                f"file {name} from that folder to keep the tree as it is."
+            )
+            raise JournalError(msg, path=ROOT)
 
 
 def _undo(journal: DiskJournal, tree: WholeTree) -> None:

@@ -132,7 +132,7 @@ class SessionStore(UnitStore, Protocol):
 
     @property
     def url(self) -> str:
-        """What names the store to people: what it was opened with, without any password."""
+        """What names the store to people, without any password; for a file by its absolute path."""
         ...
 
     def now(self) -> datetime:

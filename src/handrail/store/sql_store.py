@@ -59,7 +59,7 @@ class SqlStore(SqlLedger, SqlSessions):
 
     @property
     def url(self) -> str:
-        """What names the store to people: what it was opened with, without any password."""
+        """What names the store to people, without any password; for a file by its absolute path."""
         return self._driver.url
 
     @property

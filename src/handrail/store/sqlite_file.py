@@ -30,10 +30,13 @@ class SqliteFile:
     """One file, and how it is opened.
 
     Attributes:
-        path: where it is.
+        path: where it is; made absolute and free of links, so that one file has one name, whatever the current folder.
         durability: what a commit survives.
         busy: how long to wait while another process writes.
         read_only: whether all writes are refused.
+
+    Raises:
+        StoreError: the path leads nowhere.
     """
 
     path: Path
@@ -41,10 +44,26 @@ class SqliteFile:
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
 
+    def __post_init__(self) -> None:
+        """Follow the path once and for all."""
+        try:
+            object.__setattr__(self, "path", self.path.resolve())
+        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, no current folder, a zero
+            msg = f"{self.url!r} cannot be opened: its path leads nowhere ({error}); give another one"
+            raise StoreError(msg, store=self.url) from error
+
     @property
     def url(self) -> str:
         """What names it to people."""
         return f"sqlite:///{self.path}"
+
+    def identity(self) -> tuple[int, int] | None:
+        """What tells the file that is there now from another one in its place; `None` if there is none."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - asked before each statement, and quicker than the path's own
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def connect(self) -> sqlite3.Connection:
         """Open the file, and make it if it is missing.
@@ -77,7 +96,7 @@ class SqliteFile:
 
     def _look(self) -> None:
         """Say in plain words what SQLite would call being unable to open the file."""
-        folder = self.path.absolute().parent
+        folder = self.path.parent
         if self.path.is_dir():
             raise StoreError(f"{self.url} names a folder; name a file in it", store=self.url)
         if not folder.is_dir():
@@ -87,7 +106,7 @@ class SqliteFile:
 
     def _open(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"{self.path.absolute().as_uri()}?mode={mode}",
+            f"{self.path.as_uri()}?mode={mode}",
             uri=True,
             timeout=self.busy.total_seconds(),
             isolation_level=None,
@@ -111,7 +130,7 @@ class SqliteFile:
     def _is_sealed(self) -> bool:
         """Whether nothing can be written beside the file, and nothing there waits to be put into it."""
         log = Path(f"{self.path}-wal")
-        return not _may_write(self.path.absolute().parent) and not (log.exists() and log.stat().st_size)
+        return not _may_write(self.path.parent) and not (log.exists() and log.stat().st_size)
 
     def _set_up(self, connection: sqlite3.Connection, *, writable: bool) -> None:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # the first look at the file

@@ -7,6 +7,7 @@ whole machine it finds out by its own settings (`tcp_keepalives_idle`).
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import LiteralString
 
@@ -23,23 +24,26 @@ _UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
 class AdvisoryLocks:
     """The locks of one store; a `handrail.store.holds.SessionLocks`.
 
+    A process that is forked off has a copy of the connection, and leaves it and its locks to the one that opened it.
+
     Args:
         server: where they are.
         connection: an open connection to it, to be used for nothing else.
     """
 
-    __slots__ = ("_connection", "_locked", "_server")
+    __slots__ = ("_connection", "_locked", "_process", "_server")
 
     def __init__(self, server: Server, connection: Connection) -> None:
         self._server = server
         self._connection = connection
         self._locked: set[str] = set()
+        self._process = os.getpid()
 
     def lock(self, session_id: str) -> bool:
         """Take the lock of a session if nobody has it; returns whether it was taken.
 
         Raises:
-            StoreError: the server cannot say.
+            StoreError: the server cannot say, or this process was forked off.
         """
         self.refresh()
         try:
@@ -52,6 +56,8 @@ class AdvisoryLocks:
 
     def unlock(self, session_id: str) -> None:
         """Give up a lock; one that was lost is no fault, nor is a server that is down."""
+        if os.getpid() != self._process:
+            return
         self._locked.discard(session_id)
         with suppress(psycopg.Error):
             self._connection.execute(_UNLOCK, (session_id,))
@@ -60,8 +66,9 @@ class AdvisoryLocks:
         """Take the locks again if their connection was lost.
 
         Raises:
-            StoreError: the server does not answer.
+            StoreError: the server does not answer, or this process was forked off.
         """
+        self._server.refuse_forked(self._process)
         try:
             look_alive(self._connection)
         except psycopg.Error:
@@ -72,6 +79,8 @@ class AdvisoryLocks:
 
     def close(self) -> None:
         """Give up all locks, with their connection."""
+        if os.getpid() != self._process:
+            return
         self._locked.clear()
         self._connection.close()
 

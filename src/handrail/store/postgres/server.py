@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import select
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,6 +67,16 @@ class Server:
         except psycopg.Error as error:
             failure = self.translated(error)
         raise failure  # without its cause, which keeps the conninfo, password and all
+
+    def refuse_forked(self, process: int) -> None:
+        """Refuse a connection that another process has opened: two processes cannot share one.
+
+        Raises:
+            StoreError: this process is not `process`, but one that it has forked off.
+        """
+        if os.getpid() != process:
+            msg = f"{self.url} was opened by process {process}, which this one was forked off; open it anew here"
+            raise StoreError(msg, store=self.url)
 
     def set_up(self, connection: Connection) -> None:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""

@@ -1,0 +1,127 @@
+"""What is refused at the opening: contents that are not what was saved."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import FilesystemError, JournalError, RollbackError
+from handrail.filesystem import HostFilesystem
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.filesystem.disks import FromNth, Nth, Picture, WatchedDisk, fail, picture, plant, quiet
+
+
+def left_half_done(root: Path, journal: Path, work: Callable[[HostFilesystem], object]) -> Picture:
+    """Leave a journal behind, as a process that dies in a call does; returns the tree as it was."""
+    plant(root)
+    before, disk = picture(root), WatchedDisk()
+    with HostFilesystem(root, journal=journal, disk=disk) as fs:
+        ticket = draw((fs.turn,), exclusive=True)
+        with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - leaving it
+            work(fs)
+            disk.before = FromNth(1, fail(errno.EIO))
+        ticket.release()
+        disk.before = quiet
+    assert picture(root) != before
+    return before
+
+
+def change(fs: HostFilesystem) -> None:
+    """Replace a file that has one name and one that has two, and remove a folder."""
+    fs.write_text("notes/plan.md", "2. leap\n")
+    fs.write_text("data.bin", "half")
+    fs.remove("notes/old", recursive=True)
+
+
+def images(journal: Path) -> list[Path]:
+    """The files that hold contents."""
+    return sorted(journal.glob("image-*"))
+
+
+def cut(image: Path) -> None:
+    """As a failing disk does."""
+    os.truncate(image, 1 if image.stat().st_size != 1 else 0)
+
+
+def alter(image: Path) -> None:
+    """Leave the size as it is."""
+    status = image.stat()
+    image.write_bytes(bytes(status.st_size))
+    os.utime(image, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+def exchange(image: Path) -> None:
+    """Put something else in its place."""
+    image.unlink()
+    image.symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize("damage", [cut, alter, exchange, Path.unlink])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_damaged_content_is_not_put_back(tmp_path: Path, damage: Callable[[Path], object], number: int) -> None:
+    """Nothing is; the message names it, and when the copy is back all is put back."""
+    root, journal = tmp_path / "root", tmp_path / "journal"
+    root.mkdir()
+    before = left_half_done(root, journal, change)
+    image, changed = images(journal)[number], picture(root)
+    away = tmp_path / "away"
+    content, status = image.read_bytes(), image.stat()
+    damage(image)
+    with pytest.raises(JournalError, match=f"and so nothing is: '{image.name}' in the journal's folder"):
+        HostFilesystem(root, journal=journal)
+    assert picture(root) == changed
+    away.write_bytes(content)
+    away.chmod(status.st_mode)
+    os.utime(away, ns=(status.st_atime_ns, status.st_mtime_ns))
+    away.replace(image)
+    HostFilesystem(root, journal=journal).close()
+    assert picture(root) == before
+
+
+def test_file_that_is_still_in_the_tree_may_have_been_written_to(tmp_path: Path) -> None:
+    """It is the very file that the journal holds; the rest is put back."""
+    root, journal = tmp_path / "root", tmp_path / "journal"
+    root.mkdir()
+
+    def fail_half_way(fs: HostFilesystem) -> None:
+        fs.write_text("notes/plan.md", "2. leap\n")
+
+    before = left_half_done(root, journal, fail_half_way)
+    (image,) = images(journal)
+    (root / "notes" / "plan.md").unlink()
+    (root / "notes" / "plan.md").hardlink_to(image)
+    (root / "notes" / "plan.md").write_text("by hand\n")
+    HostFilesystem(root, journal=journal).close()
+    before["notes/plan.md"] = (*before["notes/plan.md"][:2], b"by hand\n")
+    assert picture(root) == before
+
+
+def test_content_that_was_copied_for_a_program_is_known_again(tmp_path: Path) -> None:
+    """It was a file of the tree, which a program might have written to; its copy counts as what was saved."""
+    root, journal = tmp_path / "root", tmp_path / "journal"
+    root.mkdir()
+    disk, before = WatchedDisk(), left_half_done(root, journal, change)
+    HostFilesystem(root, journal=journal).close()
+    with HostFilesystem(root, journal=journal, disk=disk) as fs:
+        ticket = draw((fs.turn,), exclusive=True)
+        with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - leaving it
+            disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
+            with pytest.raises(FilesystemError, match="disk has failed"):
+                fs.write_text("notes/plan.md", "2. leap\n")
+            disk.before = quiet
+            (image,) = images(journal)
+            assert image.samefile(root / "notes" / "plan.md")
+            fs.keep_tree()
+            assert not image.samefile(root / "notes" / "plan.md")
+            fs.write_text("notes/plan.md", "2. leap\n")
+            disk.before = FromNth(1, fail(errno.EIO))
+        ticket.release()
+        disk.before = quiet
+    assert picture(root) != before
+    HostFilesystem(root, journal=journal).close()
+    assert picture(root) == before
