@@ -16,7 +16,6 @@ from handrail.errors import (
     StoreUnavailableError,
     TransactionClosedError,
 )
-from handrail.session.storage import Connection
 from handrail.store import MemoryStore, Store
 from handrail.store.links import Link
 from handrail.store.sql_store import SqlStore
@@ -26,31 +25,14 @@ from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import Stop, failing
 from tests.store.ledger_stores import running_row
+from tests.store.orders import add, items, with_orders
 from tests.store.session_rows import entries, held
-
-TABLE = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT NOT NULL)"
 
 
 @pytest.fixture
 def orders(database: Store) -> Store:
     """A store whose database has a table of the program's own."""
-    with call() as transaction:
-        connection = database.connection()
-        connection.execute("DROP TABLE IF EXISTS orders")
-        connection.execute(TABLE)
-        transaction.commit()
-    return database
-
-
-def items(store: Store) -> list[str]:
-    """What is in the table."""
-    with call():
-        return [item for (item,) in store.connection().execute("SELECT item FROM orders ORDER BY id").fetchall()]
-
-
-def add(connection: Connection, item: str) -> None:
-    """Write to the table, as a handler does; the item's name is data for either database."""
-    connection.execute(f"INSERT INTO orders (id, item) SELECT COALESCE(MAX(id), 0) + 1, '{item}' FROM orders")  # noqa: S608
+    return with_orders(database)
 
 
 def test_what_a_call_writes_is_kept_with_it(orders: Store, clock: FakeClock) -> None:

@@ -28,7 +28,9 @@ from handrail.store.control import refuse_control
             "/* a */COMMIT",
             "/*/**/ /* */*/ -- c\n COMMIT",
             "PREPARE  TRANSACTION 'a'",
+            "PREPARE/**/TRANSACTION 'a'",
         ),
+        *("\ufeffCOMMIT", "\ufeff;\ufeff BEGIN", "/* /* */ COMMIT", "/*/ a */ COMMIT", "-- a\rCOMMIT", "-- /*\rCOMMIT"),
     ],
 )
 def test_control_of_the_transaction_is_refused(sql: str) -> None:

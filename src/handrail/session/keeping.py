@@ -278,11 +278,13 @@ class Part(Prepares):
     def committed(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
         kept = self._kept
-        with kept.lock:
-            kept.advance(self._plan)
-            for noted in self.closing:
-                self._log.append(noted.kind, noted.item)
-        self._end()
+        try:
+            with kept.lock:
+                kept.advance(self._plan)
+                for noted in self.closing:
+                    self._log.append(noted.kind, noted.item)
+        finally:
+            self._end()  # an interrupt here must not keep everybody else from writing
 
     def in_doubt(self) -> None:
         """Let nobody use the session before it has been opened anew."""

@@ -1,17 +1,22 @@
 """The database inside the transaction of a call: what a handler has as `context.connection`.
 
-A call has at most one such connection to a store. It is borrowed with the first statement, is a participant of the
-call's transaction (a call inside the call is a savepoint of it), and is enlisted on the outermost one: the unit in
-which that transaction is settled is written on this connection too, so that what the handler wrote, what became of the
-session and the row of the ledger are committed at one stroke. If the connection is lost before that, what was written
-is lost with it, and so the call cannot be committed.
+An outermost call and those inside it have one such connection to a store, however often they ask for it. It is borrowed
+with the first statement, is a participant of the call's transaction (a call inside the call is a savepoint of it), and
+is enlisted on the outermost one: the unit in which that transaction is settled is written on this connection too, so
+that what the handler wrote, what became of the session and the row of the ledger are committed at one stroke. If the
+connection is lost before that, what was written is lost with it, and so the call cannot be committed.
+
+A call that has timed out may be in the middle of a statement, in a thread that nobody can stop: to undo the call is to
+cancel that statement first.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
 from handrail.store.control import refuse_control
@@ -20,6 +25,7 @@ from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 
 _UNIT = "handrail_unit"
+_CANCEL_AGAIN_SECONDS = 0.05
 
 
 class CallConnection:
@@ -28,26 +34,39 @@ class CallConnection:
     Args:
         root: the outermost transaction of the call.
         store: the store that it belongs to.
-        driver: where the connection is borrowed.
-        calls: where it is listed while it is borrowed.
+        calls: where it is listed, and whose driver it is borrowed from.
 
     Attributes:
         turn: its turn; nobody else ever waits for it, because it belongs to one call.
         store: the store that it belongs to.
     """
 
-    __slots__ = ("_calls", "_driver", "_link", "_lock", "_lost", "_marks", "_root", "_settling", "store", "turn")
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_driver",
+        "_enlisted",
+        "_letting_go",
+        "_link",
+        "_lock",
+        "_lost",
+        "_marks",
+        "_root",
+        "_settling",
+        "store",
+        "turn",
+    )
 
-    def __init__(
-        self, root: Transaction, *, store: UnitStore, driver: Driver, calls: dict[int, CallConnection]
-    ) -> None:
+    def __init__(self, root: Transaction, *, store: UnitStore, calls: CallConnections) -> None:
         self.turn = Turn()
         self.store: UnitStore | None = store
         self._root = root
-        self._driver = driver
         self._calls = calls
+        self._driver = calls.driver
         self._lock = threading.RLock()
+        self._letting_go = threading.Lock()  # so that no statement of the next one to borrow the link is cancelled
         self._link: Link | None = None
+        self._enlisted = False
         self._lost = False
         self._settling = False
         self._marks = 0
@@ -68,11 +87,12 @@ class CallConnection:
             msg = "this connection belongs to another call; take context.connection of the call that runs here"
             raise SessionError(msg)
         with self._lock:
+            written_before = self.is_borrowed
             try:
                 check_write(self, "write to the database")
             except TransactionClosedError:
-                if not self._root.is_open():
-                    self.undone()
+                if not written_before and not self._root.is_open():
+                    self._give_back()  # it was borrowed too late for anybody else to give it back
                 raise
             link = self._borrowed()
             rows = link.execute(sql, parameters)
@@ -94,9 +114,14 @@ class CallConnection:
 
     def restore(self, snapshot: str, /) -> None:
         """Go back to a savepoint; if the transaction was lost, all of it is undone, and it will not be committed."""
-        with self._lock:
-            if self._link is not None and not self._lost:
+        with self._cancelled():
+            if self._link is None or self._lost:
+                return
+            try:
                 self._link.change(f"ROLLBACK TO SAVEPOINT {snapshot}")
+            except StoreError:
+                self._lost = True
+                self._link.rollback()
 
     # -------------------------------------------------------------------------------------------------------- enlisted
 
@@ -106,19 +131,17 @@ class CallConnection:
 
     def committed(self) -> None:
         """Be listed no more."""
-        self._calls.pop(id(self._root), None)
+        self._calls.forget(self._root)
 
     def in_doubt(self) -> None:
         """Give the connection back; what was written has been kept or not, as the database says."""
         self.undone()
 
     def undone(self) -> None:
-        """Undo what was written, and give the connection back."""
-        with self._lock:
-            link, self._link = self._link, None
-            self._calls.pop(id(self._root), None)
-            if link is not None:
-                self._driver.take_back(link)
+        """Undo what was written, if anything was, and give the connection back."""
+        with self._cancelled():
+            self._calls.forget(self._root)
+            self._give_back()
 
     # --------------------------------------------------------------------------------------------- the work of a unit
 
@@ -133,8 +156,8 @@ class CallConnection:
 
     @property
     def is_borrowed(self) -> bool:
-        """Whether the call has executed anything."""
-        return self._link is not None
+        """Whether the call has executed anything that is not settled yet."""
+        return self._link is not None or self._lost
 
     def begin(self) -> None:
         """Begin a unit as a savepoint of the call's transaction; late writers wait until it ends.
@@ -155,8 +178,7 @@ class CallConnection:
         link = self._borrowed()
         if self._settling:
             link.commit()
-            self._link = None
-            self._driver.take_back(link)
+            self._give_back()
         else:
             link.change(f"RELEASE SAVEPOINT {_UNIT}")
         self._lock.release()
@@ -182,15 +204,36 @@ class CallConnection:
         self._borrowed().change(f"ROLLBACK TO SAVEPOINT {mark}")
 
     def _begin(self) -> None:
-        link = self._driver.lend()
+        """Begin the transaction. Whatever interrupts this, the outermost call knows of it, and will give it back."""
+        if not self._enlisted:
+            self._root.enlist(self)
+            self._enlisted = True
+        self._link = self._driver.lend()
         try:
-            link.begin()
+            self._link.begin()
         except BaseException:
-            self._driver.take_back(link)
+            self._give_back()
             raise
-        self._link = link
-        self._calls[id(self._root)] = self
-        self._root.enlist(self)
+
+    def _give_back(self) -> None:
+        with self._letting_go:
+            link, self._link = self._link, None
+        if link is not None:
+            self._driver.take_back(link)
+
+    @contextmanager
+    def _cancelled(self) -> Generator[None]:
+        """Take the lock; if a late handler has it, cancel its statement, and the next one if it was between two."""
+        free = self._lock.acquire(blocking=False)
+        while not free:
+            with self._letting_go:
+                if self._link is not None:  # pragma: no branch - it is none while a late handler waits to borrow one
+                    self._link.cancel()
+            free = self._lock.acquire(timeout=_CANCEL_AGAIN_SECONDS)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _borrowed(self) -> Link:
         link = self._link
@@ -204,24 +247,52 @@ class CallConnection:
         return link
 
 
-def connection_of_call(calls: dict[int, CallConnection], *, store: UnitStore, driver: Driver) -> CallConnection:
-    """The connection of the call that runs in this context.
+class CallConnections:
+    """The connections of the calls that run; at most one for each outermost transaction.
 
-    Raises:
-        SessionError: no call runs here.
+    One that nobody has written on is listed for as long as a handler keeps it; any other one belongs to what is
+    enlisted in its transaction, and so it is listed until that is settled.
+
+    Args:
+        driver: the database.
+
+    Attributes:
+        driver: the database.
     """
-    transaction = current()
-    if transaction is None:
-        msg = "no call runs here, so there is no transaction to write in; use context.connection inside a handler"
-        raise SessionError(msg)
-    root = transaction.root
-    found = calls.get(id(root))
-    return CallConnection(root, store=store, driver=driver, calls=calls) if found is None else found
 
+    __slots__ = ("_listed", "_lock", "driver")
 
-def borrowed_by_call(calls: dict[int, CallConnection]) -> CallConnection | None:
-    """The connection of the call that runs in this context, if that call has executed anything on it."""
-    if not calls:
-        return None
-    transaction = current()
-    return None if transaction is None else calls.get(id(transaction.root))
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self._lock = threading.Lock()
+        self._listed: WeakValueDictionary[int, CallConnection] = WeakValueDictionary()
+
+    def of_call(self, store: UnitStore) -> CallConnection:
+        """The connection of the call that runs in this context.
+
+        Raises:
+            SessionError: no call runs here.
+        """
+        transaction = current()
+        if transaction is None:
+            msg = "no call runs here, so there is no transaction to write in; use context.connection inside a handler"
+            raise SessionError(msg)
+        root = transaction.root
+        with self._lock:
+            found = self._listed.get(id(root))
+            if found is None:
+                found = self._listed[id(root)] = CallConnection(root, store=store, calls=self)
+            return found
+
+    def borrowed(self) -> CallConnection | None:
+        """The connection of the call that runs in this context, if that call has executed anything on it."""
+        if not self._listed:
+            return None
+        transaction = current()
+        found = None if transaction is None else self._listed.get(id(transaction.root))
+        return None if found is None or not found.is_borrowed else found
+
+    def forget(self, root: Transaction) -> None:
+        """List the connection of an outermost transaction no more."""
+        with self._lock:
+            self._listed.pop(id(root), None)

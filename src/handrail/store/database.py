@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from handrail.errors import StoreUnavailableError
-from handrail.store.call_connection import CallConnection, borrowed_by_call, connection_of_call
+from handrail.store.call_connection import CallConnection, CallConnections
 from handrail.store.links import Driver, Found, Link, Parameters, Statements
 from handrail.store.units import InnerUnit, Unit, open_unit
 from handrail.store.watching import Watchers
@@ -28,7 +28,7 @@ class Database:
         self.driver = driver
         self.url = driver.url
         self.watchers = Watchers()
-        self._calls: dict[int, CallConnection] = {}
+        self._calls = CallConnections(driver)
 
     def unit(self) -> AbstractContextManager[Unit[Any]]:
         """A unit of work; on the connection of the call that runs here, if that call has written on one."""
@@ -66,7 +66,7 @@ class Database:
         link = self.link
         if link is not None:
             return link.change(sql, parameters)
-        if self._calls and self.driver.one_writer and borrowed_by_call(self._calls) is not None:
+        if self.driver.one_writer and self._calls.borrowed() is not None:
             msg = (
                 f"the call that runs here writes to {self.url} through context.connection, and nobody else can until "
                 "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
@@ -76,7 +76,7 @@ class Database:
 
     def change_with_call(self, sql: str, parameters: Parameters) -> int:
         """As `change`, but in the transaction of the call that runs here, if that is the only one that can write."""
-        call = borrowed_by_call(self._calls) if self._calls and self.driver.one_writer and self.link is None else None
+        call = self._calls.borrowed() if self.driver.one_writer and self.link is None else None
         return self.change(sql, parameters) if call is None else call.link.change(sql, parameters)
 
     def has_table(self, name: str) -> bool:
@@ -85,7 +85,7 @@ class Database:
         return self.driver.has_table(statements, name)
 
     def _unit(self) -> Unit[Any]:
-        return Unit(self, borrowed_by_call(self._calls) or _UnitWork(self.driver), self.watchers)
+        return Unit(self, self._calls.borrowed() or _UnitWork(self.driver), self.watchers)
 
     def connection(self, store: UnitStore) -> CallConnection:
         """The connection of the call that runs in this context.
@@ -93,7 +93,7 @@ class Database:
         Raises:
             SessionError: no call runs here.
         """
-        return connection_of_call(self._calls, store=store, driver=self.driver)
+        return self._calls.of_call(store)
 
 
 class _UnitWork:

@@ -125,6 +125,13 @@ class Link(Statements, Protocol):
         """
         ...
 
+    def cancel(self) -> None:
+        """Have the statement fail that another thread executes, if one does; raises no error of the store.
+
+        The transaction may be lost with it.
+        """
+        ...
+
 
 class Driver(Statements, Protocol):
     """One database, reached through as many connections as its kind has use for."""
@@ -179,7 +186,11 @@ class Driver(Statements, Protocol):
         ...
 
     def take_back(self, link: Link) -> None:
-        """Take a connection back from a call; a transaction that is still open is undone."""
+        """Take a connection back from a call; a transaction that is still open is undone.
+
+        What else the call's statements have left on the connection (settings, temporary tables) does not reach the
+        next one.
+        """
         ...
 
     def has_table(self, statements: Statements, name: str) -> bool:

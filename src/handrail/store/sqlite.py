@@ -1,5 +1,8 @@
 """The store in a file of SQLite, for the processes of one machine.
 
+The file is found once: a relative path is one from the folder that is current then, and a link is followed. A store
+whose file was removed, or has another one in its place, refuses to go on: nobody would find what it wrote.
+
 A store has one connection of its own, which one thread uses at a time, and one more for each call that writes through
 `context.connection` at the moment. The file is in WAL mode: who reads does not wait for who writes. One transaction
 writes at a time, and begins by taking the right to (`BEGIN IMMEDIATE`), so that none fails for having read too early.
@@ -12,6 +15,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,6 @@ from handrail.store.file_locks import FileLocks
 from handrail.store.links import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
 from handrail.store.sql_store import SqlStore
 from handrail.store.sqlite_file import SqliteFile
-
-_KEPT_FOR_CALLS = 4
 
 
 class SqliteStore(SqlStore):
@@ -77,16 +79,16 @@ class SqliteDriver:
 
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url = file.url
-        self.locks = FileLocks(Path(f"{file.path.absolute()}-holds"), store=file.url)
+        self.locks = FileLocks(Path(f"{file.path}-holds"), store=file.url)
         self.now = clock.now
         self._file = file
         self._busy = file.busy.total_seconds()
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._link = SqliteLink(file)
+        self._identity = file.identity()
         self._taken = False
         self._closed = False
-        self._idle: list[SqliteLink] = []
 
     def ask(self, sql: str, parameters: Parameters = ()) -> Found:
         """All rows that a statement finds."""
@@ -122,18 +124,14 @@ class SqliteDriver:
         """A connection for a call."""
         self._enter()
         try:
-            return self._idle.pop() if self._idle else SqliteLink(self._file)
+            return SqliteLink(self._file)
         finally:
             self._lock.release()
 
     def take_back(self, link: Link) -> None:
-        """Take a connection back from a call; a transaction that is still open is undone."""
-        link.rollback()
+        """Close a connection of a call, with what the call left on it; a transaction that is still open is undone."""
         if isinstance(link, SqliteLink):
-            if self._closed or len(self._idle) >= _KEPT_FOR_CALLS:
-                link.close()
-            else:
-                self._idle.append(link)
+            link.close()
 
     def has_table(self, statements: Statements, name: str) -> bool:
         """Whether there is a table of that name."""
@@ -147,16 +145,19 @@ class SqliteDriver:
         with self._lock:
             self._closed = True
             self._link.close()
-            while self._idle:
-                self._idle.pop().close()
 
     def _enter(self) -> None:
-        """Wait until the connection is free, and take it."""
+        """Wait until the connection is free, and take it; refused where nothing could be kept."""
         if os.getpid() != self._process:
             msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
         if self._closed:
             raise StoreError(f"{self.url} has been closed; open it again", store=self.url)
+        if self._file.identity() != self._identity:
+            msg = (
+                f"the file of {self.url} was removed or replaced while it was open; put it back, or open the store anew"
+            )
+            raise StoreUnavailableError(msg, store=self.url)
         if not self._lock.acquire(timeout=self._busy):
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url)
@@ -236,6 +237,11 @@ class SqliteLink:
         """Execute one statement of a handler; raises what `sqlite3` raises."""
         cursor = self._connection.execute(sql, parameters)
         return FetchedRows(cursor.fetchall(), cursor.rowcount)
+
+    def cancel(self) -> None:
+        """Have the statement fail that another thread executes; one that writes takes the transaction along."""
+        with suppress(sqlite3.ProgrammingError):  # it has been closed
+            self._connection.interrupt()
 
     def close(self) -> None:
         """Close the connection."""

@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -28,6 +29,8 @@ from handrail.store.postgres.server_time import ServerTime
 
 _MOST_CONNECTIONS = 16
 _ROWS_AT_ONCE = 1000
+_CANCEL_SECONDS = 2.0
+_SERIAL = count(1)
 # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
 _HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?"
 
@@ -93,9 +96,7 @@ class PostgresDriver:
 
     def take(self) -> PostgresLink:
         """A connection for one unit of work."""
-        if os.getpid() != self._process:
-            msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
-            raise StoreError(msg, store=self.url)
+        self._server.refuse_forked(self._process)
         try:
             return PostgresLink(self._server, self._pool.getconn())
         except PoolClosed:
@@ -114,7 +115,9 @@ class PostgresDriver:
         return self.take()
 
     def take_back(self, link: Link) -> None:
-        """Take a connection back from a call; a transaction that is still open is undone."""
+        """Take a connection back from a call, as new; a transaction that is still open is undone."""
+        if isinstance(link, PostgresLink):
+            link.clean()
         self.give_back(link)
 
     def has_table(self, statements: Statements, name: str) -> bool:
@@ -126,9 +129,10 @@ class PostgresDriver:
         link.ask("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
 
     def close(self) -> None:
-        """Close all connections; closing twice is closing once."""
-        self._pool.close()
-        self.locks.close()
+        """Close all connections; closing twice is closing once. In a process that was forked off nothing is closed."""
+        if os.getpid() == self._process:
+            self._pool.close()
+            self.locks.close()
 
     @contextmanager
     def _taken(self) -> Generator[PostgresLink]:
@@ -230,6 +234,22 @@ class PostgresLink:
             else:
                 cursor = self.connection.execute(query, prepare=True)  # so that the server takes no second statement
             return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+    def cancel(self) -> None:
+        """Have the statement fail that another thread executes."""
+        with suppress(psycopg.Error):  # it has been closed, or the server does not answer
+            self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
+    def clean(self) -> None:
+        """Undo the transaction and forget what statements have set or made on the connection, or else close it."""
+        self.rollback()
+        try:
+            # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
+            self.connection.execute(f"DISCARD ALL -- {next(_SERIAL)}".encode())
+            with self.connection.pipeline():  # one journey for all settings
+                self._server.set_up(self.connection)
+        except psycopg.Error:
+            self.connection.close()
 
 
 @lru_cache(maxsize=256)

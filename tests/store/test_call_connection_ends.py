@@ -1,0 +1,341 @@
+"""How a call's connection comes to its end: taken twice, lost, interrupted, cancelled, or given back with leftovers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
+from handrail.session.storage import Connection
+from handrail.store import SqliteStore, Store
+from handrail.store.links import FetchedRows, Link
+from handrail.store.postgres.driver import PostgresDriver, PostgresLink
+from handrail.store.postgres.server import Server
+from handrail.store.sql_store import SqlStore
+from handrail.store.sqlite import SqliteDriver, SqliteLink
+from handrail.store.sqlite_file import SqliteFile
+from handrail.testing import FakeClock
+from tests.store.calls import Record, call
+from tests.store.failing import failing
+from tests.store.orders import add, items, with_orders
+from tests.store.postgres_server import fresh_url
+from tests.store.stores import STORES
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n WHERE x < 0"
+
+
+@pytest.fixture
+def orders(database: Store) -> Store:
+    """A store whose database has a table of the program's own."""
+    return with_orders(database)
+
+
+def lose(connection: Connection) -> None:
+    """Have the database end the transaction in the middle of the call."""
+    try:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    except psycopg.Error:
+        return
+    except Exception:  # noqa: BLE001 - SQLite has no such function; a conflict can do it there
+        connection.execute("INSERT INTO orders VALUES (100, 'coffee')")
+        with pytest.raises(Exception, match="UNIQUE"):
+            connection.execute("INSERT OR ROLLBACK INTO orders VALUES (100, 'coffee')")
+
+
+# ------------------------------------------------------------------------------------------------------- one connection
+
+
+def test_connection_taken_twice_is_one(orders: Store) -> None:
+    """Also if it was taken before the first statement: what is written through either is kept with the call."""
+    with call() as transaction:
+        first, second = orders.connection(), orders.connection()
+        add(first, "tea")
+        add(second, "milk")
+        transaction.commit()
+    assert items(orders) == ["tea", "milk"]
+
+
+def test_connection_taken_before_an_inner_call_writes_is_the_same(orders: Store) -> None:
+    """The handler takes it, a call inside the call is the first to write, and all of it is kept or undone as one."""
+    with call() as outer:
+        connection = orders.connection()
+        with call("inner", inside=outer) as inner:
+            add(orders.connection(), "sugar")
+            inner.commit()
+        with failing(call("inner", inside=outer)):
+            add(connection, "salt")
+        add(connection, "tea")
+        outer.commit()
+    assert items(orders) == ["sugar", "tea"]
+
+
+# ------------------------------------------------------------------------------------------------------------- its loss
+
+
+def test_call_that_loses_its_connection_is_undone(orders: Store) -> None:
+    """Everything is put back, as the call failed; losing the connection is no failure of putting back."""
+    with failing(call()) as transaction:
+        record = Record(orders, lambda: None)
+        transaction.enlist(record)
+        add(orders.connection(), "tea")
+        lose(orders.connection())
+    assert record.heard == ["undone"]
+    assert items(orders) == []
+
+
+def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection(orders: Store) -> None:
+    """What it wrote before is lost too, so it can neither write more nor be committed."""
+    with call() as outer:
+        add(orders.connection(), "tea")
+        with failing(call("inner", inside=outer)):
+            lose(orders.connection())
+        with pytest.raises(StoreError, match="Nothing of it is kept"):
+            add(orders.connection(), "milk")
+        outer.enlist(Record(orders, lambda: None))
+        with pytest.raises(StoreError, match="Nothing of it is kept"):
+            outer.commit()
+    assert items(orders) == []
+
+
+def test_connection_that_is_left_in_the_middle_of_a_copy_is_let_go(clock: FakeClock) -> None:
+    """Nothing can be sent on it any more, not even that the transaction is to be undone; the server undoes it."""
+    store = with_orders(STORES["postgres"](clock))
+    with failing(call()):
+        add(store.connection(), "tea")
+        with pytest.raises(psycopg.ProgrammingError, match="COPY"):
+            store.connection().execute("COPY (SELECT 1) TO STDOUT")
+    assert items(store) == []
+
+
+# --------------------------------------------------------------------------------------------------------- interruption
+
+
+class _Counted(SqliteDriver):
+    """Lends links of the test's own, and counts those that are out."""
+
+    def __init__(self, file: SqliteFile, link: Callable[[SqliteFile], SqliteLink]) -> None:
+        super().__init__(file)
+        self.file = file
+        self.link = link
+        self.lent = 0
+
+    def lend(self) -> Link:
+        link = self.link(self.file)
+        self.lent += 1
+        return link
+
+    def take_back(self, link: Link) -> None:
+        self.lent -= 1
+        super().take_back(link)
+
+
+def _no_link(_file: SqliteFile) -> SqliteLink:
+    raise KeyboardInterrupt
+
+
+class _InterruptedLink(SqliteLink):
+    """Ctrl-C comes when the transaction has just been begun."""
+
+    def begin(self) -> None:
+        super().begin()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("link", [_no_link, _InterruptedLink])
+def test_ctrl_c_while_the_transaction_is_begun_leaves_nothing_begun(
+    tmp_path: Path, link: Callable[[SqliteFile], SqliteLink]
+) -> None:
+    """The file can be written to at once, by everybody."""
+    driver = _Counted(SqliteFile(tmp_path / "desk.db"), link)
+    with SqlStore(driver) as store, SqliteStore(tmp_path / "desk.db", busy=timedelta(0)) as other:
+        with pytest.raises(KeyboardInterrupt), call():
+            store.connection().execute("CREATE TABLE orders (id INTEGER)")
+        assert driver.lent == 0
+        assert items(with_orders(other)) == []
+
+
+class _BusyLink(SqliteLink):
+    """Others write at the moment."""
+
+    busy = True
+
+    def begin(self) -> None:
+        if _BusyLink.busy:
+            _BusyLink.busy = False
+            raise StoreUnavailableError("busy", store="desk.db")
+        super().begin()
+
+
+def test_handler_may_try_again_to_begin(tmp_path: Path) -> None:
+    """What could not be begun has written nothing, and keeps the call neither from writing nor from succeeding."""
+    driver = _Counted(SqliteFile(tmp_path / "desk.db"), _BusyLink)
+    with SqlStore(driver) as store:
+        with_or_without: list[bool] = []
+        for again in (False, True):
+            _BusyLink.busy = True
+            with call() as transaction:
+                with pytest.raises(StoreUnavailableError, match="busy"):
+                    store.connection().execute("CREATE TABLE orders (id INTEGER)")
+                if again:
+                    store.connection().execute("CREATE TABLE orders (id INTEGER)")
+                transaction.commit()
+            with_or_without.append(driver.has_table(driver, "orders"))
+        assert with_or_without == [False, True]
+        assert driver.lent == 0
+
+
+def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(orders: Store) -> None:
+    """It is refused, and what the call wrote before is kept."""
+    refused: list[TransactionClosedError] = []
+
+    def settle() -> None:
+        with pytest.raises(TransactionClosedError) as raised:
+            add(connection, "milk")
+        refused.append(raised.value)
+
+    with call() as transaction:
+        connection = orders.connection()
+        transaction.enlist(Record(orders, settle))
+        add(connection, "tea")
+        transaction.commit()
+    assert len(refused) == 1
+    assert items(orders) == ["tea"]
+
+
+# --------------------------------------------------------------------------------------------------------- cancellation
+
+
+class _TellingSqlite(SqliteLink):
+    started: threading.Event
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        self.started.set()
+        return super().execute(sql, parameters)
+
+
+class _TellingPostgres(PostgresLink):
+    started: threading.Event
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        self.started.set()
+        return super().execute(sql, parameters)
+
+
+class _TellingPostgresDriver(PostgresDriver):
+    """Tells when a statement is about to be executed."""
+
+    def __init__(self, server: Server, started: threading.Event) -> None:
+        super().__init__(server)
+        self.server = server
+        self.started = started
+
+    def lend(self) -> Link:
+        link = _TellingPostgres(self.server, self.take().connection)
+        link.started = self.started
+        return link
+
+
+def _undo_in_mid_statement(store: SqlStore, started: threading.Event, *, nested: bool) -> list[BaseException]:
+    """Roll a call back while a thread executes an endless statement in it; returns what the thread met."""
+    met: list[BaseException] = []
+
+    def late() -> None:
+        try:
+            store.connection().execute(ENDLESS)
+        except Exception as error:  # noqa: BLE001 - each driver has its own
+            met.append(error)
+
+    with call() as outer:
+        inner = call("inner", inside=outer) if nested else outer
+        if nested:
+            inner.__enter__()
+        thread = threading.Thread(target=copy_context().run, args=(late,))
+        thread.start()
+        assert started.wait(60)
+        inner.rollback()
+        thread.join()
+        if nested:
+            inner.__exit__(None, None, None)
+    return met
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_undoing_a_call_cancels_its_statement_in_sqlite(tmp_path: Path, *, nested: bool) -> None:
+    """A call that has timed out is not waited for."""
+    started = threading.Event()
+
+    def link(file: SqliteFile) -> SqliteLink:
+        made = _TellingSqlite(file)
+        made.started = started
+        return made
+
+    driver = _Counted(SqliteFile(tmp_path / "desk.db"), link)
+    with SqlStore(driver) as store:
+        (error,) = _undo_in_mid_statement(store, started, nested=nested)
+    assert "interrupted" in str(error)
+    assert driver.lent == 0
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_undoing_a_call_cancels_its_statement_in_postgres(*, nested: bool) -> None:
+    """A call that has timed out is not waited for."""
+    started = threading.Event()
+    with fresh_url() as url, SqlStore(_TellingPostgresDriver(Server(url, "postgres"), started)) as store:
+        (error,) = _undo_in_mid_statement(store, started, nested=nested)
+    assert isinstance(error, psycopg.errors.QueryCanceled)
+
+
+def test_cancelling_what_is_closed_does_nothing(tmp_path: Path) -> None:
+    """The connection may have come to its end meanwhile."""
+    link = SqliteLink(SqliteFile(tmp_path / "desk.db"))
+    link.close()
+    link.cancel()
+    with fresh_url() as url:
+        server = Server(url, "postgres")
+        closed = PostgresLink(server, server.connect())
+        closed.connection.close()
+        closed.cancel()
+
+
+# ----------------------------------------------------------------------------------------------------------- leftovers
+
+
+def test_next_call_does_not_meet_what_a_handler_left_on_the_connection(orders: Store) -> None:
+    """Temporary tables go with the call that made them, and statements work as before."""
+    for _ in range(8):
+        with call() as transaction:
+            connection = orders.connection()
+            connection.execute("CREATE TEMP TABLE scratch (n INTEGER)")
+            add(connection, "tea")
+            transaction.commit()
+    assert items(orders) == ["tea"] * 8
+
+
+def test_next_call_does_not_meet_settings_of_a_handler(clock: FakeClock) -> None:
+    """They are again those that the store was opened with."""
+    store = with_orders(STORES["postgres"](clock))
+    with call() as transaction:
+        connection = store.connection()
+        connection.execute("SELECT set_config('lock_timeout', '0', false), set_config('search_path', 'public', false)")
+        transaction.commit()
+    with call():
+        found = store.connection().execute("SELECT current_setting('lock_timeout')").fetchone()
+        assert found is not None
+        assert found != ("0",)
+    assert items(store) == []
+
+
+def test_byte_order_mark_hides_no_commit(orders: Store) -> None:
+    """SQLite would take it for a blank."""
+    with failing(call()):
+        add(orders.connection(), "tea")
+        with pytest.raises(SessionError, match="does not execute COMMIT"):
+            orders.connection().execute("\ufeffCOMMIT")
+    assert items(orders) == []
