@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from handrail.filesystem import Filesystem
+from handrail.filesystem import Filesystem, HostFilesystem
+from tests.filesystem.disks import plant
 from tests.filesystem.stores import STORES
 
 
@@ -21,3 +23,19 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Filesystem]]:
             return opened.enter_context(open_store(files or {}))
 
         yield make_one
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree to work on."""
+    root = tmp_path / "root"
+    root.mkdir()
+    plant(root)
+    return root
+
+
+@pytest.fixture
+def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
+    """The tree, opened."""
+    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
+        yield filesystem

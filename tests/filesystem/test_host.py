@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,23 +16,7 @@ from handrail.errors import (
     PathNotFoundError,
 )
 from handrail.filesystem import FileStat, HostFilesystem
-from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, plant
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A tree to work on."""
-    root = tmp_path / "root"
-    root.mkdir()
-    plant(root)
-    return root
-
-
-@pytest.fixture
-def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
-    """The tree, opened."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
-        yield filesystem
+from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
 
 
 def test_name_that_is_no_utf8_can_be_used_everywhere(fs: HostFilesystem, root: Path) -> None:

@@ -7,7 +7,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,23 +25,7 @@ from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw
-from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, plant
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A tree to work on."""
-    root = tmp_path / "root"
-    root.mkdir()
-    plant(root)
-    return root
-
-
-@pytest.fixture
-def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
-    """The tree, opened."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
-        yield filesystem
+from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
 
 
 def tool(ticket: Ticket) -> Transaction:

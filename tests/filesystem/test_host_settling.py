@@ -18,22 +18,13 @@ from handrail.filesystem.disk import Disk
 from handrail.transaction import Transaction
 from handrail.turns import draw
 from tests.filesystem.decisions import Decisions
-from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, plant, quiet
+from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, quiet
 
 
 class Open(Protocol):
     """Opens the tree of a test, with the same journal each time."""
 
     def __call__(self, *, store: Decisions | None = None, disk: Disk | None = None) -> HostFilesystem: ...
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A tree to work on."""
-    root = tmp_path / "root"
-    root.mkdir()
-    plant(root)
-    return root
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextvars
 import errno
 import os
 import tracemalloc
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -15,24 +14,8 @@ from handrail.errors import FilesystemError, RollbackError
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw
-from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
+from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
 from tests.filesystem.programs import damage
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A tree to work on."""
-    root = tmp_path / "root"
-    root.mkdir()
-    plant(root)
-    return root
-
-
-@pytest.fixture
-def fs(root: Path, tmp_path: Path) -> Generator[HostFilesystem]:
-    """The tree, opened."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
-        yield filesystem
 
 
 def tool(ticket: Ticket) -> Transaction:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from handrail.errors import HandrailError
 from handrail.filesystem.images import Images
 from handrail.transaction import UnitStore
 
@@ -52,7 +53,7 @@ def forget(journal_id: str, store: DecisionStore, images: Images) -> None:
     try:
         store.forget_decision(journal_id)
         images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
-    except Exception:
+    except (HandrailError, OSError):
         _LOGGER.warning(
             "the store did not forget the journal %s; the next opening tries again", journal_id, exc_info=True
         )
