@@ -17,6 +17,7 @@ CORE = frozenset({"pydantic", "pydantic_core", "typing_extensions"})
 EXTRAS: dict[str, frozenset[str]] = {
     "handrail.adapters": frozenset(),
     "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai"}),
+    "handrail.agents": frozenset({"pydantic_ai", "ruamel"}),
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.view": frozenset({"rich"}),

@@ -36,11 +36,23 @@
     │   ├── RootVanishedError        the folder that a filesystem was opened on is gone
     │   ├── JournalError             the record of what to put back on disk cannot be used
     │   └── FilesystemBusyError      another process works on the same root
+    ├── DocumentError                developer: a YAML document that cannot be read; it names file, line and column
+    ├── AgentError                   developer: an agent, its project, or what it names cannot be used
+    │   ├── AgentFileError           (also a DocumentError) an agent file that is none
+    │   ├── ApprovalRulesError       (also a DocumentError) a file of approval rules that is none
+    │   ├── ProjectError             a project folder or its `[tool.handrail]`; or several problems at once
+    │   ├── DiscoveryError           a module whose tools or toolsets cannot be registered
+    │   ├── RegistryError            two entries of one kind have one name
+    │   ├── ResolutionError          an agent names tools or toolsets that there are not
+    │   ├── FactoryError             a toolset factory that cannot be called, or made something else
+    │   └── ToolConflictError        tools of one agent have the same name
+    ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
     ├── ToldToModel                  becomes a failed result: the model reads the message and may try again
     │   ├── ToolValidationError      a handler or policy found the arguments wanting
     │   ├── ReadOnlyViolation        a handler that may only read tried to write
     │   ├── TransactionClosedError   a write that came after its call had ended
     │   ├── TurnConflictError        a nested call that would have waited for its own caller
+    │   ├── AgentDepthError          agents call each other too deep
     │   ├── LeaseLostError           the claim of an effect passed to another owner
     │   └── EffectUncertain          a handler cannot tell whether its effect happened
     └── EndsRun                      ends the run: no model can mend it
@@ -57,6 +69,19 @@ is for the developer. A name exists once; the packages re-export what belongs to
 
 from __future__ import annotations
 
+from handrail.errors.agents import (
+    AgentDepthError,
+    AgentError,
+    AgentFileError,
+    ApprovalRulesError,
+    DiscoveryError,
+    DocumentError,
+    FactoryError,
+    ProjectError,
+    RegistryError,
+    ResolutionError,
+    ToolConflictError,
+)
 from handrail.errors.developer import (
     CircularResourceError,
     DispatchError,
@@ -82,6 +107,7 @@ from handrail.errors.developer import (
 )
 from handrail.errors.outcomes import (
     BudgetExceededError,
+    CallPostponed,
     CommitInDoubtError,
     DeadlineExceededError,
     EffectUncertain,
@@ -115,15 +141,23 @@ from handrail.errors.storage import (
 )
 
 __all__ = [
+    "AgentDepthError",
+    "AgentError",
+    "AgentFileError",
+    "ApprovalRulesError",
     "BudgetExceededError",
+    "CallPostponed",
     "CircularResourceError",
     "CommitInDoubtError",
     "DeadlineExceededError",
+    "DiscoveryError",
     "DispatchError",
+    "DocumentError",
     "DumpError",
     "DuplicateBindingError",
     "EffectUncertain",
     "EndsRun",
+    "FactoryError",
     "FilesystemBusyError",
     "FilesystemError",
     "HandrailError",
@@ -134,12 +168,15 @@ __all__ = [
     "PathConflictError",
     "PathEscapeError",
     "PathNotFoundError",
+    "ProjectError",
     "PromptEvaluationError",
     "PromptRenderError",
     "PromptValidationError",
     "ProviderError",
     "ReadOnlyViolation",
     "ReducerError",
+    "RegistryError",
+    "ResolutionError",
     "ResourceError",
     "RollbackError",
     "RootVanishedError",
@@ -157,6 +194,7 @@ __all__ = [
     "StoreUnavailableError",
     "StoreVersionError",
     "ToldToModel",
+    "ToolConflictError",
     "ToolValidationError",
     "TransactionClosedError",
     "TurnConflictError",

@@ -45,6 +45,14 @@ class TransactionClosedError(ToldToModel):
         self.what = what
 
 
+class CallPostponed(HandrailError):
+    """A call that cannot be carried out yet, because it waits for an approval, say. It will be made again.
+
+    What it has done is undone, and it is not recorded: the call that is carried out in the end is. Raised by the
+    handlers of adapters; it leaves the pipeline.
+    """
+
+
 class TurnConflictError(ToldToModel):
     """A nested call that would have waited for a call that waits for its own caller. Nothing was run."""
 

@@ -1,0 +1,120 @@
+"""What approval is about: a call that is judged, what the rules say of it, what a person is asked, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from handrail.prompt.tool import Effect
+
+Verdict = Literal["allow", "ask", "deny"]
+"""What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
+
+Mode = Literal["ask", "approve-all", "deny-all"]
+"""What becomes of questions: a person answers them, all are answered yes, or nothing runs that no rule allows."""
+
+Remember = Literal["nothing", "arguments", "rule"]
+"""What an answer holds for: this call, later calls with exactly these arguments, or all that fit a rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedCall:
+    """A call as it is judged: its arguments are validated, nothing has run, and nothing is open.
+
+    Attributes:
+        path: the agents that called each other, the first one first: `("desk", "research")`.
+        session_id: the session of the call.
+        call_id: the id of the call; with the session it names the call everywhere.
+        tool: the name of the tool.
+        effect: what the tool does to the world.
+        origin: where the tool comes from, in words; empty if it is not known.
+        arguments: the arguments that will run, as JSON has them.
+        digest: names exactly these arguments (`handrail.serde.digest`).
+        asks: what policies of the tool's sections want to have asked about this call.
+        default: what the tool's own declaration says, if it says something; rules come before it, and the default for
+            its effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
+    """
+
+    path: tuple[str, ...]
+    session_id: str
+    call_id: str
+    tool: str
+    effect: Effect
+    arguments: Mapping[str, Any]
+    digest: str
+    origin: str = ""
+    asks: tuple[str, ...] = ()
+    default: Verdict | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names the call: its session and its id."""
+        return self.session_id, self.call_id
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the rules say of a call.
+
+    Attributes:
+        verdict: whether it may run.
+        reason: the rule or default that says so, in words.
+        explicit: whether a rule says so, and not a default.
+    """
+
+    verdict: Verdict
+    reason: str
+    explicit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person, or a program in their place, says to a question.
+
+    Attributes:
+        verdict: `"later"` leaves the question open: the run is stored without the call, and resumed another time.
+        remember: what else the answer holds for.
+        reason: for a no, what the model is told.
+    """
+
+    verdict: Literal["yes", "no", "later"]
+    remember: Remember = "nothing"
+    reason: str = ""
+
+
+Asker = Callable[["GatedCall"], Answer | Awaitable[Answer]]
+"""Asks about a call, and waits for the answer; plain (it is run on a thread) or `async`. One question at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What has been decided about a call. It holds for exactly the arguments that it names.
+
+    Attributes:
+        verdict: whether the call may run; `"later"` if the question is open.
+        digest: the arguments that it was decided about.
+        reason: why, in words; for a denial the model reads it.
+        by: who decided: a rule or default, the mode, a person, an earlier answer, or nobody because there is no one to
+            ask.
+    """
+
+    verdict: Literal["allow", "deny", "later"]
+    digest: str
+    reason: str = ""
+    by: Literal["rule", "mode", "person", "remembered", "nobody"] = "rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An answer that holds for later calls: exactly these arguments, or every call of the tool.
+
+    Attributes:
+        tool: the tool.
+        digest: the arguments; `None` for whatever fits `arguments`.
+        arguments: globs by argument, for a rule; empty for every call of the tool.
+    """
+
+    tool: str
+    digest: str | None
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
