@@ -50,7 +50,8 @@ class ToolsetFactory:
 def toolset_factory(function: FactoryFunction, *, per_run_step: bool = False) -> ToolsetFactory:
     """Export a factory together with its settings.
 
-    Write `TOOLSETS = {"desk": toolset_factory(make_desk, per_run_step=True)}`. A bare function in `TOOLSETS` is called once for each run, where PydanticAI's own default is each step.
+    Write `TOOLSETS = {"desk": toolset_factory(make_desk, per_run_step=True)}`. A bare function in `TOOLSETS` is called
+    once for each run, where PydanticAI's own default is each step.
     """
     return ToolsetFactory(function, per_run_step)
 
