@@ -58,6 +58,7 @@ _STEPS = _rows(
         ("S-11", "a success is committed, its claim completed, its turn given up"),
         ("S-11a", "whatever is not a success is rolled back, its claim failed or given up, its turn given up"),
         ("S-12", "every call appends exactly one ToolInvoked, whatever the outcome"),
+        ("S-12a", "a postponed call is undone and not recorded; it is recorded when it is carried out"),
         ("S-13", "every call that does not end the run is answered with one message"),
     ),
 )
@@ -131,5 +132,57 @@ _BAD_INPUT = _rows(
     ),
 )
 
-REQUIREMENTS: tuple[Requirement, ...] = (*_STEPS, *_EXCEPTIONS, *_DOORS, *_ROLLBACK, *_TOGETHER, *_BAD_INPUT)
+_AGENTS = _rows(
+    "agents by name",
+    (
+        ("A-01", "the lists `tools` and `toolsets` of an agent file are read in order; absent or empty means none"),
+        ("A-02", "a list that is none, or holds what is no name, is told with file, field and item"),
+        ("A-03", "settings of toolsets in an agent file are refused: names only, the rest in Python"),
+        ("A-04", "an unknown key is told with the nearest one, a bad name with the allowed pattern"),
+        ("A-05", "a module without TOOLS and __all__ has no tools, whatever functions it has"),
+        ("A-06", "TOOLS as a list, tuple or dict registers functions and tools by name"),
+        ("A-07", "TOOLS wins over __all__; empty means none, and None is an error"),
+        ("A-08", "without TOOLS, exactly the names of __all__ are registered"),
+        ("A-09", "one error lists every offender of a module"),
+        ("A-10", "a toolset among TOOLS, and a tool among TOOLSETS, is told where it belongs"),
+        ("A-11", "a toolset class is refused: an instance or a factory is due"),
+        ("A-12", "two of one name are told with both origins"),
+        ("A-13", "a name that is not the tool's own, and what has no name, is a clear error"),
+        ("A-14", "functions that are decorated for an agent are not picked up"),
+        ("A-15", "a module is imported once, with its siblings; one that fails is told by its file and can be mended"),
+        ("A-16", "one name may stand for a tool and a toolset; the field decides"),
+        ("A-17", "a name in the wrong field is told with agent, file, field, and where it belongs"),
+        ("A-18", "what a program registers is the same object, unchanged, after runs"),
+        ("A-19", "a factory is called once for each run, or for each step if Python says so"),
+        ("A-20", "an async factory works; None means no tools"),
+        ("A-21", "a factory that makes no toolset is told with its name and what it returned, and nothing was entered"),
+        ("A-22", "a factory may return dynamic, combined and prefixed toolsets; their tools are there"),
+        ("A-23", "a function that takes no context is refused as a factory before any run"),
+        ("A-24", "each run enters and leaves a toolset once, also when it fails or is cancelled"),
+        ("A-25", "runs after each other share an instance; runs side by side have products of their own"),
+        ("A-26", "nested runs have factories of their own, shared instances nest and return to zero"),
+        ("A-27", "a toolset that cannot be entered has those before it left, and its error reaches the caller"),
+        ("A-28", "what a call has changed is undone when its run fails"),
+        ("A-29", "each call is asked about once over several runs, and no instance is wrapped"),
+        ("A-30", "deny-all runs nothing of any kind of tool; the model reads a failed result, and the run goes on"),
+        ("A-31", "PydanticAI's own approvals work unchanged, and are asked once"),
+        ("A-32", "nested agents are asked about by the same policy, with the path of agents and validated arguments"),
+        ("A-33", "questions come one at a time, all before any call of the reply runs; nothing is open meanwhile"),
+        ("A-34", "tool names that are taken twice are told all at once, with every origin"),
+        ("A-35", "PydanticAI's own check stays behind ours; a prefix resolves a conflict"),
+        ("A-36", "built-in toolsets are factories, fresh for each run, confined to their root"),
+        ("A-37", "agents that call each other too deep are stopped, and the caller is told"),
+        ("A-38", "a made agent has no more than its maker, and can be called in the reply that makes it"),
+    ),
+)
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    *_STEPS,
+    *_EXCEPTIONS,
+    *_DOORS,
+    *_ROLLBACK,
+    *_TOGETHER,
+    *_BAD_INPUT,
+    *_AGENTS,
+)
 """All of them, in the order in which a reader of the pipeline meets them."""

@@ -1,1 +1,80 @@
-"""Agents by name: files that pick tools and toolsets, run and checked from Python or the command line."""
+"""Agents by name: files that pick tools and toolsets, run from Python or the command line.
+
+    agent = load_agent("organiser/organiser.agent")
+    print(agent.run("Sort the folder").output)
+
+PydanticAI is the loop; every call of a run goes through the pipeline of `handrail.runtime`, and a gate says which calls
+may run. `docs/agents.md` tells it from the outside.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("pydantic_ai") is None or find_spec("ruamel") is None:
+    raise ImportError(
+        "handrail.agents needs PydanticAI and ruamel.yaml, and one of them is not installed: "
+        "pip install 'handrail[agents]'",
+        name="pydantic_ai" if find_spec("pydantic_ai") is None else "ruamel.yaml",
+    )
+
+from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_file
+from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.agents.approval.rules_file import parse_rules, read_rules
+from handrail.agents.approval.values import Answer, Asker, Decision, GatedCall
+from handrail.agents.builtin import files_toolset, shell_toolset
+from handrail.agents.current import current_run
+from handrail.agents.entries import Entry, Origin, toolset_factory
+from handrail.agents.events import (
+    CallEnded,
+    CallStarted,
+    Listener,
+    QuestionAsked,
+    QuestionDecided,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
+from handrail.agents.loaded import LoadedAgent, load_agent
+from handrail.agents.options import RunOptions
+from handrail.agents.project import Project
+from handrail.agents.registry import Registry
+from handrail.agents.run import RunResult
+from handrail.agents.toolsets.shared import shared
+
+__all__ = [
+    "AgentFile",
+    "Answer",
+    "ApprovalRules",
+    "Asker",
+    "CallEnded",
+    "CallStarted",
+    "Decision",
+    "Entry",
+    "GatedCall",
+    "Listener",
+    "LoadedAgent",
+    "Origin",
+    "Project",
+    "QuestionAsked",
+    "QuestionDecided",
+    "Registry",
+    "Rule",
+    "RunEnded",
+    "RunEvent",
+    "RunOptions",
+    "RunResult",
+    "RunStarted",
+    "TextDelta",
+    "current_run",
+    "files_toolset",
+    "load_agent",
+    "parse_agent_file",
+    "parse_rules",
+    "read_agent_file",
+    "read_rules",
+    "shared",
+    "shell_toolset",
+    "toolset_factory",
+]

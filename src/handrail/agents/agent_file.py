@@ -1,9 +1,46 @@
-"""Agent files: YAML front matter that names model, tools and toolsets, and the instructions as body."""
+"""Agent files: YAML front matter that names model, tools and toolsets, and the instructions as body.
+
+---
+name: desk
+description: Answers what customers ask about orders.
+model: openai:gpt-5.2
+tools: [lookup_order]          # names of tools
+toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
+---
+You work at the refund desk.
+
+The front matter stands between two lines `---`; `name` is the only key that it must have. Names are all that a file
+says of tools: their settings are made in Python. Every fault is told with file, line, column and key, and all those of
+one file at once. `handrail.agents.agent_file_schema` says the same as JSON Schema.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
+
+from handrail.errors import AgentFileError, DocumentError
+from handrail.serde.naming import shortened
+from handrail.serde.yaml_reader import Reader, listed, shown
+from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
+
+T = TypeVar("T")
+
+NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
+"""What the name of an agent looks like: it becomes the name of a tool."""
+
+KEYS = ("name", "description", "model", "tools", "toolsets")
+"""The keys of the front matter."""
+
+_NAME = re.compile(NAME_PATTERN[1:-1])
+_FENCE = re.compile(r"---[ \t]*")
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_LINE_BREAK = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +64,217 @@ class AgentFile:
     tools: tuple[str, ...] = ()
     toolsets: tuple[str, ...] = ()
     path: Path | None = None
+
+
+def read_agent_file(path: Path) -> AgentFile:
+    """Read an agent file.
+
+    Raises:
+        AgentFileError: it cannot be opened, is not UTF-8, or is no agent file; of several faults the message has all,
+            and `problems` each.
+    """
+    file = str(path)
+    content = _content(path, file)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, column = _place_after(content[: error.start].decode("utf-8"))
+        told = f"the byte 0x{content[error.start]:02X} is no UTF-8; save the file as UTF-8"
+        raise AgentFileError(told, file=file, line=line, column=column) from error
+    return parse_agent_file(text, file=file, path=path)
+
+
+def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> AgentFile:
+    """Read an agent file from its text; `file` is what errors call it, `path` where it lies.
+
+    Raises:
+        AgentFileError: it is no agent file; of several faults the message has all, and `problems` each.
+    """
+    lines = _LINE_BREAK.split(text.removeprefix("\ufeff"))
+    fences = (number for number, line in enumerate(lines) if _FENCE.fullmatch(line))
+    if next(fences, None) != 0:
+        message = "the front matter is missing; begin the file with a line ---, the key 'name', and a line ---"
+        raise AgentFileError(message, file=file, line=1, column=1)
+    end = next(fences, None)
+    if end is None:
+        raise AgentFileError("the front matter is not closed; end it with a line ---", file=file, line=1, column=1)
+    faults: list[DocumentError] = []
+    found = _front_matter("\n".join(lines[1:end]), file, faults)
+    instructions = _instructions(lines, end + 1, file, faults)
+    if faults:
+        raise _all_of(faults, file)
+    return replace(found, instructions=instructions, path=path)
+
+
+def _content(path: Path, file: str) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes() if stat.S_ISREG(mode) else None
+    except FileNotFoundError as error:
+        raise AgentFileError("there is no such file", file=file) from error
+    except OSError as error:
+        raise AgentFileError(f"the file cannot be read: {error.strerror}", file=file) from error
+    except ValueError as error:  # a NUL in the path
+        raise AgentFileError(f"this cannot be the path of a file: {error}", file=shown(file)) from error
+    if content is None:
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
+        raise AgentFileError(f"this is {kind}; an agent file is a text file", file=file)
+    return content
+
+
+def _all_of(faults: list[DocumentError], file: str) -> DocumentError:
+    if len(faults) == 1:
+        return faults[0]
+    faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
+    error = AgentFileError(listed(faults), file=file)
+    error.problems = tuple(faults)
+    return error
+
+
+def _instructions(lines: list[str], start: int, file: str, faults: list[DocumentError]) -> str:
+    body = "\n".join(lines[start:])
+    no_text = _NO_TEXT.search(body)
+    if no_text is not None:
+        line, column = _place_after(body[: no_text.start()])
+        told = f"the character U+{ord(no_text[0]):04X} cannot stand in instructions; remove it"
+        faults.append(AgentFileError(told, file=file, line=start + line, column=column))
+    instructions = body.strip()
+    if not instructions:
+        told = "the instructions are missing; write them below the front matter"
+        faults.append(AgentFileError(told, file=file, line=start, column=1))
+    return instructions
+
+
+def _place_after(text: str) -> tuple[int, int]:
+    lines = _LINE_BREAK.split(text)
+    return len(lines), len(lines[-1]) + 1
+
+
+def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFile:
+    """What the front matter says, as a file without instructions; where there are faults, only they count."""
+    nothing = AgentFile(name="", instructions="")
+    try:
+        root = read_tree(text, name=file, first_line=2, refusal=AgentFileError)
+        if root is None:
+            root = Mapping((), line=1, column=1)
+        if not isinstance(root, Mapping):
+            told = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
+            raise AgentFileError(told, file=file, line=root.line, column=root.column)
+        keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(root, "the front matter", KEYS)
+    except DocumentError as fault:
+        faults.append(fault)
+        return nothing
+    if "name" not in keys:
+        told = "the key 'name' is missing; every agent has a name"
+        faults.append(AgentFileError(told, file=file, line=root.line, column=root.column, field="name"))
+    values = _Values(file, keys, faults)
+    return AgentFile(
+        name=values.read("name", _name) or "",
+        description=values.read("description", _text) or "",
+        model=values.read("model", _model),
+        tools=values.read("tools", _names) or (),
+        toolsets=values.read("toolsets", _names) or (),
+        instructions="",
+    )
+
+
+class _KeyReader(Reader):
+    """Reads the mapping of the front matter."""
+
+    def key_fault(self, tree: Tree, key: str, message: str) -> DocumentError:
+        if key == "per_run_step":
+            message = (
+                "'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); an agent file has names only"
+            )
+        return AgentFileError(message, file=self.file, line=tree.line, column=tree.column, field=key)
+
+
+class _Values:
+    """Reads the values of the keys; every fault names its key."""
+
+    def __init__(self, file: str, keys: dict[str, Tree], faults: list[DocumentError]) -> None:
+        self._file = file
+        self._keys = keys
+        self._faults = faults
+
+    def read(self, field: str, read: Callable[[Reader, Tree, str], T]) -> T | None:
+        """What `read` makes of the value of a key; `None` if the key is missing or its value at fault."""
+        reader = Reader(self._file, refusal=partial(AgentFileError, field=field), faults=self._faults)
+        return reader.read(self._keys, field, lambda tree: read(reader, tree, field))
+
+
+def _text(reader: Reader, tree: Tree, field: str) -> str:
+    if not isinstance(tree, Scalar):
+        reader.fail(tree, f"{field} is text, not {_kind(tree)}")
+    if tree.value is None:
+        cure = "every agent has a name" if field == "name" else "write text, or remove the key"
+        reader.fail(tree, f"{field} says nothing; {cure}")
+    if not isinstance(tree.value, str):
+        reader.fail(tree, f"{field} is text, and {shortened(tree.text, 60)} is {_kind(tree)}; put it in quotes")
+    return tree.text.strip()
+
+
+def _name(reader: Reader, tree: Tree, field: str) -> str:
+    name = _text(reader, tree, field)
+    if not _NAME.fullmatch(name):
+        reader.fail(tree, f"{shown(name)} cannot name an agent; a name fits {NAME_PATTERN}")
+    return name
+
+
+def _model(reader: Reader, tree: Tree, field: str) -> str:
+    model = _text(reader, tree, field)
+    if not model:
+        reader.fail(tree, "model is blank; name a model, or remove the key to leave it open")
+    return model
+
+
+def _names(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
+    """The names in a list of names, each once."""
+    if not isinstance(tree, Sequence):
+        reader.fail(tree, f"{field} is a list of names, {_instead(tree, field)}")
+    first: dict[str, int] = {}
+
+    def name(item: Tree) -> str:
+        found = _item(reader, item, field)
+        if found in first:
+            reader.fail(item, f"{field} names {shown(found)} twice, first in line {first[found]}; remove one")
+        first[found] = item.line
+        return found
+
+    return reader.items(tree, field, name)
+
+
+def _instead(tree: Tree, field: str) -> str:
+    if not isinstance(tree, Scalar):
+        return f"and this is {_kind(tree)}; names only, the rest is set in Python"
+    if tree.value is None:
+        return f"and nothing stands here; write {field}: [] for none, or remove the key"
+    return f"and {shown(tree.text)} is {_kind(tree)}; write {field}: [{shortened(tree.text, 60)}]"
+
+
+def _item(reader: Reader, tree: Tree, field: str) -> str:
+    if isinstance(tree, Mapping):
+        reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
+    if isinstance(tree, Sequence):
+        reader.fail(tree, f"{field} has names only, and this is a list; write its names without it")
+    if not isinstance(tree.value, str):
+        if not tree.text:
+            reader.fail(tree, f"{field} has names only, and nothing stands here; write a name, or remove the item")
+        told = f"{shortened(tree.text, 60)} is {_kind(tree)}"
+        reader.fail(tree, f"{field} has names only, and {told}; a name that looks like one is put in quotes")
+    if not tree.text.strip():
+        reader.fail(tree, f"{field} has names only, and {tree.text!r} is blank; remove it")
+    return tree.text.strip()
+
+
+def _kind(tree: Tree) -> str:
+    if isinstance(tree, Mapping):
+        keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, Scalar))
+        return f"a mapping of {shortened(keys, 120) or 'nothing'}"
+    if isinstance(tree, Sequence):
+        return "a list"
+    if tree.value is None:
+        return "nothing"
+    if isinstance(tree.value, bool):
+        return "a boolean"
+    return "a text" if isinstance(tree.value, str) else "a number"

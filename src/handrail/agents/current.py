@@ -6,7 +6,7 @@ beside it, in a context variable that is set while the run goes on, so that runs
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
+from handrail.agents.agent_file import AgentFile
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import Section, Tool
@@ -42,6 +43,11 @@ class CurrentRun(Protocol):
     @property
     def project_folder(self) -> Path:
         """The folder of the project."""
+        ...
+
+    @property
+    def agents(self) -> Mapping[str, AgentFile]:
+        """The agents of the project, and those that this run has made, by name."""
         ...
 
     @property

@@ -8,7 +8,7 @@ journal's id. A journal that is found later is discarded if the store knows it, 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from handrail.errors import HandrailError
 from handrail.filesystem.images import Images
@@ -17,6 +17,7 @@ from handrail.transaction import UnitStore
 _LOGGER = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class DecisionStore(UnitStore, Protocol):
     """Keeps the ids of journals whose calls have been committed.
 

@@ -155,6 +155,11 @@ class HostFilesystem:
         self.close()
 
     @property
+    def root(self) -> Path:
+        """Where the folder is, without links."""
+        return self._root.path
+
+    @property
     def turn(self) -> Turn:
         """The turn that calls take to use this filesystem."""
         return self._turn

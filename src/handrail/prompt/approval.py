@@ -55,4 +55,7 @@ class Approval:
 
 
 Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bool]]
-"""Answers requests: a plain function, or an `async` one. One that raises refuses the call."""
+"""Answers requests: a plain function, or an `async` one.
+
+One that raises refuses the call; with `CallPostponed` it puts the call off, which is undone and made again later.
+"""

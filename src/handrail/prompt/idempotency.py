@@ -13,7 +13,7 @@ same key with other arguments is a conflict, never a replay.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -160,13 +160,15 @@ class IdempotencyConfig:
     def _hash_for_key(self, tool_name: str, params: object) -> str:
         if self.strategy == "auto":
             return _digest(tool_name, params)
-        try:
-            return _digest(tool_name, {name: getattr(params, name) for name in self.param_keys})
-        except AttributeError as error:
+        given = cast("Mapping[str, object]", params) if isinstance(params, Mapping) else None  # decoded JSON
+        there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
+        if len(there) != len(self.param_keys):
+            (missing, *_) = [name for name in self.param_keys if name not in there]
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because its param_keys are "
-                f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {error.name}. Nothing was run."
-            ) from error
+                f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
+            )
+        return _digest(tool_name, {name: getattr(params, name) if given is None else given[name] for name in there})
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction

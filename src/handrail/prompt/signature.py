@@ -92,6 +92,11 @@ def is_async(function: AnyCallable) -> bool:
     return _is_awaitable(_Annotations(function).returned)
 
 
+def returned_type(function: AnyCallable) -> object:
+    """What a callable is annotated to return; `Any` where that cannot be known."""
+    return _Annotations(function).returned
+
+
 def _name(function: AnyCallable, *, or_else: str) -> str:
     name = getattr(function, "__name__", "")
     return name if isinstance(name, str) and name.isidentifier() else or_else

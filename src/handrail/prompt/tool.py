@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
@@ -65,7 +65,6 @@ class ToolExample(Generic[P_co, R_co]):
     output: R_co
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool(Generic[P, R]):
     """Something that a model may call. `Tool[Params, Result](...)`: the brackets hold a dataclass each, or `None`.

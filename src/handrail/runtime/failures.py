@@ -9,9 +9,11 @@
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
 | `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
+| `CallPostponed` | raised again, and not recorded: the call will be made again |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
-Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after.
+Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after. A postponed call is
+recorded when it is carried out.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ import logging
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from handrail.errors import DeadlineExceededError, EndsRun, ParseError, PromptEvaluationError, ToldToModel
+from handrail.errors import (
+    CallPostponed,
+    DeadlineExceededError,
+    EndsRun,
+    ParseError,
+    PromptEvaluationError,
+    ToldToModel,
+)
 from handrail.prompt import Tool, ToolResult
 
 _log = logging.getLogger("handrail.runtime")
@@ -53,7 +62,7 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
         return Failure(ToolResult.error(str(ends)), ends)
-    if isinstance(error, EndsRun) or not isinstance(error, Exception):
+    if isinstance(error, EndsRun | CallPostponed) or not isinstance(error, Exception):
         return Failure(ToolResult.error(f"{tool_name} was ended by {told(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
     return Failure(ToolResult.error(f"{tool_name} failed: {told(error)}"), None)

@@ -15,7 +15,7 @@ Theory of operation. A call is carried out in thirteen steps:
 | 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures` |
 | 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
 | 11 | commit, or roll back (default); complete, fail or give up the claim | rolled back, failed message |
-| 12 | append exactly one `ToolInvoked`, whatever the outcome; give up the turn | |
+| 12 | append exactly one `ToolInvoked`, whatever the outcome; give up the turn | postponed: not recorded yet |
 | 13 | render the message | |
 
 What can be raised at any step, and what becomes of it, stands in `handrail.runtime.failures`: there is no other place
@@ -46,6 +46,7 @@ async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMess
 
     Raises:
         EndsRun: the run is over: the deadline has passed, or a handler or policy says so.
+        CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
     """
     with Invocation(call, environment, way) as run:  #                     its place in the queue is drawn here

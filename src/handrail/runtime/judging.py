@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from handrail.errors import DeadlineExceededError, EndsRun, ToldToModel
+from handrail.errors import CallPostponed, DeadlineExceededError, EndsRun, ToldToModel
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolContext
 from handrail.prompt.signature import is_async
 from handrail.runtime.events import Step
@@ -88,7 +88,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
             answer = await run.way.run(lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except OverranError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except EndsRun:
+    except (EndsRun, CallPostponed):
         raise
     except Exception as error:
         _log.exception("the approver failed on %s", tool.name)

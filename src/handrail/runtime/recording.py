@@ -1,4 +1,4 @@
-"""Step 12: one `ToolInvoked` for each call, whatever came of it."""
+"""Step 12: one `ToolInvoked` for each call, whatever came of it; none yet for a call that will be made again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import SessionBusyError
+from handrail.errors import CallPostponed, SessionBusyError
 from handrail.prompt import ToolResult
 from handrail.runtime.events import ToolInvoked
 from handrail.runtime.invocation import Invocation
@@ -20,6 +20,8 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
 
     The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
     """
+    if isinstance(run.raises, CallPostponed):
+        return
     session = run.environment.session
     event = run.closed
     if event is None:

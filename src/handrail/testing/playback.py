@@ -82,7 +82,8 @@ class Playback:
                     step=step,
                 )
             reply = replies[step - 1]
-            asked = [call.id for call in replies[step - 2].calls] if step > 1 else []
+            before = [earlier for earlier in replies[: step - 1] if earlier.within == reply.within]
+            asked = [call.id for call in before[-1].calls] if before else []
             faults = [*_unanswered(asked, sent), *_differences(reply.expect or Expect(), sent)]
             if faults:
                 raise ScriptError(f"reply {step} of {self.script.name}: {' '.join(faults)}", step=step)

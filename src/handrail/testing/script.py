@@ -103,6 +103,8 @@ class Reply:
         output: a structured answer, as the fields of the prompt's output type.
         usage: the tokens that it reports; estimated from its words if there are none.
         expect: what must have been sent before it.
+        within: for a reply of an agent that was called as a tool, the id of that call. Its replies stand between the
+            one that calls it and the one that has its answer.
     """
 
     text: str = ""
@@ -110,6 +112,7 @@ class Reply:
     output: Mapping[str, Any] | None = None
     usage: TokenUsage | None = None
     expect: Expect | None = None
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ class Script:
         name: what the script is called in errors.
 
     Raises:
-        ScriptError: two calls have one id, arguments cannot be written as JSON, or something is no reply.
+        ScriptError: two calls have one id, arguments cannot be written as JSON, a reply is within a call that was not
+            made before it, or something is no reply.
     """
 
     replies: Sequence[Reply]
@@ -139,6 +143,8 @@ def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
     for step, reply in enumerate(replies, start=1):
         if not isinstance(reply, Reply):
             raise ScriptError(f"{name}: {reply!r} is no Reply; write Reply(text=...) or Reply(calls=[...]).", step=step)
+        if reply.within and reply.within not in taken:
+            raise ScriptError(f"{name}: no reply before this one makes the call {reply.within!r}.", step=step)
         calls: list[Call] = []
         for call in reply.calls:
             number += 1

@@ -9,6 +9,8 @@ replies:
     expect:                                  # what was sent before this reply
       instructions: [Refund desk]
       tools: [read_file, write_file]
+  - within: call-1                           # only where call-1 has called an agent: a reply of that agent
+    text: There are three notes.
   - text: Done.                              # a structured answer: `output: {field: ...}`
     expect:
       texts: [buy milk]
@@ -20,17 +22,15 @@ replies:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
-from handrail.errors import ScriptError
+from handrail.errors import DocumentError, ScriptError
 from handrail.limits import TokenUsage
+from handrail.serde.yaml_reader import Reader
+from handrail.serde.yaml_tree import Mapping, Scalar, Tree, first_unprintable, read_tree
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
-from handrail.testing.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
-
-T = TypeVar("T")
 
 
 def read_script(path: Path) -> Script:
@@ -53,24 +53,29 @@ def parse_script(text: str, *, name: str = "the script") -> Script:
     Raises:
         ScriptError: as for `read_script`.
     """
+    unprintable = first_unprintable(text)
+    if unprintable is not None:
+        line, column, told = unprintable
+        raise ScriptError(f"{name}: {told}; line {line}, column {column}")
+    try:
+        return _script(text, name)
+    except DocumentError as error:
+        raise ScriptError(str(error)) from error
+
+
+def _script(text: str, name: str) -> Script:
     root = read_tree(text, name=name)
     if root is None:
         raise ScriptError(f"{name} is empty; a script has the key 'replies', with a list of replies")
-    reader = _Reader(name)
+    reader = _ScriptReader(name)
     keys = reader.mapping(root, "a script", ("replies",))
     if "replies" not in keys:
         reader.fail(root, "a script has the key 'replies', with a list of replies")
     return Script(reader.items(keys["replies"], "replies", reader.reply), name=name)
 
 
-class _Reader:
+class _ScriptReader(Reader):
     """Makes a script of the tree of one file."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def fail(self, tree: Tree, message: str) -> NoReturn:
-        raise ScriptError(f"{self._name}:{tree.line}:{tree.column}: {message}")
 
     def reply(self, tree: Tree) -> Reply:
         keys = self.mapping(tree, "a reply", _names(Reply))
@@ -80,6 +85,7 @@ class _Reader:
             output=self.read(keys, "output", self.json_object),
             usage=self.read(keys, "usage", self.usage),
             expect=self.read(keys, "expect", self.expect),
+            within=self.read(keys, "within", self.text) or "",
         )
 
     def call(self, tree: Tree) -> Call:
@@ -133,36 +139,6 @@ class _Reader:
         if isinstance(tree, Mapping):
             return self.json_object(tree)
         return tree.value if isinstance(tree, Scalar) else [self.json(item) for item in tree.items]
-
-    def mapping(self, tree: Tree, what: str, known: tuple[str, ...] = ()) -> dict[str, Tree]:
-        """The entries of a mapping, each key once, and among those known if there are such."""
-        if not isinstance(tree, Mapping):
-            self.fail(tree, f"{what} is a mapping, 'key: value'")
-        entries: dict[str, Tree] = {}
-        for key_tree, value in tree.entries:
-            key = self.text(key_tree)
-            if key in entries:
-                self.fail(key_tree, f"the key {key!r} stands here twice")
-            if known and key not in known:
-                near = get_close_matches(key, known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                self.fail(key_tree, f"{what} has no key {key!r}.{hint} The keys are {', '.join(known)}.")
-            entries[key] = value
-        return entries
-
-    def items(self, tree: Tree, what: str, read: Callable[[Tree], T]) -> tuple[T, ...]:
-        if not isinstance(tree, Sequence):
-            self.fail(tree, f"{what} is a list; write {what}: [...]")
-        return tuple(read(item) for item in tree.items)
-
-    def text(self, tree: Tree) -> str:
-        if not isinstance(tree, Scalar):
-            self.fail(tree, "text is due here")
-        return "" if tree.value is None else tree.text
-
-    def read(self, keys: dict[str, Tree], name: str, read: Callable[[Tree], T]) -> T | None:
-        """What stands under a key, if it is there."""
-        return read(keys[name]) if name in keys else None
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@
     response = adapter.evaluate(prompt, session=session)
 
 PydanticAI is the loop and speaks to the providers; each call goes through the pipeline of `handrail.runtime`. For an
-agent of your own there is `HandrailCapability`, and below it the bare `HandrailToolset`:
+agent of your own there is `HandrailCapability`, and below it the bare `HandrailToolset`; `PipelineCapability` sends the
+calls of the agent's other tools through the pipeline, too:
 
     agent = Agent("openai:gpt-5.2", capabilities=[HandrailCapability(ToolExecutor(prompt=prompt, session=session))])
 """
@@ -21,7 +22,16 @@ if find_spec("pydantic_ai") is None:
 
 from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 
-__all__ = ["HandrailCapability", "HandrailToolset", "PromptResponse", "PydanticAIAdapter"]
+__all__ = [
+    "HandrailCapability",
+    "HandrailToolset",
+    "PipelineCapability",
+    "PromptResponse",
+    "PydanticAIAdapter",
+    "tool_context",
+]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic_ai import Agent, ModelMessage, UsageLimits, UserContent
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models import Model
 
 from handrail.adapters.pydantic_ai.answer import declared_type, parser
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, over_budget, stopped
+from handrail.adapters.pydantic_ai.models import open_model
 from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
@@ -158,7 +158,7 @@ class PydanticAIAdapter:
             user_prompt = BEGIN
         limits = UsageLimits() if environment.budget_tracker is None else UsageLimits(request_limit=None)
         try:
-            async with self._open_model() as model:
+            async with open_model(self.model) as model:
                 agent = self._agent(model, executor)
                 with environment.prompt.resources:
                     result = await agent.run(
@@ -169,15 +169,6 @@ class PydanticAIAdapter:
         except STOPPED_RUN as error:
             raise stopped(error, environment.rendered_prompt.name) from error
         return _response(result, executor)
-
-    @asynccontextmanager
-    async def _open_model(self) -> AsyncGenerator[Model]:
-        """The model for one run. One that was given by name is made anew: its connections belong to one event loop."""
-        if isinstance(self.model, Model):
-            yield self.model
-        else:
-            async with infer_model(self.model) as model:
-                yield model
 
     def _agent(self, model: Model, executor: ToolExecutor) -> Agent[None, Any]:
         """An agent for one run; it costs a tenth of a millisecond."""

@@ -51,11 +51,12 @@ class HandrailCapability(AbstractCapability[Any]):
     Attributes:
         executor: what carries the calls out.
         toolset: the tools, as a toolset.
+        line: the calls of the run that have not reached the pipeline yet.
     """
 
     executor: ToolExecutor
     toolset: HandrailToolset = field(init=False, repr=False)
-    _line: Line = field(init=False, repr=False, default_factory=Line)
+    line: Line = field(init=False, repr=False, default_factory=Line)
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
 
     def __post_init__(self) -> None:
@@ -154,10 +155,18 @@ class HandrailCapability(AbstractCapability[Any]):
         """
         if tool_def.toolset_id != self.toolset.id:
             return await handler(args)
-        with self._line.join():
+        with self.line.join():
             if tool_def.metadata is _UNKNOWN:
-                return await self.toolset.call(call.tool_name, args, ctx)
+                return await self.refuse_unknown(call, args, ctx)
             return await handler(args)
+
+    async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
+        """Let the pipeline answer a call of a tool that there is not.
+
+        Raises:
+            ToolFailed: always, with the names that there are.
+        """
+        return await self.toolset.call(call.tool_name, args, ctx)
 
     def _check_budget(self) -> None:
         tracker = self.executor.environment.budget_tracker

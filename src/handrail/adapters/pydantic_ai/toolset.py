@@ -22,6 +22,10 @@ from handrail.prompt import Tool
 from handrail.runtime import ToolCall
 from handrail.serde import canonical_json
 
+THROUGH_PIPELINE = "handrail"
+"""The key in a tool's metadata by which it is known that its calls reach the pipeline by themselves; the value is the
+name that the tool has there, whatever a prefix has made of it."""
+
 
 class Arguments(dict[str, Any]):
     """The arguments of a call: decoded, for the hooks that look at them, and as the text that the model wrote.
@@ -90,7 +94,7 @@ class HandrailToolset(AbstractToolset[Any]):
         self.executor = executor
         self.validator = AnyArguments(max_length=executor.environment.max_argument_bytes)
         self._id = id or rendered.name
-        self._definitions = {tool.name: _definition(tool) for tool in rendered.tools}
+        self._definitions = {tool.name: _definition(tool, self._id) for tool in rendered.tools}
 
     @property
     @override
@@ -138,12 +142,13 @@ class HandrailToolset(AbstractToolset[Any]):
         return ToolReturn(message.content, metadata={"replayed": message.replayed})
 
 
-def _definition(tool: Tool[Any, Any]) -> ToolDefinition:
+def _definition(tool: Tool[Any, Any], toolset_id: str) -> ToolDefinition:
     return ToolDefinition(
         name=tool.name,
         description=_description(tool),
         parameters_json_schema=tool.parameters_schema,
-        metadata={"effect": tool.effect},
+        metadata={"effect": tool.effect, THROUGH_PIPELINE: tool.name},
+        toolset_id=toolset_id,
     )
 
 

@@ -1,0 +1,188 @@
+"""What a tool that is not Handrail's says of itself: in its metadata, or in the hints of an MCP server.
+
+A Python tool declares it in its metadata, with the words that Handrail's own tools have; so does a whole toolset, by
+`toolset.with_metadata(effect="read")`:
+
+    once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+    Tool(pay, metadata={"effect": "external", "idempotency": once, "approval": "ask"})
+
+What Python declares is a promise of whoever writes the program, and wins. An MCP server's hints are the word of a
+stranger: the effect is guessed from them, and nothing else. Whether a call is allowed unasked, and when two calls are
+one effect, is never taken from a server. Nor is a server believed that a tool only reads for which Python declares an
+idempotency.
+
+| the hints say | effect |
+|---|---|
+| `destructiveHint: true`, whatever else they say | `external` |
+| `readOnlyHint: true` | `read` |
+| `readOnlyHint: false`, `destructiveHint: false` and `openWorldHint: false` | `state` |
+| `readOnlyHint: false` | `external` |
+| `openWorldHint: true`, and nothing of reading | `external` |
+| anything else, or nothing | `state` |
+
+A server that says of a tool that it writes has the defaults of MCP for what it leaves out (destructive, and open to the
+world): no transaction undoes what it did, so its calls are claimed in the ledger, and one that was cut off is not made
+again. Only one that says no to both is what a server says of a tool like Handrail's own `state` tools. A tool that
+claims to read only and to destroy contradicts itself, and is not believed.
+
+Hints: MCP specification, `ToolAnnotations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, NoReturn, cast, get_args
+
+from pydantic_ai.tools import ToolDefinition
+
+from handrail.errors import PromptValidationError
+from handrail.prompt import IdempotencyConfig
+from handrail.prompt.tool import Effect
+
+ApprovalDefault = Literal["allow", "ask", "deny"]
+"""What a tool wants done with its calls where no rule speaks."""
+
+_LONGEST = 80
+"""Characters of a wrong value that a message quotes."""
+
+_NEAR = 0.5
+"""How alike a wrong word and the right one must be, for the right one to be proposed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a tool says of itself.
+
+    Attributes:
+        effect: what a call does to the world.
+        concurrent: whether it is slow, independent work, as for `handrail.prompt.Tool`.
+        idempotency: when two calls are one effect; their parameters are the arguments as JSON has them.
+        approval: what is done with a call where no rule speaks; `None` leaves that to the effect. `"ask"` for a tool
+            that PydanticAI knows to require approval.
+    """
+
+    effect: Effect = "state"
+    concurrent: bool = False
+    idempotency: IdempotencyConfig | None = None
+    approval: ApprovalDefault | None = None
+
+
+def declared(definition: ToolDefinition) -> Declared:
+    """What a tool says of itself.
+
+    Raises:
+        PromptValidationError: its metadata has a wrong value; the message names the tool and every key at fault.
+    """
+    metadata: Mapping[str, Any] = definition.metadata or {}
+    faults = [fault for key, find in _FAULTS.items() if key in metadata and (fault := find(key, metadata[key]))]
+    if faults:
+        _refuse(definition, faults)
+    config: IdempotencyConfig | None = metadata.get("idempotency")
+    effect: Effect | None = metadata.get("effect")
+    if effect is None:
+        guessed = hinted_effect(metadata.get("annotations"))
+        effect = "state" if guessed == "read" and config is not None else guessed
+    if config is not None:
+        _check_together(definition, effect, config)
+    approval: ApprovalDefault | None = metadata.get("approval")
+    if definition.kind == "unapproved" and approval != "deny":
+        approval = "ask"
+    return Declared(effect=effect, concurrent=metadata.get("concurrent", False), idempotency=config, approval=approval)
+
+
+def declared_effect(definition: ToolDefinition) -> Effect:
+    """What a tool says that its calls do to the world.
+
+    Raises:
+        PromptValidationError: as for `declared`.
+    """
+    return declared(definition).effect
+
+
+def hinted_effect(annotations: object) -> Effect:
+    """What the hints of an MCP server let one guess; see the table above. Whatever is no hint says nothing."""
+    if not isinstance(annotations, Mapping):
+        return "state"
+    hints = cast("Mapping[object, object]", annotations)  # keys and values may be anything
+    reads, destroys, open_world = map(hints.get, ("readOnlyHint", "destructiveHint", "openWorldHint"))
+    if destroys is True:
+        return "external"
+    if reads is True:
+        return "read"
+    if reads is False:
+        return "state" if destroys is False and open_world is False else "external"
+    return "external" if open_world is True else "state"
+
+
+def _effect_fault(key: str, value: object) -> str | None:
+    return _choice_fault(key, value, get_args(Effect))
+
+
+def _approval_fault(key: str, value: object) -> str | None:
+    return _choice_fault(key, value, get_args(ApprovalDefault))
+
+
+def _concurrent_fault(key: str, value: object) -> str | None:
+    return None if isinstance(value, bool) else f"metadata {key!r} is {_shown(value)}; it must be True or False"
+
+
+def _idempotency_fault(key: str, value: object) -> str | None:
+    if isinstance(value, IdempotencyConfig):
+        return None
+    return f"metadata {key!r} is {_shown(value)}; write IdempotencyConfig(...), or leave the key out"
+
+
+_FAULTS: Mapping[str, Callable[[str, object], str | None]] = {
+    "effect": _effect_fault,
+    "concurrent": _concurrent_fault,
+    "idempotency": _idempotency_fault,
+    "approval": _approval_fault,
+}
+"""The keys of metadata that are Handrail's, and what finds the fault of a value; other keys belong to others."""
+
+
+def _choice_fault(key: str, value: object, choices: tuple[str, ...]) -> str | None:
+    if isinstance(value, str) and value in choices:
+        return None
+    near = (
+        get_close_matches(value.strip().lower()[:_LONGEST], choices, n=1, cutoff=_NEAR)
+        if isinstance(value, str)
+        else ()
+    )
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"metadata {key!r} is {_shown(value)}; it must be one of {', '.join(map(repr, choices))}{hint}"
+
+
+def _check_together(definition: ToolDefinition, effect: Effect, config: IdempotencyConfig) -> None:
+    faults: list[str] = []
+    if effect == "read":
+        faults.append(
+            "metadata 'idempotency' is for a tool that changes something, and this one only reads; leave it out, or "
+            "declare 'effect' as 'state' or 'external'"
+        )
+    if config.on_orphan == "reconcile":
+        faults.append(
+            "metadata 'idempotency' has on_orphan='reconcile', and only Handrail's own tools have a reconcile; write "
+            "on_orphan='unknown' or 'retry', or declare the tool as handrail.prompt.Tool"
+        )
+    properties = definition.parameters_json_schema.get("properties")
+    there = tuple(cast("Mapping[str, object]", properties) if isinstance(properties, Mapping) else ())  # JSON's keys
+    missing = [name for name in config.param_keys if name not in there]
+    if missing:
+        faults.append(
+            f"metadata 'idempotency' has param_keys with {', '.join(missing)}, and the tool's parameters are "
+            f"{', '.join(there) or 'none'}"
+        )
+    if faults:
+        _refuse(definition, faults)
+
+
+def _refuse(definition: ToolDefinition, faults: Sequence[str]) -> NoReturn:
+    raise PromptValidationError(f"{'; '.join(faults)}.", tool=definition.name)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,236 @@
+"""Every tool call of a PydanticAI agent through the pipeline: plain functions, toolsets and MCP servers too.
+
+    executor = ToolExecutor(prompt=prompt, session=session)
+    agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
+
+The tools stay what they are. PydanticAI validates the arguments; then the call takes the steps that every call takes
+(`handrail.runtime.invoke`), and in the middle of them the tool's own toolset carries it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Never
+
+from pydantic import ValidationError
+from pydantic_ai import (
+    ApprovalRequired,
+    ModelRetry,
+    RunContext,
+    ToolCallPart,
+    ToolDefinition,
+    ToolFailed,
+    ToolReturn,
+    ToolsetTool,
+)
+from pydantic_ai.capabilities import RawToolArgs, ValidatedToolArgs, WrapToolExecuteHandler
+from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
+from pydantic_core import from_json
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+
+from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of
+from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
+from handrail.adapters.pydantic_ai.line import step_up
+from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE
+from handrail.errors import CallPostponed, ParseError
+from handrail.prompt import RenderedPrompt, ToolPolicy
+from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime.environment import Environment
+from handrail.runtime.invoke import invoke
+from handrail.runtime.ways import ON_LOOP
+from handrail.serde.faults import faults_of, message_of
+
+
+@dataclass
+class PipelineCapability(HandrailCapability):
+    """Brings a prompt's tools to an agent, as `HandrailCapability` does, and sends all its other tools' calls along.
+
+    Attributes:
+        policies: what judges the calls of the other tools.
+        recorded: calls that were carried out and recorded before, by their ids: they are answered from the record.
+    """
+
+    policies: Sequence[ToolPolicy] = ()
+    recorded: Mapping[str, ToolInvoked] = field(default_factory=dict[str, ToolInvoked])
+
+    @override
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        """All toolsets of the agent, their calls sent through the pipeline."""
+        return ThroughPipeline(toolset, self)
+
+    @override
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Let every call reach the pipeline after those asked for before it.
+
+        Raises:
+            ToolFailed: the tool is unknown.
+        """
+        if tool_def.toolset_id == self.toolset.id:
+            return await super().wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
+        with self.line.join():
+            return await handler(args)
+
+    @override
+    async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Never:
+        """Answer a call of an unknown name with the names of all tools of the agent.
+
+        Raises:
+            ToolFailed: always.
+        """
+        if call.tool_call_id in self.recorded:
+            raise ToolFailed(self.recorded[call.tool_call_id].result.render())
+        manager = ctx.tool_manager
+        known = {} if manager is None or manager.tools is None else manager.tools
+        names = [name for name, tool in known.items() if tool.toolset is not self.toolset and _is_callable(tool)]
+        own = self.executor.environment.rendered_prompt.tools
+        tools = (*own, *(ForeignTool(name=name, description="") for name in names))
+        await step_up()
+        message = await self._invoke(ToolCall(call.tool_call_id, call.tool_name, _as_written(call.args)), tools)
+        raise ToolFailed(message.content)
+
+    @override
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ValidationError | ModelRetry,
+    ) -> ValidatedToolArgs:
+        """Have a call recorded whose arguments do not fit, and tell the model every fault of them.
+
+        Raises:
+            ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
+            ModelRetry: as the tool's own validator raised it.
+        """
+        if call.tool_call_id in self.recorded:
+            told = self.recorded[call.tool_call_id].result.render()
+        else:
+            tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
+            told = (await self._invoke(ToolCall(call.tool_call_id, call.tool_name, _as_written(args)), (tool,))).content
+        if isinstance(error, ModelRetry):
+            raise error
+        raise ToolFailed(told)
+
+    async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
+        """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
+        tool = call.as_tool(said)
+        await step_up()
+        try:
+            message = await self._invoke(ToolCall(call.context.tool_call_id or "", tool.name, call.arguments), (tool,))
+        except CallPostponed as error:
+            call.postponed(error)
+        return call.outcome(message)
+
+    async def _invoke(self, call: ToolCall, tools: Sequence[Any]) -> ToolMessage:
+        environment = self.executor.environment
+        policies = tuple(self.policies)
+        rendered: RenderedPrompt[Any] = RenderedPrompt(
+            name=environment.rendered_prompt.name,
+            text=environment.rendered_prompt.text,
+            tools=tuple(tools),
+            policies={tool.name: policies for tool in tools},
+            output_type=None,
+        )
+        own: Environment = replace(environment, rendered_prompt=rendered)
+        return await invoke(call, own, ON_LOOP)
+
+
+@dataclass
+class ThroughPipeline(WrapperToolset[Any]):
+    """All toolsets of an agent; what is called through it is carried out by the pipeline.
+
+    Attributes:
+        wrapped: the toolsets.
+        capability: the capability of the run.
+    """
+
+    capability: PipelineCapability
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The tools, once what they say of their effects has been understood.
+
+        Raises:
+            PromptValidationError: a tool's metadata says what Handrail does not know.
+        """
+        tools = await super().get_tools(ctx)
+        for tool in tools.values():
+            declared(tool.tool_def)
+        return tools
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Carry a call out, or answer it from the record if that was done before.
+
+        Raises:
+            ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
+            ApprovalRequired: the call is put off.
+            EndsRun: the run is over.
+        """
+        through = (tool.tool_def.metadata or {}).get(THROUGH_PIPELINE)
+        event = self.capability.recorded.get(ctx.tool_call_id or "")
+        if event is not None:
+            return _answer_again(event, plain=not through)
+        if through:
+            try:
+                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            except CallPostponed as error:
+                raise ApprovalRequired from error
+        call = ForeignCall(self.wrapped, name, tool_args, ctx, tool)
+        return await self.capability.carry_out(call, declared(tool.tool_def))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Misfit(ForeignTool):
+    """A tool whose arguments have been found not to fit."""
+
+    error: ParseError
+
+    @override
+    def parse(self, arguments: Any, *, max_bytes: int | None = None) -> Never:
+        raise self.error
+
+
+def _answer_again(event: ToolInvoked, *, plain: bool) -> Any:  # noqa: ANN401 - whatever the tool returned
+    text = event.result.render()
+    if not event.success:
+        raise ToolFailed(text)
+    return ToolReturn(event.result.value if plain else text, metadata={"replayed": True})
+
+
+def _is_callable(tool: ToolsetTool[Any]) -> bool:
+    return tool.tool_def.kind != "output"
+
+
+def _as_written(args: RawToolArgs | None) -> str | dict[str, Any]:
+    return args if isinstance(args, str) else arguments_of(args or {})
+
+
+def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception) -> ParseError:
+    """What is wrong with the arguments, in the words of our own tools."""
+    if not isinstance(error, ValidationError):
+        return ParseError(str(error))
+    lines = error.errors(include_url=False, include_input=False)
+    if lines[0]["type"] == "json_invalid":
+        return ParseError(f"the arguments are no JSON: {lines[0]['msg']}")
+    data = _decoded(args)
+    faults = faults_of(lines, definition.parameters_json_schema, data)
+    return ParseError(message_of(faults), faults=faults)
+
+
+def _decoded(args: RawToolArgs) -> object:
+    return from_json(args or "{}") if isinstance(args, str) else args

@@ -1,0 +1,294 @@
+"""The gate of a run: what its rules say of each call, whom it asks, and what was decided.
+
+A run and the runs nested in it share one gate. Each call is asked about once, one question stands at a time, and an
+answer holds for exactly the arguments that were asked about. In this order, the first that speaks decides:
+
+| | |
+|---|---|
+| 1 | a rule, default or mode that denies; no earlier answer stands against it |
+| 2 | what was decided about this very call, its arguments and what its policies ask |
+| 3 | a rule, default or mode that allows |
+| 4 | an earlier answer that holds for more than its own call; one for a whole tool answers no policy's question |
+| 5 | whoever is asked; with nobody to ask, no |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal, cast, get_args
+
+from handrail.agents.approval.rules import ApprovalRules, Rule, check_choice, judge
+from handrail.agents.approval.values import Answer, Asker, Decision, GatedCall, Grant, Judgement, Mode, Remember
+from handrail.errors import AgentError, EndsRun
+from handrail.prompt.signature import is_async
+from handrail.runtime.ways import ON_LOOP
+
+OnEvent = Callable[[GatedCall, Decision | None], None]
+"""Hears of a question that is about to be asked (no decision yet), and of every new decision. What it raises, the gate
+raises: the call is not let through."""
+
+_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+_REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)
+_ANSWERS: Final = ("yes", "no", "later")
+
+_log = logging.getLogger("handrail.agents")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A decision, and what it is about beside the arguments; `asks` is `None` if it came from elsewhere."""
+
+    decision: Decision
+    call: GatedCall | None
+    asked: bool
+
+    def is_about(self, call: GatedCall) -> bool:
+        """Whether the decision answers all that there is to ask about a call."""
+        if not self.asked or self.decision.digest != call.digest:
+            return False
+        return self.call is None or set(call.asks) <= set(self.call.asks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """An answer that holds for later calls; `origin` is `None` if it is not known."""
+
+    grant: Grant
+    verdict: Literal["allow", "deny"]
+    reason: str
+    origin: str | None
+
+    def answers(self, call: GatedCall) -> bool:
+        """Whether the answer holds for a call."""
+        grant = self.grant
+        if grant.tool != call.tool or (self.origin is not None and self.origin != call.origin):
+            return False
+        if grant.digest is not None:
+            return grant.digest == call.digest
+        if self.verdict == "allow" and call.asks:
+            return False
+        return Rule("*", grant.arguments).fits(call, "narrow" if self.verdict == "allow" else "wide")
+
+
+class ApprovalGate:
+    """Decides which calls of a run, and of the runs nested in it, may be carried out.
+
+    It is the one owner of what was decided. It asks on one event loop, that of its first question.
+    """
+
+    def __init__(
+        self,
+        rules: ApprovalRules,
+        mode: Mode,
+        asker: Asker | None,
+        *,
+        can_wait: bool = False,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        """Make a gate before which nothing has been decided.
+
+        Args:
+            rules: what may run, what is asked and what is denied.
+            mode: what becomes of questions.
+            asker: whoever is asked; `None` if nobody can be.
+            can_wait: whether a question may be left open, because the run is stored and can be resumed.
+            on_event: hears of questions and decisions.
+
+        Raises:
+            AgentError: something is of the wrong kind.
+        """
+        if not isinstance(cast("object", rules), ApprovalRules):
+            raise AgentError(f"rules of an approval gate are ApprovalRules, not {rules!r}")
+        check_choice("mode", mode, _MODES)
+        if asker is not None and not callable(asker):
+            raise AgentError(f"asker is a function that takes a GatedCall and returns an Answer, not {asker!r}")
+        self._rules = rules
+        self._mode: Mode = mode
+        self._asker = asker
+        self._can_wait = can_wait
+        self._on_event = on_event
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._remembered: list[_Remembered] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def decided(self) -> Mapping[tuple[str, str], Decision]:
+        """The last decision about each call, by session and call id."""
+        return MappingProxyType({key: held.decision for key, held in self._held.items()})
+
+    @property
+    def open(self) -> tuple[GatedCall, ...]:
+        """The calls whose questions were left open, in the order in which they were asked."""
+        return tuple(
+            held.call for held in self._held.values() if held.call is not None and held.decision.verdict == "later"
+        )
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """The answers that let later calls run, in the order in which they were given."""
+        return tuple(kept.grant for kept in self._remembered if kept.verdict == "allow")
+
+    def settle(self, key: tuple[str, str], decision: Decision) -> None:
+        """Put in a decision that was made elsewhere: before the run was resumed, say. It takes the place of any other.
+
+        It holds for the arguments that it names, whatever policies ask about them, and as long as no rule denies them.
+        """
+        self._held[key] = _Held(decision, None, asked=True)
+
+    def resume(self, decisions: Mapping[tuple[str, str], Decision], grants: Iterable[Grant]) -> None:
+        """Put in what was decided, and what was granted, in earlier runs."""
+        for key, decision in decisions.items():
+            self.settle(key, decision)
+        self._remembered += [
+            _Remembered(grant, "allow", "a person said yes in an earlier run", None) for grant in grants
+        ]
+
+    def judge(self, call: GatedCall) -> Judgement:
+        """What is known about a call without asking anybody; the table of this module is the order.
+
+        A question that has been left open is still one: the verdict is `"ask"`.
+        """
+        found = judge(call, self._rules, self._mode)
+        if found.verdict == "deny":
+            return found
+        held = self._held.get(call.key)
+        if held is not None and held.is_about(call):
+            return _judged(held.decision)
+        if found.verdict == "allow":
+            return found
+        remembered = self._remembered_answer(call)
+        return found if remembered is None else Judgement(remembered.verdict, remembered.reason, explicit=True)
+
+    async def decide(self, call: GatedCall) -> Decision:
+        """Decide about a call, and ask about it if need be; the decision about a call is made once.
+
+        If the task is cancelled while somebody thinks, nothing is decided, and their answer is dropped.
+
+        Raises:
+            AgentError: somebody has to be asked, and the gate asks on another event loop than this one.
+            EndsRun: the asker has ended the run.
+        """
+        decision = self._known(call)
+        if decision is not None:
+            return decision
+        self._stay_on_loop()
+        async with self._lock:
+            # What was answered while this call waited may answer it, too.
+            decision = self._known(call)
+            return await self._decided_by_asking(call) if decision is None else decision
+
+    def _known(self, call: GatedCall) -> Decision | None:
+        """The decision about a call, if nobody has to be asked for it."""
+        ruled = judge(call, self._rules, self._mode)
+        held = self._held.get(call.key)
+        if ruled.verdict != "deny" and held is not None and held.is_about(call):
+            return held.decision
+        if ruled.verdict != "ask":
+            by_mode = judge(call, self._rules, "ask").verdict != ruled.verdict
+            by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
+            return self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
+        kept = self._remembered_answer(call)
+        if kept is None:
+            return None
+        return self._record(call, Decision(kept.verdict, call.digest, kept.reason, "remembered"), asked=False)
+
+    async def _decided_by_asking(self, call: GatedCall) -> Decision:
+        ruled = judge(call, self._rules, self._mode)
+        if self._asker is None:
+            reason = f"it needs approval ({ruled.reason}), and there is nobody here to ask; {_cure(call, ruled)}"
+            return self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
+        self._tell(call, None)
+        answer = await _answer(self._asker, call)
+        if isinstance(answer, str):
+            return self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
+        if answer.verdict == "later":
+            return self._left_open(call)
+        verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
+        said = f"a person said {answer.verdict}"
+        reason = f"{said}: {answer.reason.strip()}" if answer.reason.strip() else said
+        if answer.remember != "nothing":
+            grant = Grant(call.tool, call.digest if answer.remember == "arguments" else None)
+            self._remembered.append(_Remembered(grant, verdict, f"{reason}, for later calls too", call.origin))
+        return self._record(call, Decision(verdict, call.digest, reason, "person"), asked=True)
+
+    def _left_open(self, call: GatedCall) -> Decision:
+        if self._can_wait:
+            return self._record(call, Decision("later", call.digest, "the question is left open", "person"), asked=True)
+        reason = "the question was put off, but this run is not stored, so nobody could answer it later"
+        return self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
+
+    def _remembered_answer(self, call: GatedCall) -> _Remembered | None:
+        """The earlier answer that holds for a call; a no wins over a yes."""
+        fitting = [kept for kept in self._remembered if kept.answers(call)]
+        return min(fitting, key=lambda kept: kept.verdict != "deny", default=None)
+
+    def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
+        before = self._held.pop(call.key, None)
+        self._held[call.key] = _Held(decision, call, asked)
+        if before is None or before.decision != decision:
+            self._tell(call, decision)
+        return decision
+
+    def _tell(self, call: GatedCall, decision: Decision | None) -> None:
+        if self._on_event is not None:
+            self._on_event(call, decision)
+
+    def _stay_on_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._loop is not loop:
+            raise AgentError(
+                "this approval gate asks on another event loop; a gate serves one run and those nested in it, all on "
+                "one event loop, so make another gate for this one"
+            )
+
+
+def _judged(decision: Decision) -> Judgement:
+    if decision.verdict == "later":
+        return Judgement("ask", decision.reason or "the question is left open", explicit=True)
+    return Judgement(decision.verdict, decision.reason or "it has been decided before", explicit=True)
+
+
+async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
+    """What the asker says; why there is no answer, if it fails to give one."""
+    try:
+        answer: object = await ON_LOOP.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
+        if isinstance(answer, Awaitable):  # a plain function that hands on what another one has to do
+            answer = await cast("Awaitable[object]", answer)  # whatever it gives is checked below
+    except EndsRun:
+        raise
+    except Exception as error:  # noqa: BLE001 - logged, and the call is denied
+        _log.exception("asking about %s failed", call.tool)
+        return f"asking about it failed with {type(error).__name__}: {error}"
+    fault = _fault(answer)
+    if fault is None:
+        return cast("Answer", answer)  # it has just been seen to be one
+    _log.error("asking about %s gave no answer: %s", call.tool, fault)
+    return f"asking about it gave no answer: {fault}"
+
+
+def _fault(answer: object) -> str | None:
+    """What is wrong with an answer; `None` if nothing is."""
+    if not isinstance(answer, Answer):
+        return f"an Answer is due, not a {type(answer).__name__}"
+    if answer.verdict not in _ANSWERS:
+        return f"its verdict is yes, no or later, not {answer.verdict!r}"
+    if answer.remember not in _REMEMBERS:
+        return f"it is remembered for nothing, arguments or rule, not {answer.remember!r}"
+    if not isinstance(cast("object", answer.reason), str):
+        return f"its reason is text, not a {type(answer.reason).__name__}"
+    return None
+
+
+def _cure(call: GatedCall, ruled: Judgement) -> str:
+    if call.asks:
+        return "no rule answers what a policy asks, only a person or the mode approve-all"
+    if ruled.explicit:
+        return "while that rule stands, only a person or the mode approve-all lets it run"
+    return f"it would run if the approval rules had: allow: [{Rule(call.tool)}]"

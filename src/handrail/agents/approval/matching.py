@@ -1,0 +1,201 @@
+"""When a rule's globs fit a call: the name of its tool, the agents that made it, and its arguments.
+
+What a call may do must not hang on how its arguments are spelled. So a glob over an argument is read in one of two
+ways, and where there is doubt a call is asked about or denied:
+
+| | to allow: narrowly | to ask or deny: widely |
+|---|---|---|
+| `*`, `?`, `[...]` | stay between two slashes | fit slashes too: `rm *` fits `rm -r /srv` |
+| a string | every spelling must fit | one spelling is enough |
+| its spellings | as written; as a path in its shortest form | these; and each without regard to case and composition |
+| a path out of the root | needs a glob that begins as it does (`/`, `~`, `../`), or `**` alone | is like any other |
+| `folder/**` | is what lies below | is the folder itself, too |
+| a list | every item must fit; an empty list does not | one item is enough |
+| no such argument | does not fit | does not fit |
+
+A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start. No link
+is followed: what a path leads to is for the filesystem to guard. What is no string is compared by its canonical JSON
+text: `true`, `3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as one would type them:
+`git log*` fits `["git", "log", "-3"]`. That protects nothing where a tool hands one string to a shell, because it fits
+`git log; reboot` as well.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+from unicodedata import normalize
+
+from handrail.agents.approval.globs import Reading, glob
+from handrail.errors import AgentError, DumpError
+from handrail.serde import canonical_json
+
+_SLASH: Final = "/"
+_START: Final = re.compile(r"/|~|[A-Za-z]:/|(?:\.\./)+|")
+_SEGMENT: Final = re.compile(r"(?P<key>[^.\[\]]+)|\[(?P<item>\*|[0-9]{1,9})\]")
+
+Segment = str | int | None
+"""A step into an argument: a key, a position, or `None` for every one."""
+
+
+def fits_name(pattern: str, name: str) -> bool:
+    """Whether a glob fits the name of a tool, in which a slash is a character like others."""
+    return glob(pattern, "wide").fits(name)
+
+
+def fits_agents(pattern: str, path: Sequence[str]) -> bool:
+    """Whether a glob fits the agents that called each other: `desk/*` is any agent that `desk` has called."""
+    return glob(pattern, "narrow").fits(_SLASH.join(path))
+
+
+def fits_argument(pattern: str, segments: Sequence[Segment], arguments: Mapping[str, object], reading: Reading) -> bool:
+    """Whether a glob fits what the arguments hold in one place; see the table of this module."""
+    fitting = (found is not _MISSING and _fits_value(pattern, found, reading) for found in _found(arguments, segments))
+    return _every(fitting) if reading == "narrow" else any(fitting)
+
+
+def argument_path(text: str) -> tuple[Segment, ...]:
+    """The steps to an argument: `path`, `options.force`, `steps[0].title`, `steps[*].title`; `*` is every key.
+
+    Raises:
+        AgentError: it leads nowhere.
+    """
+    segments: list[Segment] = []
+    at = 0
+    while at < len(text):
+        found = _SEGMENT.match(text, at)
+        if found is None or (found["item"] is not None and not segments):
+            break
+        key, item = found["key"], found["item"]
+        if key is not None and "*" in key and key != "*":
+            break
+        segments.append(None if "*" in (key, item) else key if item is None else int(item))
+        at = found.end()
+        if text[at : at + 1] == "." and at + 1 < len(text) and text[at + 1] not in ".[":
+            at += 1
+        elif text[at : at + 1] not in {"", "["}:
+            break
+    else:
+        if segments:
+            return tuple(segments)
+    raise AgentError(
+        f"{text!r} leads to no argument; write its name, and how to go on from there: path, options.force, "
+        "steps[0].title, or steps[*].title for every step"
+    )
+
+
+_MISSING: Final = object()
+
+
+def _found(value: object, segments: Sequence[Segment]) -> Iterator[object]:
+    """What stands in one place, or in several; `_MISSING` where nothing does."""
+    if not segments:
+        yield value
+        return
+    first, rest = segments[0], segments[1:]
+    for found in _step(value, first):
+        if found is _MISSING:
+            yield found
+        else:
+            yield from _found(found, rest)
+
+
+def _step(value: object, segment: Segment) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[object, object]", value)  # what it holds is looked at below
+        if segment is None:
+            return tuple(entries.values())
+        return (entries.get(segment, _MISSING),)
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)  # as above
+        if segment is None:
+            return items
+        if isinstance(segment, int):
+            return (items[segment] if segment < len(items) else _MISSING,)
+    return (_MISSING,)
+
+
+def _fits_value(pattern: str, value: object, reading: Reading) -> bool:
+    if isinstance(value, str):
+        return _fits_text(pattern, value, reading)
+    try:
+        written = canonical_json(value).decode()
+    except DumpError:  # it cannot be judged, so nothing allows it, and whatever asks or denies holds
+        return reading == "wide"
+    if not isinstance(value, list | tuple):
+        return glob(pattern, reading).fits(written)
+    items = cast("Sequence[object]", value)  # each is looked at below
+    fitting = (item is not _MISSING and _fits_value(pattern, item, reading) for item in _items(items))
+    one_by_one = _every(fitting) if reading == "narrow" else any(fitting)
+    return one_by_one or _fits_words(pattern, items, reading)
+
+
+def _items(value: Sequence[object]) -> Iterator[object]:
+    """What a list holds, and what the lists in it hold; `_MISSING` for each of those that is empty."""
+    to_visit = [value]
+    while to_visit:
+        items = to_visit.pop()
+        for item in items or (_MISSING,):
+            if isinstance(item, list | tuple):
+                to_visit.append(cast("Sequence[object]", item))  # each is looked at in its turn
+            else:
+                yield item
+
+
+def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool:
+    """Whether a glob with a blank fits a list of words as one line, quoted as a shell wants them."""
+    words = [item for item in items if isinstance(item, str)]
+    if not words or len(words) < len(items) or " " not in pattern:
+        return False
+    # In its shortest form word by word: on the whole line, `..` in one word would take away the words before it.
+    lines = (shlex.join(words), shlex.join([shortest(word) for word in words]))
+    if reading == "narrow":
+        return all(glob(pattern, reading).fits(line) for line in lines)
+    return any(_fits_text(pattern, line, reading) for line in lines)
+
+
+def _fits_text(pattern: str, text: str, reading: Reading) -> bool:
+    short, short_pattern = shortest(text), shortest(pattern)
+    if reading == "narrow":
+        if pattern != "**" and _start(short) != _start(short_pattern):
+            return False
+        as_written = glob(pattern, reading).fits(text) or glob(short_pattern, reading).fits(text)
+        return as_written and glob(short_pattern, reading).fits(short)
+    patterns = (pattern, short_pattern, short_pattern.removesuffix("/**") or pattern)
+    pairs = [(each, spelling) for each in patterns for spelling in (text, short)]
+    pairs += [(_folded(each), _folded(spelling)) for each, spelling in pairs]
+    return any(glob(each, reading).fits(spelling) for each, spelling in dict.fromkeys(pairs))
+
+
+def shortest(path: str) -> str:
+    """A text taken for a path, in its shortest form; `..` that leads out of its start stays there."""
+    path = path.replace("\\", _SLASH)
+    parts: list[str] = []
+    for part in path.split(_SLASH):
+        if part == ".." and parts and parts[-1] != ".." and not set("*?[") & set(parts[-1]):
+            parts.pop()
+        elif part not in {"", "."} and not (part == ".." and not parts and path.startswith(_SLASH)):
+            parts.append(part)
+    start = _SLASH if path.startswith(_SLASH) else ""
+    return start + _SLASH.join(parts)
+
+
+def _start(short: str) -> str:
+    """Where a path begins, if not in the root: `/`, `~`, a drive, or so many times `../`."""
+    return next(_START.finditer(f"{short}/" if short else ""))[0]  # there is always a match, if an empty one
+
+
+def _folded(text: str) -> str:
+    return normalize("NFC", normalize("NFC", text).casefold())
+
+
+def _every(fitting: Iterable[bool]) -> bool:
+    """Whether there is something, and all of it fits."""
+    empty = True
+    for fits in fitting:
+        if not fits:
+            return False
+        empty = False
+    return not empty

@@ -1,0 +1,196 @@
+"""Approval rules, and what they say of a call.
+
+| | says |
+|---|---|
+| 1 | a `deny` rule that fits, then an `ask` rule that fits, then an `allow` rule that fits |
+| 2 | the tool's own declaration (`GatedCall.default`) |
+| 3 | the default for the tool's effect |
+| 4 | if a policy of the tool wants something asked, what has been allowed so far is asked |
+| 5 | the mode: `approve-all` answers every question yes; `deny-all` no, and denies what no rule has allowed |
+
+Nothing is remembered here: `handrail.agents.approval.gate` knows what has been answered before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final, cast, get_args
+
+from handrail.agents.approval.globs import Reading
+from handrail.agents.approval.matching import Segment, argument_path, fits_agents, fits_argument, fits_name
+from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
+from handrail.errors import AgentError
+from handrail.prompt.tool import Effect
+
+DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
+"""What holds for each effect where neither a rule nor the tool itself says anything."""
+
+VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+_WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which calls a rule is about. Everything that it names must fit; see `handrail.agents.approval.matching`.
+
+    Attributes:
+        tool: a glob over the name of the tool.
+        arguments: globs over arguments, by where they are: `path`, `options.force`, `steps[*].title`.
+        agent: a glob over the agents that called each other, as `desk/research`; `None` for every agent.
+        source: where the rule stands, for messages: `approval.yaml:12`.
+
+    Raises:
+        AgentError: something is no glob, or leads to no argument.
+    """
+
+    tool: str
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    agent: str | None = None
+    source: str = field(default="", compare=False)
+    _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_glob("tool", self.tool)
+        if self.agent is not None:
+            _check_glob("agent", self.agent)
+        if not isinstance(cast("object", self.arguments), Mapping):
+            raise AgentError(f"arguments of a rule are a mapping from argument to glob, not {self.arguments!r}")
+        for where, pattern in self.arguments.items():
+            _check_glob("an argument of a rule", where)
+            _check_text(f"the glob for {where}", pattern)
+        set_field = object.__setattr__
+        set_field(self, "arguments", MappingProxyType(dict(self.arguments)))
+        set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
+
+    def fits(self, call: GatedCall, reading: Reading) -> bool:
+        """Whether the rule is about a call; `reading` says how its globs over arguments are read."""
+        return (
+            fits_name(self.tool, call.tool)
+            and (self.agent is None or fits_agents(self.agent, call.path))
+            and all(fits_argument(glob, place, call.arguments, reading) for place, glob in self._places)
+        )
+
+    def __str__(self) -> str:
+        """As the file of rules has it: `{tool: write_file, arguments: {path: "reports/**"}} (approval.yaml:12)`."""
+        parts = [f"tool: {_quoted(self.tool)}"]
+        if self.arguments:
+            told = ", ".join(f"{_quoted(where)}: {_quoted(glob)}" for where, glob in self.arguments.items())
+            parts.append(f"arguments: {{{told}}}")
+        if self.agent is not None:
+            parts.append(f"agent: {_quoted(self.agent)}")
+        written = _quoted(self.tool) if len(parts) == 1 else f"{{{', '.join(parts)}}}"
+        return f"{written} ({self.source})" if self.source else written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRules:
+    """What may run, what is asked, and what is denied.
+
+    Attributes:
+        allow: rules whose calls run.
+        ask: rules whose calls are asked about; they win over `allow`.
+        deny: rules whose calls do not run; they win over `ask` and `allow`.
+        defaults: what holds by effect where no rule fits; an effect that is not named has its value of `DEFAULTS`.
+
+    Raises:
+        AgentError: something is no rule, effect or verdict.
+    """
+
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    defaults: Mapping[Effect, Verdict] = field(default_factory=dict[Effect, Verdict])
+
+    def __post_init__(self) -> None:
+        for name in VERDICTS:
+            given = cast("object", getattr(self, name))
+            rules = cast("Sequence[object]", given if isinstance(given, list | tuple) else (given,))
+            for rule in rules:
+                if not isinstance(rule, Rule):
+                    raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
+            object.__setattr__(self, name, tuple(rules))
+        if not isinstance(cast("object", self.defaults), Mapping):
+            raise AgentError(f"defaults of approval rules are a mapping from effect to verdict, not {self.defaults!r}")
+        for effect, verdict in self.defaults.items():
+            check_choice("an effect", effect, EFFECTS)
+            check_choice(f"the default for {effect}", verdict, VERDICTS)
+        object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
+
+
+def judge(call: GatedCall, rules: ApprovalRules, mode: Mode) -> Judgement:
+    """What the rules and the mode say of a call; the table of this module is the order."""
+    found = _asked_by_policies(call, _by_rules(call, rules) or _by_default(call, rules))
+    if mode == "approve-all" and found.verdict == "ask":
+        return Judgement("allow", f"{found.reason}, and the mode approve-all says yes", found.explicit)
+    if mode == "deny-all":
+        if found.verdict == "ask":
+            return Judgement("deny", f"{found.reason}, and the mode deny-all says no", found.explicit)
+        if found.verdict == "allow" and not found.explicit:
+            return Judgement("deny", f"no rule allows it, and the mode is deny-all ({found.reason})")
+    return found
+
+
+def check_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
+    """Refuse what is none of a few words.
+
+    Raises:
+        AgentError: it is none; the message has the words, and the nearest one.
+    """
+    if given in choices:
+        return
+    near = get_close_matches(given, choices, n=1) if isinstance(given, str) else []
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise AgentError(f"{what} is one of {', '.join(choices)}, not {given!r}.{hint}")
+
+
+def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
+    readings: tuple[tuple[Verdict, tuple[Rule, ...], Reading], ...] = (
+        ("deny", rules.deny, "wide"),
+        ("ask", rules.ask, "wide"),
+        ("allow", rules.allow, "narrow"),
+    )
+    for verdict, members, reading in readings:
+        for rule in members:
+            if rule.fits(call, reading):
+                return Judgement(verdict, f"the {verdict} rule {rule} fits", explicit=True)
+    return None
+
+
+def _by_default(call: GatedCall, rules: ApprovalRules) -> Judgement:
+    if call.default is not None:
+        return Judgement(call.default, f"{call.tool} itself says {call.default}")
+    verdict = rules.defaults.get(call.effect, "ask")
+    return Judgement(verdict, f"the default for effect {call.effect} is {verdict}")
+
+
+def _asked_by_policies(call: GatedCall, found: Judgement) -> Judgement:
+    if not call.asks or found.verdict == "deny":
+        return found
+    questions = "; ".join(call.asks)
+    if found.verdict == "allow":
+        return Judgement("ask", f"a policy asks: {questions}", found.explicit)
+    return Judgement("ask", f"{found.reason}, and a policy asks: {questions}", found.explicit)
+
+
+def _check_glob(what: str, given: object) -> None:
+    _check_text(what, given)
+    if not str(given).strip():
+        raise AgentError(f"{what} is blank; write a glob such as 'write_*', or '*' for all")
+
+
+def _check_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise AgentError(f"{what} is text, a glob, not {given!r}")
+
+
+def _quoted(text: str) -> str:
+    """As YAML takes it in any place."""
+    return text if _PLAIN.fullmatch(text) and text not in _WORDS else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,184 @@
+"""The toolsets that every project has by name, and the same with settings of one's own.
+
+Each is a factory: it is asked once for each run, and makes a section over the run that is under way then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.agents.current import CurrentRun, current_run
+from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory, toolset_factory
+from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools.shell_rules import rules_of
+from handrail.errors import AgentError
+from handrail.prompt import MarkdownSection, Section
+
+FolderOf = Callable[[CurrentRun], Path]
+"""Which folder a run works on."""
+
+_PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
+
+
+def built_ins() -> tuple[Entry, ...]:
+    """The toolsets that Handrail brings.
+
+    ==================  ==============================================================================================
+    `files`             tools that read and write the files below the folder that the run works on
+    `files_ro`          those of them that only look
+    `project_files`     as `files`, below the folder of the project
+    `project_files_ro`  as `files_ro`, below the folder of the project
+    `planning`          tools that keep a plan in the session of the run
+    `shell`             programs that only look, in the folder that the run works on
+    ==================  ==============================================================================================
+    """
+    made = {
+        "files": _files(_root, read_only=False),
+        "files_ro": _files(_root, read_only=True),
+        "project_files": _files(_project_folder, read_only=False),
+        "project_files_ro": _files(_project_folder, read_only=True),
+        "planning": toolset_factory(_planning),
+        "shell": toolset_factory(_shell),
+    }
+    return tuple(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items())
+
+
+def files_toolset(folder: str | os.PathLike[str], *, read_only: bool = False, prefix: str = "") -> ToolsetFactory:
+    """A toolset of file tools over a folder, to be exported in `TOOLSETS`.
+
+    Two of them serve one agent together: `TOOLSETS = {"a": files_toolset("a", prefix="a"), "b": files_toolset("b")}`.
+
+    Args:
+        folder: the folder; below the folder of the project, if it is relative.
+        read_only: whether there are only the tools that look.
+        prefix: stands before the name of each tool with a `_`, so that an agent can have several of these toolsets.
+
+    Raises:
+        AgentError: the folder is no path, or the prefix cannot begin the name of a tool.
+    """
+    return _files(_folder_of(folder), read_only=read_only, prefix=_checked_prefix(prefix))
+
+
+def shell_toolset(
+    folder: str | os.PathLike[str] = ".",
+    *,
+    allow: Sequence[ShellRule | Sequence[str]],
+    timeout: timedelta = timedelta(seconds=60),
+    environment: Mapping[str, str] | None = None,
+    prefix: str = "",
+) -> ToolsetFactory:
+    """A toolset that runs programs in a folder, to be exported in `TOOLSETS`.
+
+    With `TOOLSETS = {"tests": shell_toolset(allow=[("make", "test")])}` an agent can run the tests of its
+    project. What a program changes below the folder is undone when the call fails.
+
+    Args:
+        folder: the folder; below the folder of the project, if it is relative.
+        allow: what may be run; see `ShellToolsSection`.
+        timeout: how long a program may take.
+        environment: added to what programs get; see `ShellToolsSection`.
+        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
+
+    Raises:
+        AgentError: the folder is no path, or the prefix cannot begin the name of a tool.
+        PromptValidationError: a rule is none.
+    """
+    where, names, rules = _folder_of(folder), _Names(_checked_prefix(prefix)), rules_of(allow)
+
+    def make_shell(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+        run = current_run()
+        section = ShellToolsSection(
+            run.filesystem(where(run)),
+            allow=rules,
+            timeout=timeout,
+            environment=environment or {},
+            title=names.title("Programs"),
+            children=names.note,
+        )
+        return names.given_to(section, run)
+
+    return toolset_factory(make_shell)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the tools of a section are called.
+
+    Attributes:
+        prefix: stands before the name of each with a `_`; empty for the names that they have.
+    """
+
+    prefix: str
+
+    @property
+    def note(self) -> tuple[Section[Any], ...]:
+        """A section below, which tells the model of the prefix that the other texts do not have."""
+        if not self.prefix:
+            return ()
+        text = f"The names of these tools begin with `{self.prefix}_`, although this text and messages leave that out."
+        return (MarkdownSection(title="Names", template=text),)
+
+    def title(self, title: str) -> str:
+        """A title that tells several of these sections apart."""
+        return f"{title}: {self.prefix}" if self.prefix else title
+
+    def given_to(self, section: Section[Any], run: CurrentRun) -> Section[Any] | AbstractToolset[Any]:
+        """The section, or a toolset of it whose tools have the prefix."""
+        if not self.prefix:
+            return section
+        return run.section_toolset(section, id=f"{self.prefix}_{section.key}").prefixed(self.prefix)
+
+
+def _files(folder: FolderOf, *, read_only: bool, prefix: str = "") -> ToolsetFactory:
+    names = _Names(prefix)
+
+    def make_files(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+        run = current_run()
+        filesystem, title = run.filesystem(folder(run)), names.title("Files")
+        section = VfsToolsSection(filesystem, read_only=read_only, title=title, children=names.note)
+        return names.given_to(section, run)
+
+    return toolset_factory(make_files)
+
+
+def _planning(_ctx: RunContext[Any]) -> Section[Any]:
+    return PlanningToolsSection(session=current_run().session)
+
+
+def _shell(_ctx: RunContext[Any]) -> Section[Any]:
+    run = current_run()
+    return ShellToolsSection(run.filesystem(run.root), allow=READING)
+
+
+def _root(run: CurrentRun) -> Path:
+    return run.root
+
+
+def _project_folder(run: CurrentRun) -> Path:
+    return run.project_folder
+
+
+def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:
+    try:
+        path = Path(folder)
+    except TypeError as error:
+        raise AgentError(f"{folder!r} is no folder; give a path, such as 'notes'") from error
+    return lambda run: run.project_folder / path
+
+
+def _checked_prefix(prefix: object) -> str:
+    if not isinstance(prefix, str) or (prefix and not _PREFIX.fullmatch(prefix)):
+        raise AgentError(
+            f"the prefix {prefix!r} cannot begin the name of a tool; give up to 24 lower-case letters, digits, '_' and "
+            "'-', such as 'notes'"
+        )
+    return prefix

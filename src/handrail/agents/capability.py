@@ -1,0 +1,117 @@
+"""What Handrail does at the steps of an agent's run: it asks before calls run, keeps the conversation, and tells.
+
+The questions of one reply are settled before any of its calls starts, one after the other, and nothing is open while a
+person thinks: PydanticAI validates all calls of a reply before it carries out the first. Whether a call may run is not
+decided here but enforced in the pipeline, by the policy `approval`; here it is only asked ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic_ai import (
+    ApprovalRequired,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRequestContext,
+    ModelResponse,
+    RunContext,
+    ToolApproved,
+    ToolCallPart,
+    ToolDefinition,
+)
+from pydantic_ai.capabilities import ValidatedToolArgs
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+
+from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
+from handrail.agents.approval.gate import ApprovalGate
+from handrail.agents.approval.values import GatedCall
+from handrail.agents.conversation import Conversation
+from handrail.agents.events import CallStarted, RunEvent
+from handrail.errors import AgentError
+
+Describe = Callable[[ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
+"""A call that is about to be made as the gate judges it; `None` for one that will be refused as it is written."""
+
+
+@dataclass
+class AgentCapability(PipelineCapability):
+    """One run of an agent file. One capability for everything: PydanticAI takes a while for each that there is.
+
+    Attributes:
+        gate: says which calls may run.
+        conversation: what was said.
+        describe: how a call looks to the gate.
+        tell: tells what happens.
+        output_names: the names of the tools by which the model gives structured answers.
+        put_off: the calls of agents whose own calls wait for an answer, by their ids.
+    """
+
+    gate: ApprovalGate = field(kw_only=True)
+    conversation: Conversation = field(kw_only=True)
+    describe: Describe = field(kw_only=True)
+    tell: Callable[[RunEvent], None] = field(kw_only=True)
+    output_names: dict[str, str] = field(default_factory=dict[str, str])
+    put_off: set[str] = field(default_factory=set[str])
+    _asked: dict[str, GatedCall] = field(init=False, repr=False, default_factory=dict[str, GatedCall])
+
+    @override
+    async def prepare_output_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Note the names that no tool of the agent may have."""
+        self.output_names.update((definition.name, "the agent's output") for definition in tool_defs)
+        return tool_defs
+
+    @override
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """Keep the reply before any of its calls is carried out."""
+        response = await super().after_model_request(ctx, request_context=request_context, response=response)
+        self.conversation.keep([*ctx.messages, response])
+        return response
+
+    @override
+    async def after_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Ask about a call, if it has to be asked about.
+
+        Raises:
+            ApprovalRequired: the question is left open, and so is the call.
+        """
+        gated = self.describe(call, tool_def, args)
+        if gated is None:
+            return args
+        self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments))
+        self._asked[call.tool_call_id] = gated
+        if tool_def.kind != "function" or ctx.tool_call_approved:
+            return args
+        if self.gate.judge(gated).verdict == "ask" and (await self.gate.decide(gated)).verdict == "later":
+            raise ApprovalRequired
+        return args
+
+    @override
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Ask about calls that PydanticAI holds back for approval; a denied one is refused by the pipeline.
+
+        Raises:
+            AgentError: a call is to be carried out outside of the run, which nobody here does.
+        """
+        if requests.calls:
+            names = ", ".join(sorted({call.tool_name for call in requests.calls}))
+            raise AgentError(
+                f"{names}: external tools and `CallDeferred` are carried out by somebody outside of the run, and an "
+                "agent file has nobody there; let the tool do the work itself, or run it in an agent of your own"
+            )
+        settled: dict[str, ToolApproved] = {}
+        for call in requests.approvals:
+            gated = self._asked.get(call.tool_call_id)
+            if gated is None or call.tool_call_id in self.put_off:
+                continue
+            if (await self.gate.decide(replace(gated, default="ask"))).verdict != "later":
+                settled[call.tool_call_id] = ToolApproved()
+        return DeferredToolResults(approvals=dict(settled)) if settled else None

@@ -1,0 +1,123 @@
+"""What was said between an agent and its model, kept in the session, so that another process can go on with it.
+
+Each reply of the model is kept before any of its calls is carried out. A run that dies in between therefore leaves a
+reply whose calls have no answers; when it is resumed, the calls that were recorded (`ToolInvoked`) are answered from
+the record, and only the others are carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import ValidationError
+from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from handrail.errors import AgentError
+from handrail.runtime import ToolInvoked
+from handrail.session import Session, SlicePolicy, stored_as
+
+
+@stored_as("handrail.said")
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Messages of a conversation, in the order in which they were said. Its slice is a LOG.
+
+    Attributes:
+        agent: the agent whose conversation it is.
+        messages: the messages as JSON, in the form that PydanticAI gives them.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    agent: str
+    messages: str
+
+
+class Conversation:
+    """The conversation of one agent in one session; the one owner of how much of it has been kept.
+
+    Attributes:
+        history: what was said before this run.
+    """
+
+    __slots__ = ("_agent", "_kept", "_session", "history")
+
+    def __init__(self, session: Session, agent: str) -> None:
+        """Read what was said so far.
+
+        Raises:
+            AgentError: it cannot be read, or belongs to another agent.
+        """
+        self._session = session
+        self._agent = agent
+        self.history = _read(session, agent)
+        self._kept = len(self.history)
+
+    @property
+    def unanswered(self) -> tuple[ToolCallPart, ...]:
+        """The calls of the model's last reply that have no answer in the conversation."""
+        answered: set[str] = set()
+        for message in reversed(self.history):
+            if isinstance(message, ModelResponse):
+                return tuple(call for call in message.tool_calls if call.tool_call_id not in answered)
+            answered |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+        return ()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run ended before the model had given its answer."""
+        return bool(self.history) and (isinstance(self.history[-1], ModelRequest) or bool(self.unanswered))
+
+    @property
+    def put_off(self) -> bool:
+        """Whether some of the last reply's calls were answered and others left open, as for an approval."""
+        return bool(self.unanswered) and isinstance(self.history[-1], ModelRequest)
+
+    @property
+    def answer(self) -> str:
+        """The text of the model's last reply."""
+        last = self.history[-1] if self.history else None
+        return (last.text or "") if isinstance(last, ModelResponse) else ""
+
+    def recorded(self) -> dict[str, ToolInvoked]:
+        """The unanswered calls that were carried out and recorded all the same, by their ids."""
+        wanted = {call.tool_call_id for call in self.unanswered}
+        if not wanted:
+            return {}
+        return {event.call_id: event for event in self._session[ToolInvoked] if event.call_id in wanted}
+
+    def keep(self, messages: Sequence[ModelMessage]) -> None:
+        """Keep what has been said since the last time.
+
+        Args:
+            messages: the whole conversation.
+
+        Raises:
+            SessionError: the session is closed, or has passed to another process.
+            StoreUnavailableError: its store does not answer.
+        """
+        new = list(messages[self._kept :])
+        if new:
+            self._session[Said].append(Said(self._agent, ModelMessagesTypeAdapter.dump_json(new).decode()))
+            self._kept += len(new)
+
+
+def _read(session: Session, agent: str) -> list[ModelMessage]:
+    history: list[ModelMessage] = []
+    for number, said in enumerate(session[Said], start=1):
+        if said.agent != agent:
+            raise AgentError(
+                f"session {session.session_id!r} holds a conversation of agent {said.agent}, so {agent} cannot go on "
+                "with it; give each agent a session of its own"
+            )
+        try:
+            history += ModelMessagesTypeAdapter.validate_json(said.messages)
+        except ValidationError as error:
+            raise AgentError(
+                f"part {number} of the conversation in session {session.session_id!r} cannot be read by this version "
+                f"of PydanticAI: {error}"
+            ) from error
+    return history

@@ -1,0 +1,97 @@
+"""Finds the tools and toolsets that a module exports; nothing is registered that a module does not list.
+
+| the module has | its tools | its toolsets |
+|---|---|---|
+| `TOOLS`: a list, tuple or dict | those in it; `__all__` does not count | |
+| no `TOOLS`, but `__all__` | all that it names; each must be a tool | |
+| `TOOLSETS`: a list, tuple or dict | | those in it |
+| none of them | none | none |
+
+`TOOLS = []` says that there are none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS`
+are passed over. Functions that are registered with an agent (`@agent.tool`) are no exports of their module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import cast
+
+from handrail.agents.declared import Declared, Offence, bulleted, declared, declared_items
+from handrail.agents.entries import Entry, Origin
+from handrail.agents.importing import ProjectModule
+from handrail.errors import DiscoveryError
+
+_OURS = ("TOOLS", "TOOLSETS")
+_HINT = "\n__all__ counts because there is no TOOLS; define TOOLS to choose tools, TOOLS = [] for none"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What modules export.
+
+    Attributes:
+        entries: their tools and toolsets.
+        problems: one for each module that exports what cannot be registered; it lists all of it.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    problems: tuple[DiscoveryError, ...] = ()
+
+
+def discover(modules: Iterable[ProjectModule]) -> Discovered:
+    """The tools and toolsets of all modules; a module with a fault hides no other."""
+    entries: list[Entry] = []
+    problems: list[DiscoveryError] = []
+    for found in modules:
+        try:
+            entries += exports(found.module, where=found.where)
+        except DiscoveryError as problem:
+            problems.append(problem)
+    return Discovered(tuple(entries), tuple(problems))
+
+
+def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:
+    """The tools and toolsets of one module, in its order.
+
+    Args:
+        module: the module; it and what it holds are neither called nor changed.
+        where: its file, for messages and as the origin of the entries.
+
+    Raises:
+        DiscoveryError: it exports what cannot be registered; the message lists all of it.
+    """
+    names = vars(module)
+    origin = Origin("module", where)
+    if "TOOLS" in names:
+        tools = declared("tool", names["TOOLS"], origin)
+    else:
+        tools = _named_by_all(module, origin) if "__all__" in names else Declared()
+    toolsets = declared("toolset", names["TOOLSETS"], origin) if "TOOLSETS" in names else Declared()
+    offences = (*tools.offences, *toolsets.offences)
+    if offences:
+        hint = _HINT if tools.offences and "TOOLS" not in names else ""
+        raise DiscoveryError(
+            bulleted(f"{where} exports what cannot be registered", offences) + hint,
+            module=where,
+            offenders=[offence.name for offence in offences],
+        )
+    return (*tools.entries, *toolsets.entries)
+
+
+def _named_by_all(module: ModuleType, origin: Origin) -> Declared:
+    """The tools that `__all__` names; everything else in it is an offence."""
+    listed: object = vars(module)["__all__"]
+    if not isinstance(listed, list | tuple):
+        kind = "None" if listed is None else f"a {type(listed).__name__}"
+        return Declared(offences=(Offence("__all__", f"is {kind}, but must be a list or tuple of names"),))
+    items = cast("Sequence[object]", listed)
+    counts = Counter(name for name in items if isinstance(name, str))
+    offences = [Offence(repr(item), "is no name") for item in items if not isinstance(item, str)]
+    offences += [Offence(name, f"stands in __all__ {count} times") for name, count in counts.items() if count > 1]
+    offences += [Offence(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)]
+    exported = [(name, vars(module)[name]) for name in counts if name in vars(module) and name not in _OURS]
+    found = declared_items("tool", exported, origin)
+    return Declared(found.entries, (*offences, *found.offences))

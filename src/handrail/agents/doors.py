@@ -1,0 +1,226 @@
+"""The doors of one run: executors on its session, for the tools of Handrail and for all others, and how calls look.
+
+A call is described twice: ahead, when its arguments have been validated and somebody may have to be asked, and in the
+pipeline, when it is about to run. Both descriptions name the arguments by their digest, so that what runs is what was
+asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from pydantic_ai import ToolCallPart, ToolDefinition
+from pydantic_ai.capabilities import ValidatedToolArgs
+
+from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai.foreign import arguments_of
+from handrail.adapters.pydantic_ai.foreign_effects import declared
+from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents.approval.policy import GatePolicy, approver
+from handrail.agents.approval.values import GatedCall, Verdict
+from handrail.agents.tool_report import ToolReport
+from handrail.agents.tree import RunTree
+from handrail.contrib.tools import PlanningToolsSection
+from handrail.errors import DumpError
+from handrail.limits import RunContext
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool
+from handrail.prompt.tree import PlacedSection
+from handrail.runtime import ToolCall
+from handrail.runtime.foresight import foresee
+from handrail.serde import digest, dump
+from handrail.session import Session
+
+
+class _Own(NamedTuple):
+    """A toolset of Handrail's in this run.
+
+    Attributes:
+        executor: what carries its calls out.
+        default: what is done with its calls where no rule speaks; `None` leaves that to their effects.
+        shows_section: whether a section of the program's brings its tools.
+    """
+
+    executor: ToolExecutor
+    default: Verdict | None
+    shows_section: bool
+
+
+class RunDoors:
+    """The executors of one run; the one owner of what was described ahead.
+
+    Attributes:
+        foreign: the executor for tools that are not Handrail's.
+        policy: what judges every call of the run.
+    """
+
+    def __init__(self, tree: RunTree, session: Session, path: tuple[str, ...], stack: ExitStack) -> None:
+        """Open the doors; what they need is closed with `stack`."""
+        self._tree = tree
+        self._session = session
+        self._path = path
+        self._stack = stack
+        self._own: dict[str, _Own] = {}
+        self._ahead: dict[str, GatedCall] = {}
+        self._origins: Mapping[str, str] = {}
+        self.policy = GatePolicy(tree.gate, self.describe)
+        self.foreign = self._executor((), without_text=True)
+
+    def note_origins(self, origins: Mapping[str, str]) -> None:
+        """Take note of where the tools of this step come from, in words, by their names."""
+        self._origins = origins
+
+    def section_toolset(self, section: Section[Any], *, id: str) -> HandrailToolset:
+        """A section as a toolset of this run; see `CurrentRun.section_toolset`."""
+        # A plan is nothing but words in the session.
+        default: Verdict | None = "allow" if isinstance(section, PlanningToolsSection) else None
+        return self._toolset(id, _Own(self._executor((section,)), default, shows_section=True))
+
+    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
+        """One tool as a toolset of this run; see `CurrentRun.tool_toolset`."""
+        section = Section[None](title="Tools", key="tools", tools=(tool,))
+        return self._toolset(id, _Own(self._executor((section,), without_text=True), None, shows_section=False))
+
+    def describe_ahead(
+        self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
+    ) -> GatedCall | None:
+        """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
+        metadata: Mapping[str, Any] = definition.metadata or {}
+        name = metadata.get(THROUGH_PIPELINE)
+        if name is None:
+            described = self._of_foreign(call, definition, args)
+        else:
+            own = self._own.get(definition.toolset_id or "")
+            # Without one it is a name that nobody knows, or of a toolset with an executor of its own.
+            described = None if own is None else self._of_own(call, str(name), own, args)
+        if described is not None:
+            self._ahead[call.tool_call_id] = described
+        return described
+
+    def describe(self, tool: Tool[Any, Any], params: Any, call_id: str) -> GatedCall:  # noqa: ANN401 - as of the tool
+        """A call that is about to run, as the gate judges it."""
+        ahead = self._ahead.get(call_id)
+        arguments = _arguments(params)
+        named = digest(arguments)
+        if ahead is not None and ahead.digest == named:
+            return ahead
+        described = self._gated(call_id, tool.name if ahead is None else ahead.tool, tool, arguments)
+        return described if ahead is None else replace(described, default=ahead.default, asks=ahead.asks)
+
+    def report(self, definition: ToolDefinition) -> ToolReport:
+        """A tool of this run, for people."""
+        said = declared(definition)
+        section, policies, default = "", (), said.approval
+        metadata: Mapping[str, Any] = definition.metadata or {}
+        own = self._own.get(definition.toolset_id or "")
+        if own is not None:
+            environment = own.executor.environment
+            name: str = metadata[THROUGH_PIPELINE]
+            policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
+            section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
+            default = own.default
+        call = GatedCall(
+            path=self._path,
+            session_id=self._session.session_id,
+            call_id="",
+            tool=definition.name,
+            effect=said.effect,
+            arguments={},
+            digest="",
+            default=default,
+        )
+        return ToolReport(
+            name=definition.name,
+            description=definition.description or "",
+            source=self._origins.get(definition.name, ""),
+            section=section,
+            policies=policies,
+            effect=said.effect,
+            approval=self._tree.gate.judge(call),
+            parameters=definition.parameters_json_schema,
+        )
+
+    def _of_foreign(self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs) -> GatedCall:
+        said = declared(definition)
+        arguments = arguments_of(args)
+        return GatedCall(
+            path=self._path,
+            session_id=self._session.session_id,
+            call_id=call.tool_call_id,
+            tool=call.tool_name,
+            effect=said.effect,
+            arguments=arguments,
+            digest=digest(arguments),
+            origin=self._origins.get(call.tool_name, ""),
+            default=said.approval,
+        )
+
+    def _of_own(self, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs) -> GatedCall | None:
+        given = args.given() if isinstance(args, Arguments) else args
+        environment = own.executor.environment
+        foreseen = foresee(ToolCall(call.tool_call_id, name, given), environment, without=self.policy.name)
+        if foreseen is None:
+            return None
+        gated = self._gated(call.tool_call_id, call.tool_name, foreseen.tool, _arguments(foreseen.params))
+        return replace(gated, asks=foreseen.questions, default=own.default)
+
+    def _gated(self, call_id: str, name: str, tool: Tool[Any, Any], arguments: dict[str, Any]) -> GatedCall:
+        return GatedCall(
+            path=self._path,
+            session_id=self._session.session_id,
+            call_id=call_id,
+            tool=name,
+            effect=tool.effect,
+            arguments=arguments,
+            digest=digest(arguments),
+            origin=self._origins.get(name, ""),
+        )
+
+    def _toolset(self, id: str, own: _Own) -> HandrailToolset:
+        unique = id
+        while unique in self._own:
+            unique += "'"
+        self._own[unique] = own
+        return HandrailToolset(own.executor, id=unique)
+
+    def _executor(self, sections: tuple[Section[Any], ...], *, without_text: bool = False) -> ToolExecutor:
+        tree, options = self._tree, self._tree.options
+        agent = self._path[-1]
+        template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
+        prompt = Prompt(template).bind(resources=options.resources)
+        rendered = prompt.render()
+        policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
+        self._stack.enter_context(prompt.resources)
+        return ToolExecutor(
+            prompt=prompt,
+            session=self._session,
+            rendered_prompt=replace(rendered, text="" if without_text else rendered.text, policies=policies),
+            adapter=self,
+            effect_ledger=tree.ledger,
+            deadline=options.deadline,
+            run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
+            approver=approver(tree.gate, self.describe),
+        )
+
+
+def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:
+    """The dotted path of the section that brings a tool."""
+    return next(
+        placed.dotted
+        for root in sections
+        for placed in root.walk()
+        if any(mine.name == tool for mine in placed.section.tools)
+    )
+
+
+def _arguments(params: object) -> dict[str, Any]:
+    """Parameters as JSON has them, whether they are a dataclass or JSON already."""
+    if params is None:
+        return {}
+    try:
+        return cast("dict[str, Any]", dump(params))  # of a dataclass or a mapping, so it is an object
+    except DumpError:
+        return arguments_of(params)

@@ -1,0 +1,145 @@
+"""What a run tells while it goes on: one value for each thing that happens, also in the agents that it calls.
+
+`path` is always the chain of agents, the one that was started first. Values are frozen and made of plain types, so that
+a listener may keep them or write them down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from handrail.agents.approval.values import Decision, GatedCall
+from handrail.limits import TokenUsage
+
+Status = Literal["done", "waiting", "failed"]
+"""How a run ended: with an answer, with questions that are left open, or by an exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """An agent begins, or goes on where it was interrupted.
+
+    Attributes:
+        path: the agents that called each other.
+        model: the name of the model.
+        session_id: the session that it works on.
+        resumed: whether it goes on with a conversation that is in the session.
+    """
+
+    path: tuple[str, ...]
+    model: str
+    session_id: str
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of what the model says.
+
+    Attributes:
+        path: the agents that called each other.
+        text: the piece.
+    """
+
+    path: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The model asked for a call whose arguments are valid.
+
+    Attributes:
+        path: the agents that called each other.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        arguments: the validated arguments, as JSON has them.
+    """
+
+    path: tuple[str, ...]
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A call has been carried out or refused, and recorded.
+
+    Attributes:
+        path: the agents that called each other.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        success: whether it succeeded; if not, everything it changed has been undone.
+        content: the text of its result.
+        seconds: how long it took, waiting included.
+        replayed: whether the result comes from the ledger.
+    """
+
+    path: tuple[str, ...]
+    call_id: str
+    tool: str
+    success: bool
+    content: str
+    seconds: float
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """Somebody is about to be asked whether a call may run.
+
+    Attributes:
+        call: the call.
+    """
+
+    call: GatedCall
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The agents that called each other."""
+        return self.call.path
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionDecided:
+    """It has been decided whether a call may run.
+
+    Attributes:
+        call: the call.
+        decision: what was decided, and by whom.
+    """
+
+    call: GatedCall
+    decision: Decision
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The agents that called each other."""
+        return self.call.path
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """An agent has ended.
+
+    Attributes:
+        path: the agents that called each other.
+        status: how it ended.
+        output: its answer; for a failure, what went wrong.
+        usage: the tokens of this run, those of the agents that it called included.
+    """
+
+    path: tuple[str, ...]
+    status: Status
+    output: str
+    usage: TokenUsage
+
+
+RunEvent = RunStarted | TextDelta | CallStarted | CallEnded | QuestionAsked | QuestionDecided | RunEnded
+"""Everything that a run tells."""
+
+Listener = Callable[[RunEvent], None]
+"""Hears of what happens, on the event loop of the run: it must not block. What it raises is logged."""

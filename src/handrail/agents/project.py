@@ -1,0 +1,209 @@
+"""A project: a folder with agent files and with the modules that they take tools and toolsets from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+
+from handrail.agents.agent_file import AgentFile, read_agent_file
+from handrail.agents.discovery import discover
+from handrail.agents.entries import AgentReference, Entry, Origin
+from handrail.agents.importing import forget_modules, import_modules
+from handrail.agents.packages import package_offers
+from handrail.agents.project_config import ProjectConfig, matching, read_config
+from handrail.agents.registry import Offer, Registry
+from handrail.agents.resolution import ResolvedAgent, resolve
+from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
+
+_NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project folder as it was when it was loaded.
+
+    Attributes:
+        folder: the folder.
+        config: what its `pyproject.toml` says of it.
+        agents: its agents, by name.
+        registry: all tools and toolsets that its agents can name, the agents among them.
+    """
+
+    folder: Path
+    config: ProjectConfig
+    agents: Mapping[str, AgentFile]
+    registry: Registry
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        built_ins: Sequence[Entry] = (),
+        entries: Sequence[Entry] = (),
+        packages: bool = True,
+    ) -> Project:
+        """Load a project: read its agent files, and import its modules unless they are imported already.
+
+        Args:
+            folder: the project folder.
+            built_ins: entries that every project has.
+            entries: more of them, from the program.
+            packages: whether the tools and toolsets of installed packages can be named.
+
+        Raises:
+            HandrailError: the one problem that there is.
+            ProjectError: several; `problems` has each. What agents name is not looked up here: `resolve` does that.
+        """
+        found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
+        if not isinstance(found.project, Project) or found.problems:
+            raise _as_one(Path(folder), found.problems)
+        return found.project
+
+    @classmethod
+    def reload(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        built_ins: Sequence[Entry] = (),
+        entries: Sequence[Entry] = (),
+        packages: bool = True,
+    ) -> Project:
+        """Load a project, with its modules executed again. A project that was loaded before keeps what it has.
+
+        Args:
+            folder: the project folder.
+            built_ins: as for `load`.
+            entries: as for `load`.
+            packages: as for `load`.
+
+        Raises:
+            HandrailError: as for `load`.
+        """
+        forget_modules(Path(folder))
+        return cls.load(folder, built_ins=built_ins, entries=entries, packages=packages)
+
+    @classmethod
+    def survey(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        built_ins: Sequence[Entry] = (),
+        entries: Sequence[Entry] = (),
+        packages: bool = True,
+    ) -> tuple[Project | None, tuple[HandrailError, ...]]:
+        """Everything that is wrong with a project, and what is sound of it.
+
+        The project holds the agents, tools and toolsets that have no fault; `None` if names clash or there is no such
+        folder. If nothing else is wrong, all names in all agent files are looked up, too.
+
+        Args:
+            folder: the project folder.
+            built_ins: as for `load`.
+            entries: as for `load`.
+            packages: as for `load`.
+        """
+        found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
+        if found.project is None or found.problems:
+            return found.project, found.problems
+        return found.project, tuple(_unresolved(found.project))
+
+    def resolve(self, agent: AgentFile | str) -> ResolvedAgent:
+        """What an agent names.
+
+        Args:
+            agent: the name of an agent of this project, or any agent file.
+
+        Raises:
+            AgentError: the project has no agent of that name.
+            ResolutionError: the agent names what there is not.
+        """
+        if isinstance(agent, AgentFile):
+            return resolve(agent, self.registry)
+        if agent not in self.agents:
+            near = get_close_matches(agent, self.agents, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            there = ", ".join(sorted(self.agents)) or "none"
+            raise AgentError(f"the project {self.folder} has no agent {agent!r}.{hint} Its agents are: {there}.")
+        return resolve(self.agents[agent], self.registry)
+
+
+def project_folder_of(agent_file: Path) -> Path:
+    """The folder of the project that an agent file belongs to: the one that it is in."""
+    return agent_file.absolute().parent
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A project as far as it is sound, and every problem."""
+
+    project: Project | None
+    problems: tuple[HandrailError, ...]
+
+
+def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "does not exist"
+        return _Found(None, (ProjectError(f"the project folder {folder} {what}"),))
+    folder = folder.resolve()
+    reading = read_config(folder)
+    problems: list[HandrailError] = [*reading.problems]
+    agents = _agents(folder, reading.config, problems)
+    files = [path for path in matching(folder, reading.config.python) if path.name not in _NO_MODULES]
+    imported = import_modules(folder, files)
+    discovered = discover(imported.modules)
+    problems += [*imported.problems, *discovered.problems]
+    references = [
+        Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
+    ]
+    offers = package_offers() if packages else ()
+    registry = _registry([*entries, *discovered.entries, *references], offers, problems)
+    if registry is None:
+        return _Found(None, tuple(problems))
+    by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
+    return _Found(Project(folder, reading.config, by_name, registry), tuple(problems))
+
+
+def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:
+    """The agents by name, each with the name of its file; a file that is there under two names is read once."""
+    agents: dict[str, tuple[str, AgentFile]] = {}
+    files = {(folder / path).resolve(): path for path in reversed(matching(folder, config.agents))}
+    for path in sorted(files.values()):
+        where = path.as_posix()
+        try:
+            file = read_agent_file(folder / path)
+        except AgentFileError as problem:
+            problems.append(problem)
+            continue
+        if file.name in agents:
+            both = f"{agents[file.name][0]} and {where}"
+            problems.append(ProjectError(f"two agents are called {file.name!r}: {both}; give one another name"))
+        agents.setdefault(file.name, (where, file))
+    return agents
+
+
+def _registry(entries: Iterable[Entry], offers: Iterable[Offer], problems: list[HandrailError]) -> Registry | None:
+    try:
+        return Registry.of(entries, offers=offers)
+    except RegistryError as problem:
+        problems.append(problem)
+        return None
+
+
+def _unresolved(project: Project) -> Iterator[ResolutionError]:
+    for file in project.agents.values():
+        try:
+            project.resolve(file)
+        except ResolutionError as problem:
+            yield problem
+
+
+def _as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
+    if len(problems) == 1:
+        return problems[0]
+    told = "\n".join(f"- {problem}" for problem in problems)
+    return ProjectError(f"the project {folder} has {len(problems)} problems:\n{told}", problems=problems)

@@ -1,0 +1,173 @@
+"""`[tool.handrail]` in the `pyproject.toml` of a project folder; a project without it has the defaults.
+
+| key | means | default |
+|---|---|---|
+| `agents` | globs of the agent files | `["*.agent"]` |
+| `python` | globs of the modules with tools and toolsets | `["tools.py", "tools/*.py"]` |
+| `model` | the model of agents whose files name none | none |
+| `approval` | the file of approval rules | none |
+| `store` | the URL of the store | none |
+
+Every path lies in the project folder. A pattern that is written there must match a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, cast
+
+from handrail.errors import ProjectError
+from handrail.serde.naming import shortened
+
+FILE = "pyproject.toml"
+"""The file that may hold the configuration."""
+
+_LONGEST = 1000  # of a path that is written there
+_LONGEST_SHOWN = 100
+_TABLE = f"{FILE}: [tool.handrail]"
+_CONVERTED: Mapping[str, Callable[[Any], object]] = {"agents": tuple, "python": tuple, "approval": Path}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectConfig:
+    """What a project says about itself.
+
+    Attributes:
+        agents: patterns of its agent files, from the project folder.
+        python: patterns of its modules.
+        model: the model of agents that name none; `None` if the project leaves it open.
+        approval: the file of its approval rules, from the project folder; `None` if there is none.
+        store: the URL of its store; `None` if the project leaves it open.
+    """
+
+    agents: tuple[str, ...] = ("*.agent",)
+    python: tuple[str, ...] = ("tools.py", "tools/*.py")
+    model: str | None = None
+    approval: Path | None = None
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReading:
+    """What a project folder says of its configuration.
+
+    Attributes:
+        config: what it says; the default for each key that is wrong.
+        problems: every fault.
+    """
+
+    config: ProjectConfig = ProjectConfig()
+    problems: tuple[ProjectError, ...] = ()
+
+
+def read_config(folder: Path) -> ConfigReading:
+    """Read the configuration of a project folder; the defaults if it has none."""
+    file = folder / FILE
+    if not file.exists():
+        return ConfigReading()
+    try:
+        table = _table(tomllib.loads(file.read_text(encoding="utf-8-sig")))
+    except tomllib.TOMLDecodeError as error:
+        return ConfigReading(problems=(_chained(f"{FILE} is no TOML: {error}", error),))
+    except UnicodeDecodeError as error:
+        return ConfigReading(problems=(_chained(f"{FILE}: byte {error.start} is no UTF-8; save it as UTF-8", error),))
+    except OSError as error:
+        return ConfigReading(problems=(_chained(f"{FILE} cannot be read: {error.strerror or error}", error),))
+    if not isinstance(table, Mapping):
+        return ConfigReading(problems=(ProjectError(f"{_TABLE} is no table; write [tool.handrail], then keys below"),))
+    return _reading(folder, cast("Mapping[str, Any]", table))
+
+
+def matching(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
+    """The files that patterns match, from the folder, sorted for each pattern; a file that two match comes once."""
+    found = [
+        path.relative_to(folder) for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _chained(message: str, error: Exception) -> ProjectError:
+    problem = ProjectError(message)
+    problem.__cause__ = error
+    return problem
+
+
+def _table(document: Mapping[str, Any]) -> object:
+    tool: object = document.get("tool", {})
+    return cast("Mapping[str, object]", tool).get("handrail", {}) if isinstance(tool, Mapping) else tool
+
+
+def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
+    known = tuple(field.name for field in fields(ProjectConfig))
+    faults = [_unknown(key, known) for key in table if key not in known]
+    values: dict[str, Any] = {}
+    for key in (key for key in known if key in table):
+        given = table[key]
+        found = list(_pattern_faults(folder, key, given) if key in {"agents", "python"} else _text_faults(key, given))
+        if key == "approval" and not found:
+            found = list(_file_faults(folder, given))
+        faults += [f"{key} {fault}" for fault in found]
+        if not found:
+            values[key] = _CONVERTED[key](given) if key in _CONVERTED else given
+    return ConfigReading(ProjectConfig(**values), tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults))
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(key[:_LONGEST_SHOWN], known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"there is no key {_shown(key)}.{hint} The keys are {', '.join(known)}."
+
+
+def _text_faults(key: str, given: object) -> Iterator[str]:
+    if not isinstance(given, str):
+        yield f'is {_shown(given)}; write a text: {key} = "..."'
+    elif not given.strip() or not given.isprintable():
+        yield f"is {_shown(given)}, which says nothing; write a text, or leave the key out"
+
+
+def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
+    if not isinstance(given, list):
+        yield f'is {_shown(given)}; write a list of patterns: {key} = ["..."]'
+        return
+    for item in cast("list[object]", given):
+        if not isinstance(item, str) or not item.isprintable() or not _is_pattern(item):
+            yield f"has {_shown(item)}, which is no pattern"
+        elif _leaves(item):
+            yield f"has {_shown(item)}, which leaves the project folder; a pattern is a path from there"
+        else:
+            yield from _match_faults(folder, item)
+
+
+def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
+    try:
+        if not matching(folder, (pattern,)):
+            yield f"has {_shown(pattern)}, which matches no file"
+    except (ValueError, OSError) as error:
+        yield f"has {_shown(pattern)}, which is no pattern: {error}"
+
+
+def _file_faults(folder: Path, given: str) -> Iterator[str]:
+    if _leaves(given):
+        yield f"is {_shown(given)}, which leaves the project folder; it is a path from there"
+    elif len(given) > _LONGEST or not os.path.isfile(folder / given):  # noqa: PTH113 - a name may be too long to ask for
+        yield f"is {_shown(given)}, but there is no such file"
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether a text is a path at all: `.` and what is blank are none, nor is what no path could be as long as."""
+    return bool(text.strip()) and bool(PurePosixPath(text).parts) and len(text) <= _LONGEST
+
+
+def _leaves(path: str) -> bool:
+    """Whether a path goes out of the folder that it is taken from."""
+    return PurePosixPath(path).is_absolute() or bool(PureWindowsPath(path).anchor) or ".." in re.split(r"[/\\]", path)
+
+
+def _shown(value: object) -> str:
+    return shortened(repr(value), _LONGEST_SHOWN)

@@ -1,0 +1,166 @@
+"""The registry: tools and toolsets by name, in two namespaces, each with where it comes from.
+
+A registry never changes; `merged` makes another one. Names are known before what stands behind them is: the offer of an
+installed package is imported when its name is asked for, so a broken package harms nobody who does not use it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from handrail.agents.declared import NAME, bulleted, declared
+from handrail.agents.entries import Entry, Kind, Origin
+from handrail.errors import DiscoveryError, RegistryError
+
+_PROGRAM = Origin("program")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The name of an entry that is not made yet: that of an installed package, say.
+
+    Attributes:
+        name: what agent files call it by.
+        kind: the namespace of the name.
+        origin: where it comes from.
+        load: makes the entry, the same one each time; raises `DiscoveryError` if it cannot.
+    """
+
+    name: str
+    kind: Kind
+    origin: Origin
+    load: Callable[[], Entry]
+
+    @property
+    def label(self) -> str:
+        """In words, as `Entry.label`."""
+        return f"{self.kind} {self.name} ({self.origin})"
+
+
+class Names(Mapping[str, Entry]):
+    """One namespace of a registry. All names are known; an offer is loaded when it is looked up."""
+
+    def __init__(self, held: Iterable[Entry | Offer]) -> None:
+        self._held = {item.name: item for item in held}
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry of that name.
+
+        Raises:
+            DiscoveryError: an installed package offers it, and it cannot be loaded.
+        """
+        held = self._held[name]
+        return held.load() if isinstance(held, Offer) else held
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Registry:
+    """Tools and toolsets by name. Made by `Registry.of` or `Registry.of_python`; it never changes.
+
+    Attributes:
+        held: what was registered, tools and toolsets, in its order.
+        tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken.
+        toolsets: the toolsets by name, in the same way.
+
+    Raises:
+        RegistryError: two of one kind have one name, or a name is none; the message has all of them.
+    """
+
+    held: tuple[Entry | Offer, ...] = ()
+    tools: Mapping[str, Entry] = field(init=False)
+    toolsets: Mapping[str, Entry] = field(init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.held)
+        object.__setattr__(self, "tools", Names(item for item in self.held if item.kind == "tool"))
+        object.__setattr__(self, "toolsets", Names(item for item in self.held if item.kind == "toolset"))
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], *, offers: Iterable[Offer] = ()) -> Registry:
+        """A registry of entries, and of what could be loaded.
+
+        Raises:
+            RegistryError: two of one kind have one name, or a name is none; the message has all of them.
+        """
+        return cls(_once((*entries, *offers)))
+
+    @classmethod
+    def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
+        """A registry of what a program has at hand.
+
+        Args:
+            tools: functions and tools, as a list, a tuple, or a dict by name; what `TOOLS` of a module may be.
+            toolsets: toolsets, sections and factories in the same way; what `TOOLSETS` may be.
+
+        Raises:
+            DiscoveryError: some cannot be registered; the message has all of them.
+        """
+        found = (
+            declared("tool", tools, _PROGRAM, field="tools"),
+            declared("toolset", toolsets, _PROGRAM, field="toolsets"),
+        )
+        offences = [offence for part in found for offence in part.offences]
+        if offences:
+            raise DiscoveryError(
+                bulleted("these tools and toolsets of the program cannot be registered", offences),
+                module="program",
+                offenders=[offence.name for offence in offences],
+            )
+        return cls(tuple(entry for part in found for entry in part.entries))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries that were registered as such, tools and toolsets, in their order; without `offers`."""
+        return tuple(item for item in self.held if isinstance(item, Entry))
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What installed packages offer."""
+        return tuple(item for item in self.held if isinstance(item, Offer))
+
+    def merged(self, other: Registry) -> Registry:
+        """The entries of both. What is the very same entry in both is there once.
+
+        Raises:
+            RegistryError: two of one kind have one name; the message has all of them.
+        """
+        return Registry(_once((*self.held, *other.held)))
+
+    def __repr__(self) -> str:
+        return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"
+
+
+def _once(held: Iterable[Entry | Offer]) -> tuple[Entry | Offer, ...]:
+    return tuple({id(item): item for item in held}.values())
+
+
+def _check(held: tuple[Entry | Offer, ...]) -> None:
+    origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
+    for item in held:
+        origins[item.name, item.kind].append(str(item.origin))
+    faults = [
+        (name, f"{kind} {name!r} ({', '.join(sorted(places))}) is no name; a name is 1 to 64 letters, digits, '_', '-'")
+        for (name, kind), places in origins.items()
+        if NAME.fullmatch(name) is None
+    ]
+    faults += [
+        (name, f"{kind} {name} comes from {' and from '.join(sorted(places))}; give one of them another name")
+        for (name, kind), places in origins.items()
+        if len(places) > 1
+    ]
+    if faults:
+        raise RegistryError(
+            bulleted("these names cannot be registered", sorted(fault for _, fault in faults)),
+            names=sorted({name for name, _ in faults}),
+        )

@@ -1,0 +1,100 @@
+"""Finds what an agent file names. Each name is looked up in the namespace of its field, and in no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.declared import bulleted, fault_of_factory
+from handrail.agents.entries import Entry, Kind, ToolsetFactory
+from handrail.agents.registry import Registry
+from handrail.errors import DiscoveryError, ResolutionError
+from handrail.serde.naming import shortened
+
+_MOST_NAMES = 50
+_LONGEST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedAgent:
+    """An agent file with what it names.
+
+    Attributes:
+        file: the agent file.
+        tools: what its `tools:` names, in its order.
+        toolsets: what its `toolsets:` names, in its order.
+    """
+
+    file: AgentFile
+    tools: tuple[Entry, ...] = ()
+    toolsets: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """A name that cannot be used, and why."""
+
+    name: str
+    words: str
+    cause: DiscoveryError | None = None
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
+    """The entries that an agent file names.
+
+    Raises:
+        ResolutionError: some names are not registered, or what they name cannot be loaded or called; the message has
+            all of them.
+    """
+    faults: list[_Fault] = []
+    tools = tuple(_found("tool", file.tools, registry, faults))
+    toolsets = tuple(_found("toolset", file.toolsets, registry, faults))
+    if faults:
+        where = f" ({file.path})" if file.path is not None else ""
+        causes = (fault.cause for fault in faults if fault.cause is not None)
+        raise ResolutionError(
+            bulleted(f"agent {file.name}{where} names what it cannot have", faults),
+            agent=file.name,
+            names=[fault.name for fault in faults],
+        ) from next(causes, None)
+    return ResolvedAgent(file, tools, toolsets)
+
+
+def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_Fault]) -> Iterator[Entry]:
+    """The entries of one field; what is wrong with the others goes to the faults."""
+    there = registry.tools if kind == "tool" else registry.toolsets
+    other = registry.toolsets if kind == "tool" else registry.tools
+    for name in names:
+        if name not in there:
+            faults.append(_Fault(name, _unknown(kind, name, there, other)))
+            continue
+        try:
+            entry = there[name]
+        except DiscoveryError as error:
+            faults.append(_Fault(name, f"`{kind}s:` has {name!r}: {error}", error))
+            continue
+        fault = fault_of_factory(entry.value) if isinstance(entry.value, ToolsetFactory) else None
+        if fault is not None:
+            faults.append(_Fault(name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}"))
+        yield entry
+
+
+def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry]) -> str:
+    fault = f"`{kind}s:` has {shortened(repr(name), _LONGEST_SHOWN)}, but there is no such {kind}."
+    if name in other:
+        moved: Kind = "toolset" if kind == "tool" else "tool"
+        fault += f" A {moved} of that name exists; move it to `{moved}s:`."
+    near = get_close_matches(name[:_LONGEST_SHOWN], there, n=1)
+    if near:
+        fault += f" Did you mean {near[0]!r}?"
+    return f"{fault} Available {kind}s: {_listed(sorted(there)) or 'none'}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

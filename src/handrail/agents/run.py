@@ -1,0 +1,325 @@
+"""One run of one agent, from its file to its answer.
+
+PydanticAI's agent is the loop. It is made anew for each run, of the entries that the file names: each of them is a
+toolset under its label, and all of them together are one (`SourcedToolset`), which PydanticAI enters and leaves once.
+Every call goes through the pipeline (`PipelineCapability`); the gate is asked ahead (`AgentCapability`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic_ai import (
+    Agent,
+    AgentStreamEvent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessage,
+    PartDeltaEvent,
+    PartStartEvent,
+    RunContext,
+    RunUsage,
+    TextPart,
+    TextPartDelta,
+    ToolDefinition,
+    UsageLimits,
+)
+from pydantic_ai.models import Model
+
+from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, stopped
+from handrail.adapters.pydantic_ai.models import open_model
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.approval.values import GatedCall
+from handrail.agents.capability import AgentCapability
+from handrail.agents.conversation import Conversation
+from handrail.agents.current import running
+from handrail.agents.doors import RunDoors
+from handrail.agents.dynamic_agents import made_agents
+from handrail.agents.events import CallEnded, RunEnded, RunStarted, Status, TextDelta
+from handrail.agents.members import members_of
+from handrail.agents.resolution import ResolvedAgent, resolve
+from handrail.agents.tool_report import ToolReport
+from handrail.agents.toolsets.sourced import Reserved, SourcedToolset
+from handrail.agents.tree import RunTree
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
+from handrail.filesystem import HostFilesystem
+from handrail.limits import TokenUsage
+from handrail.prompt import Section, Tool
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of a run.
+
+    Attributes:
+        status: `"done"`, or `"waiting"` for answers to the questions in `waiting`.
+        output: the answer: text, or what the program's `output_type` makes of it; empty while it waits.
+        waiting: the calls that wait for approval, in this run and those nested in it.
+        usage: the tokens that the run took, those of the agents that it called included.
+        session_id: the session, which holds state, conversation and record.
+        messages: the whole conversation, as PydanticAI keeps it.
+    """
+
+    status: Status
+    output: Any
+    waiting: tuple[GatedCall, ...]
+    usage: TokenUsage
+    session_id: str
+    messages: tuple[ModelMessage, ...] = field(repr=False)
+
+
+class Spent(NamedTuple):
+    """What runs share of what they may use up.
+
+    Attributes:
+        usage: what has been used so far; PydanticAI counts in it.
+        limits: the most that may be used.
+    """
+
+    usage: RunUsage
+    limits: UsageLimits | None
+
+
+class AgentRun:
+    """One run of one agent; see `handrail.agents.current.CurrentRun` for what it is to the toolsets of the run.
+
+    Attributes:
+        tree: what it shares with the runs nested in it.
+        agent: the agent, with the entries that it names.
+        session: what it works on.
+        path: the agents that called each other, this one last.
+        model: the model, or its name.
+    """
+
+    def __init__(
+        self, tree: RunTree, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
+    ) -> None:
+        """Prepare the run; `go` carries it out."""
+        self.tree = tree
+        self.agent = agent
+        self.session = session
+        self.path = path
+        self.model = model
+        self._stack = ExitStack()
+        self._doors = RunDoors(tree, session, path, self._stack)
+        self._put_off: set[str] = set()
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run works on."""
+        return self.tree.root
+
+    @property
+    def project_folder(self) -> Path:
+        """The folder of the project."""
+        return self.tree.project.folder
+
+    @property
+    def agents(self) -> Mapping[str, AgentFile]:
+        """The agents of the project, and those that this run has made."""
+        return {**self.tree.project.agents, **made_agents(self.session)}
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names in the agent's `tools:`."""
+        return self.agent.file.tools
+
+    @property
+    def toolset_names(self) -> tuple[str, ...]:
+        """The names in the agent's `toolsets:`."""
+        return self.agent.file.toolsets
+
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
+        return self.tree.filesystem(folder)
+
+    def section_toolset(self, section: Section[Any], *, id: str) -> HandrailToolset:
+        """A section as a toolset of this run."""
+        return self._doors.section_toolset(section, id=id)
+
+    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
+        """One of Handrail's tools as a toolset of this run."""
+        return self._doors.tool_toolset(tool, id=id)
+
+    @contextmanager
+    def opened(self) -> Generator[None]:
+        """Make this the current run in the block; what its toolsets opened is closed at the end."""
+        with self._stack, running(self):
+            yield
+
+    def toolset(self, reserved: Reserved) -> SourcedToolset:
+        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have."""
+        return SourcedToolset(
+            members_of(self.agent, self.tree.project.agents),
+            reserved=reserved,
+            check=self.tree.options.check_names,
+            tell=self._doors.note_origins,
+        )
+
+    def describe(self, definition: ToolDefinition) -> ToolReport:
+        """A tool of this run, for people."""
+        return self._doors.report(definition)
+
+    async def go(self, input: str | None, spent: Spent, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
+        """Carry the run out, or go on with the one that the session holds.
+
+        Args:
+            input: what the agent is asked; `None` to go on with an unfinished run.
+            spent: what the run may use up, with those that share it.
+            output_type: the type of the answer, as PydanticAI takes it.
+
+        Raises:
+            AgentError: there is nothing to go on with, or an input although a run is unfinished.
+            PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
+            BaseException: what a toolset raises when it is entered, and what a call ends the run with.
+        """
+        conversation = Conversation(self.session, self.agent.file.name)
+        self._check_start(input, conversation)
+        self.tree.tell(RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished))
+        try:
+            with self.opened(), self.session.dispatcher.subscribe(ToolInvoked, self._call_ended):
+                result = await self._run(input, conversation, spent, output_type)
+        except BaseException as error:
+            self.tree.tell(RunEnded(self.path, "failed", _told(error), _usage(spent.usage)))
+            raise
+        self.tree.tell(RunEnded(self.path, result.status, str(result.output), result.usage))
+        return result
+
+    async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
+        """Run another agent on a session of its own; see `CurrentRun.call_agent`.
+
+        A call that was interrupted finds the session of its agent again, and the agent goes on where it was.
+        """
+        limit = self.tree.options.max_depth
+        if len(self.path) >= limit:
+            raise AgentDepthError(limit=limit, path=self.path, attempted=name)
+        agents = self.agents
+        if name not in agents:
+            raise AgentError(f"there is no agent {name!r}; the agents are: {', '.join(agents) or 'none'}")
+        agent = resolve(agents[name], self.tree.project.registry)
+        call_id = ctx.tool_call_id
+        session = self.session.child(session_id=f"{self.session.session_id}/{call_id}" if call_id else None)
+        with session:
+            found = Conversation(session, name)
+            if found.history and not found.unfinished:
+                return found.answer
+            model = self.tree.model_for(agent.file, self.model)
+            run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
+            try:
+                result = await run.go(None if found.unfinished else input, Spent(ctx.usage, ctx.usage_limits))
+            except PromptEvaluationError as error:
+                if error.phase not in {"request", "response"}:
+                    raise
+                raise AgentError(str(error)) from error
+        if result.status == "waiting":
+            self._put_off.add(call_id or "")
+            raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
+        return str(result.output)
+
+    async def _run(self, input: str | None, conversation: Conversation, spent: Spent, output_type: Any) -> RunResult:  # noqa: ANN401 - PydanticAI's
+        output_names: dict[str, str] = {}
+        capability = AgentCapability(
+            self._doors.foreign,
+            policies=(self._doors.policy,),
+            recorded=conversation.recorded(),
+            gate=self.tree.gate,
+            conversation=conversation,
+            describe=self._doors.describe_ahead,
+            tell=self.tree.tell,
+            output_names=output_names,
+            put_off=self._put_off,
+        )
+        async with open_model(self.model) as model:
+            agent: Agent[Any, Any] = Agent(
+                model,
+                name=self.agent.file.name,
+                instructions=self.agent.file.instructions,
+                output_type=[output_type, DeferredToolRequests],
+                toolsets=[self.toolset(lambda: output_names)],
+                capabilities=[capability],
+            )
+            try:
+                result = await agent.run(
+                    input,
+                    message_history=conversation.history or None,
+                    deferred_tool_results=_go_on_with(conversation),
+                    deps=self.tree.options.deps,
+                    usage=spent.usage,
+                    usage_limits=spent.limits,
+                    event_stream_handler=None if self.tree.options.listener is None else self._stream,
+                    infer_name=False,
+                )
+            except STOPPED_RUN as error:
+                raise stopped(error, self.agent.file.name) from error
+        conversation.keep(result.all_messages())
+        waits = isinstance(result.output, DeferredToolRequests)
+        return RunResult(
+            status="waiting" if waits else "done",
+            output="" if waits else result.output,
+            waiting=self.tree.gate.open if waits else (),
+            usage=_usage(result.usage),
+            session_id=self.session.session_id,
+            messages=tuple(result.all_messages()),
+        )
+
+    def _check_start(self, input: str | None, conversation: Conversation) -> None:
+        session = self.session.session_id
+        if input is None and not conversation.unfinished:
+            raise AgentError(
+                f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to go on "
+                "with; give an input"
+            )
+        if input is not None and conversation.unfinished:
+            raise AgentError(
+                f"the last run of {self.agent.file.name} in session {session!r} is unfinished; go on with it without "
+                "an input first, or begin another session"
+            )
+
+    def _call_ended(self, event: ToolInvoked) -> None:
+        self.tree.tell(
+            CallEnded(
+                self.path,
+                event.call_id,
+                event.name,
+                event.success,
+                event.result.render(),
+                event.total_seconds,
+                event.replayed,
+            )
+        )
+
+    async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            text = ""
+            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                text = event.part.content
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                text = event.delta.content_delta
+            if text:
+                self.tree.tell(TextDelta(self.path, text))
+
+
+def _go_on_with(conversation: Conversation) -> DeferredToolResults | None:
+    """Leave to carry out the calls that an earlier run left open; whether each may run is up to the gate."""
+    if not conversation.put_off:
+        return None
+    return DeferredToolResults(approvals={call.tool_call_id: True for call in conversation.unanswered})
+
+
+def _usage(usage: RunUsage) -> TokenUsage:
+    return TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+
+
+def _name_of(model: Model | str) -> str:
+    return model if isinstance(model, str) else model.model_name
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,35 @@
+"""A tool as people are shown it before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from handrail.agents.approval.values import Judgement
+from handrail.prompt.tool import Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReport:
+    """A tool as an agent would be offered it.
+
+    Attributes:
+        name: what the model calls it by.
+        description: what the model is told of it.
+        source: the entry that it comes from, in words: `toolset files (built-in)`.
+        section: the section that brings it, as `files`; empty for a tool without one.
+        policies: what judges its calls beside the approval rules.
+        effect: what a call does to the world.
+        approval: what the rules say of a call without arguments; a rule about arguments may say something else.
+        parameters: the JSON Schema of its arguments.
+    """
+
+    name: str
+    description: str
+    source: str
+    section: str
+    policies: tuple[str, ...]
+    effect: Effect
+    approval: Judgement
+    parameters: Mapping[str, Any] = field(repr=False)

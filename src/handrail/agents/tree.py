@@ -1,0 +1,111 @@
+"""What a run shares with the runs nested in it: approval, ledger, files, and who listens."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic_ai.models import Model
+
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.approval.gate import ApprovalGate
+from handrail.agents.approval.kept import (
+    keep_decision,
+    keep_grants,
+    kept_decisions,
+    kept_grants,
+)
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.agents.approval.values import Decision, GatedCall
+from handrail.agents.events import QuestionAsked, QuestionDecided, RunEvent
+from handrail.agents.options import RunOptions
+from handrail.agents.project import Project
+from handrail.errors import AgentError
+from handrail.filesystem import DecisionStore, HostFilesystem
+from handrail.runtime import EffectLedger
+from handrail.runtime.environment import ledger_of
+from handrail.session import Session
+
+_log = logging.getLogger("handrail.agents")
+
+
+class RunTree:
+    """A run and all runs nested in it, as far as they are one.
+
+    Attributes:
+        project: where agents and their tools come from.
+        options: what the program chose.
+        session: the session of the outermost run.
+        gate: says which calls may run.
+        ledger: remembers the effects of all runs.
+    """
+
+    def __init__(self, project: Project, options: RunOptions, rules: ApprovalRules) -> None:
+        """Begin; `close` ends it."""
+        self.project = project
+        self.options = options
+        self.session = Session() if options.session is None else options.session
+        self.ledger: EffectLedger = ledger_of(self.session)
+        self.gate = ApprovalGate(
+            rules,
+            options.mode,
+            options.asker,
+            can_wait=self.session.store is not None,
+            on_event=self._on_question,
+        )
+        self.gate.resume(kept_decisions(self.session), kept_grants(self.session))
+        self._files: dict[Path, HostFilesystem] = {}
+        self._stack = ExitStack()
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run works on."""
+        return Path.cwd() if self.options.root is None else self.options.root
+
+    def close(self) -> None:
+        """Let go of the folders."""
+        self._files.clear()
+        self._stack.close()
+
+    def model_for(self, file: AgentFile, caller: Model | str | None) -> Model | str:
+        """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
+
+        Raises:
+            AgentError: nobody names one.
+        """
+        model = self.options.model or file.model or self.project.config.model or caller
+        if model is None:
+            raise AgentError(
+                f"which model is agent {file.name} to use? Name one: `model:` in its file, `model` in [tool.handrail] "
+                "of pyproject.toml, --model or RunOptions(model=...), or the environment variable HANDRAIL_MODEL"
+            )
+        return model
+
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder; see `CurrentRun.filesystem`."""
+        where = folder.resolve()
+        found = self._files.get(where)
+        if found is None:
+            store = self.session.store
+            decides = store if isinstance(store, DecisionStore) else None
+            found = self._files[where] = self._stack.enter_context(HostFilesystem(where, store=decides))
+        return found
+
+    def tell(self, event: RunEvent) -> None:
+        """Tell the listener, if there is one; what it raises is logged."""
+        listener = self.options.listener
+        if listener is None:
+            return
+        try:
+            listener(event)
+        except Exception:  # noqa: BLE001 - logged; who listens must not stop the run
+            _log.exception("the listener failed on %s", type(event).__name__)
+
+    def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
+        if decision is None:
+            self.tell(QuestionAsked(call))
+            return
+        keep_decision(self.session, call, decision)
+        keep_grants(self.session, self.gate.grants)
+        self.tell(QuestionDecided(call, decision))

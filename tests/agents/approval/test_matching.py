@@ -1,0 +1,257 @@
+"""When globs fit tools, agents and arguments, narrowly to allow and widely to ask or deny."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.agents.approval.globs import Reading
+from handrail.agents.approval.matching import argument_path, fits_agents, fits_argument, fits_name, shortest
+from handrail.errors import AgentError
+
+
+def fits(pattern: str, value: Any, reading: Reading) -> bool:
+    """Whether a glob over `path` fits a call with that argument."""
+    return fits_argument(pattern, argument_path("path"), {"path": value}, reading)
+
+
+def test_a_glob_over_tools_takes_slashes_for_letters() -> None:
+    """A name of a tool has no folders."""
+    assert fits_name("*", "server/lookup")
+    assert fits_name("write_?*", "write_file")
+    assert not fits_name("write_*", "rewrite_file")
+
+
+def test_a_glob_over_agents_is_about_who_called_whom() -> None:
+    """`*` is one agent, `**` any number."""
+    assert fits_agents("desk/*", ("desk", "research"))
+    assert not fits_agents("desk/*", ("desk",))
+    assert not fits_agents("desk/*", ("desk", "research", "reader"))
+    assert fits_agents("**/reader", ("desk", "research", "reader"))
+    assert fits_agents("**", ())
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        ".env",
+        "./.env",
+        "a/../.env",
+        "a//.env",
+        "a/.env/",
+        "a/./.env",
+        "/srv/.env",
+        "../.env",
+        "a\\.env",
+        ".ENV",
+        "x/../../.Env",
+        "~/.env",
+        "C:\\.env",
+    ],
+)
+def test_a_wide_glob_cannot_be_dodged_by_spelling(spelling: str) -> None:
+    """Roundabout ways, slashes of either kind and another case lead to the same file somewhere."""
+    assert fits("**/.env", spelling, "wide")
+
+
+@pytest.mark.parametrize(
+    "pattern,value",
+    [
+        ("secrets/**", "secrets"),
+        ("secrets/**", "./secrets/"),
+        ("secrets/**", "a/../secrets/x"),
+        ("./secrets//*", "secrets/x"),
+        ("caf\u00e9/**", "cafe\u0301/x"),
+        ("STRASSE*", "stra\u00dfe 1"),
+        ("[!a-z]*", "Readme"),
+        ("*.key", "deep/in/a.key"),
+        ("rm *", "rm -rf /"),
+        ("rm *", ["rm", "-rf", "/"]),
+        ("/etc/**", ["cat", "/etc/passwd"]),
+        ("true", True),
+        ("5", [1, [5.0]]),
+        ('{"a":*}', {"a": 1}),
+        ("null", None),
+    ],
+)
+def test_a_wide_glob_fits_if_one_reading_does(pattern: str, value: Any) -> None:
+    """Whatever could be meant is asked about or denied."""
+    assert fits(pattern, value, "wide")
+
+
+@pytest.mark.parametrize(
+    "pattern,value", [("**/.env", "env"), ("**/.env", ".envrc"), ("5", 50), ("a", []), ("a b", ["ab"]), ("/**", "")]
+)
+def test_a_wide_glob_fits_nothing_else(pattern: str, value: Any) -> None:
+    """Wide is not everything."""
+    assert not fits(pattern, value, "wide")
+
+
+@pytest.mark.parametrize(
+    "pattern,value",
+    [
+        ("reports/**", "reports/a/b.md"),
+        ("reports/*", "reports/a.md"),
+        ("./reports/*", "reports/a.md"),
+        ("./reports/*", "./reports/a.md"),
+        ("**", "anything/../at all\n"),
+        ("**/*.md", "a/b.md"),
+        ("/srv/**", "/srv/a"),
+        ("../*", "../a"),
+        ("~/notes/*", "~/notes/a"),
+        ("https://example.org/**", "https://example.org/a/b"),
+        ("reports/*", ["reports/a", "reports/b"]),
+        ("git log*", ["git", "log", "-3"]),
+        ("git log*", "git log -3"),
+        ("false", False),
+        ("1", 1.0),
+        ("3", [3, 3]),
+    ],
+)
+def test_a_narrow_glob_fits_what_is_plainly_meant(pattern: str, value: Any) -> None:
+    """As written and in its shortest form, and every item of a list."""
+    assert fits(pattern, value, "narrow")
+
+
+@pytest.mark.parametrize(
+    "pattern,value",
+    [
+        ("reports/**", "reports/../../etc/passwd"),
+        ("reports/**", "reports/../.env"),
+        ("reports/**", "reports\\..\\.env"),
+        ("reports/**", "Reports/a"),
+        ("reports/**", "reports"),
+        ("reports/*", "reports/a/b"),
+        ("**/*.md", "/etc/a.md"),
+        ("**/*.md", "../a.md"),
+        ("**/*.md", "~/a.md"),
+        ("**/*.md", "C:/a.md"),
+        ("../**", "../../a"),
+        ("https://example.org/pub/**", "https://example.org/pub/../admin"),
+        ("reports/*", ["reports/a", ".env"]),
+        ("reports/*", []),
+        ("**", ["a", list[str]()]),
+        ("my reports/**", ["my", "reports/../../etc"]),
+        ("my reports/**", ["my reports/a", "../../etc"]),
+        ("git log*", ["git", "log", 3]),
+        ("reports/*", "reports/./a.md"),
+        ("*", ["a", {"a": "b/c"}]),
+    ],
+)
+def test_a_narrow_glob_holds_only_if_every_reading_fits(pattern: str, value: Any) -> None:
+    """What could mean anything else is not allowed by it."""
+    assert not fits(pattern, value, "narrow")
+
+
+@pytest.mark.parametrize("reading", ["narrow", "wide"])
+def test_an_argument_that_is_not_there_does_not_fit(reading: Reading) -> None:
+    """A rule about a path is not about tools without one."""
+    for place in ("path", "options.path", "steps[0]", "steps[0].title", "steps[*]", "name.first"):
+        assert not fits_argument("**", argument_path(place), {"name": "x", "steps": []}, reading)
+
+
+def test_a_place_may_be_deep_or_several() -> None:
+    """Keys and positions lead on; a star is every item or key, of which a narrow glob must fit each."""
+    arguments = {"options": {"force": True}, "steps": [{"title": "a"}, {"title": "b"}], "by": {"x": ["1"], "y": ["2"]}}
+
+    def found(place: str, pattern: str, reading: Reading = "narrow") -> bool:
+        return fits_argument(pattern, argument_path(place), arguments, reading)
+
+    assert found("options.force", "true")
+    assert found("steps[1].title", "b")
+    assert found("steps[*].title", "[ab]")
+    assert not found("steps[*].title", "a")
+    assert found("steps[*].title", "a", "wide")
+    assert found("by.*[0]", "[12]")
+    assert found("*[0]", '{"title":"a"}', "wide")
+    assert not found("steps[*].body", "**")
+    assert not found("steps.title", "**")
+    assert not found("steps[2]", "**")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", ".", "a.", ".a", "a..b", "[0]", "a[", "a[]", "a[x]", "a[-1]", "a[0]b", "a]", "a.[0]", "a*", "a[0].", "["],
+)
+def test_a_place_that_leads_nowhere_is_told(place: str) -> None:
+    """The message shows how places are written."""
+    with pytest.raises(AgentError, match=r"leads to no argument; .*steps\[\*\]\.title"):
+        argument_path(place)
+
+
+def nested(depth: int) -> list[Any]:
+    """A list in a list, and so on, around one text."""
+    value: list[Any] = ["x"]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_lists_in_lists_are_as_one_list() -> None:
+    """However deep, up to what JSON is taken to hold."""
+    assert fits("x", nested(190), "narrow")
+    assert fits("x", [["y"], nested(9)], "wide")
+    assert not fits("x", [["y"], nested(9)], "narrow")
+
+
+def holding_itself() -> list[Any]:
+    """A list without end."""
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), nested(5_000), holding_itself(), ["\ud800"]])
+def test_what_cannot_be_written_is_never_allowed(value: object) -> None:
+    """It cannot be judged, so whatever asks or denies holds."""
+    assert not fits("**", value, "narrow")
+    assert fits("nothing like it", value, "wide")
+
+
+@pytest.mark.parametrize(
+    "path,short",
+    [
+        ("", ""),
+        (".", ""),
+        ("a/..", ""),
+        ("a/../..", ".."),
+        ("../../a", "../../a"),
+        ("/../a", "/a"),
+        ("//a///b/", "/a/b"),
+        ("a\\b", "a/b"),
+        ("*/../a", "*/../a"),
+        ("a b/..", ""),
+    ],
+)
+def test_the_shortest_form_of_a_path(path: str, short: str) -> None:
+    """No empty parts, no dots, `..` only at its start; what a glob may stand for is not taken away."""
+    assert shortest(path) == short
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", "..", ".", "", ".env", "*", "~"]), max_size=5).map("/".join)
+GLOBS = st.lists(st.sampled_from(["a", "b", "*", "**", "?", ".env", "..", "", "[ab]"]), min_size=1, max_size=4).map(
+    "/".join
+)
+
+
+@given(GLOBS, st.one_of(PATHS, st.lists(PATHS, min_size=1, max_size=3)))
+def test_what_is_allowed_narrowly_is_found_widely(pattern: str, value: Any) -> None:
+    """So the same glob under `deny` never lets through what it fits under `allow`."""
+    if fits(pattern, value, "narrow"):
+        assert fits(pattern, value, "wide")
+
+
+@given(PATHS)
+def test_what_is_allowed_in_a_folder_is_in_it(path: str) -> None:
+    """No spelling leads out of `a/**`."""
+    if fits("a/**", path, "narrow"):
+        assert shortest(path).startswith("a/")
+
+
+@given(PATHS)
+def test_the_shortest_form_is_its_own(path: str) -> None:
+    """Nothing is left to shorten."""
+    assert shortest(shortest(path)) == shortest(path)

@@ -1,0 +1,313 @@
+"""`handrail.agents.agent_file`: what agent files say, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.agents import agent_file
+from handrail.agents.agent_file import KEYS, AgentFile, parse_agent_file, read_agent_file
+from handrail.errors import AgentError, AgentFileError, DocumentError
+
+FULL = """\
+---
+# yaml-language-server: $schema=../docs/agent-file.schema.json
+name: desk
+description: Answers what customers ask.
+model: openai:gpt-5.2
+tools: [lookup, ' refund ']
+toolsets:
+  - files
+  - research
+---
+
+# Desk
+
+Be kind.
+---
+Be brief.
+
+"""
+
+
+def parse(head: str, body: str = "Be kind.") -> AgentFile:
+    """An agent file of this front matter."""
+    return parse_agent_file(f"---\n{head}\n---\n{body}", file="desk.agent")
+
+
+def refused(text: str) -> AgentFileError:
+    """The error for a text that is refused."""
+    with pytest.raises(AgentFileError) as caught:
+        parse_agent_file(text, file="desk.agent")
+    return caught.value
+
+
+def fault(head: str) -> AgentFileError:
+    """The one error for this front matter; the line of `name` comes before it, so it begins in line 3."""
+    error = refused(f"---\nname: desk\n{head}\n---\nBe kind.")
+    assert error.problems == ()
+    return error
+
+
+@pytest.mark.requirement("A-01")
+def test_an_agent_file_says_everything_that_an_agent_has(tmp_path: Path) -> None:
+    """Both lists in their order, blanks around names gone, and the body without its empty first and last lines."""
+    file = tmp_path / "other.agent"
+    file.write_text(FULL, encoding="utf-8")
+    assert read_agent_file(file) == AgentFile(
+        name="desk",
+        description="Answers what customers ask.",
+        model="openai:gpt-5.2",
+        tools=("lookup", "refund"),
+        toolsets=("files", "research"),
+        instructions="# Desk\n\nBe kind.\n---\nBe brief.",
+        path=file,
+    )
+
+
+@pytest.mark.requirement("A-01")
+@pytest.mark.parametrize("head", ["name: desk", "name: desk\ntools: []\ntoolsets: [ ]"])
+def test_lists_that_are_missing_or_empty_name_nothing(head: str) -> None:
+    """So does everything else that may be missing."""
+    assert parse(head) == AgentFile(name="desk", instructions="Be kind.")
+
+
+@pytest.mark.requirement("A-01")
+def test_a_file_with_nothing_but_toolsets_is_read() -> None:
+    """In the order of the file."""
+    assert parse("name: desk\ntoolsets: [b, a]").toolsets == ("b", "a")
+
+
+def test_one_name_may_stand_in_both_lists() -> None:
+    """They are two namespaces."""
+    found = parse("name: desk\ntools: [x]\ntoolsets: [x]")
+    assert (found.tools, found.toolsets) == (("x",), ("x",))
+
+
+def test_the_example_of_the_module_is_an_agent_file() -> None:
+    """What the docstring shows can be copied."""
+    text = (agent_file.__doc__ or "").partition("\n\n")[2]
+    assert parse_agent_file(text, file="desk.agent").toolsets == ("filesystem_cwd_ro",)
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"], ids=repr)
+def test_byte_order_marks_and_all_line_breaks_are_read(line_break: str) -> None:
+    """The instructions have plain line breaks, and a line of `---` may end in blanks."""
+    text = "\ufeff" + FULL.replace("---\n", "--- \t\n").replace("\n", line_break)
+    assert parse_agent_file(text, file="desk.agent").instructions == "# Desk\n\nBe kind.\n--- \t\nBe brief."
+    broken = text.replace("tools: [", "toolz: [")
+    assert str(refused(broken)).startswith("desk.agent:6:1: the front matter has no key 'toolz'")
+
+
+def test_a_long_description_is_one_text() -> None:
+    """Folded lines are joined; there is no longest one, and a line `---` may stand in it if it is indented."""
+    assert parse("name: desk\ndescription: >\n  Answers\n  questions.").description == "Answers questions."
+    assert parse("name: desk\ndescription: |\n  a\n  ---\n  b").description == "a\n---\nb"
+    assert len(parse(f"name: desk\ndescription: {'long ' * 10_000}").description) == 49_999
+
+
+def test_what_yaml_11_took_for_booleans_are_names() -> None:
+    """`on` and `yes` are text."""
+    assert parse("name: on\ntools: [yes, no, y]").tools == ("yes", "no", "y")
+
+
+@pytest.mark.parametrize("name", ["a", "a-b_C9", "x" * 64, "'007'", "  desk  "])
+def test_names_of_letters_digits_and_dashes_are_taken(name: str) -> None:
+    """Up to 64 of them."""
+    assert parse(f"name: {name}").name == name.strip(" '")
+
+
+@pytest.mark.requirement("A-04")
+@pytest.mark.parametrize("name", ["a b/../c", "x" * 65, "''", "é", "a.b", r'"a\nb"', "a/b", "\u0661"])
+def test_other_names_are_refused_with_the_pattern(name: str) -> None:
+    """The name becomes that of a tool."""
+    error = refused(f"---\nname: {name}\n---\nBe kind.")
+    assert str(error).startswith("desk.agent:2:7: ")
+    assert str(error).endswith(" cannot name an agent; a name fits ^[A-Za-z0-9_-]{1,64}$")
+    assert error.field == "name"
+
+
+LISTS = {
+    "text": ("{}: a", "{} is a list of names, and 'a' is a text; write {}: [a]"),
+    "number": ("{}: 7", "{} is a list of names, and '7' is a number; write {}: [7]"),
+    "nothing": ("{}:", "{} is a list of names, and nothing stands here; write {}: [] for none, or remove the key"),
+    "null": ("{}: ~", "{} is a list of names, and nothing stands here;"),
+    "mapping": ("{}: {{a: 1}}", "{} is a list of names, and this is a mapping of 'a'; names only, the rest is set in"),
+    "item number": ("{}: [1]", "{} has names only, and 1 is a number; a name that looks like one is put in quotes"),
+    "item boolean": ("{}: [true]", "{} has names only, and true is a boolean; a name that looks like one is put"),
+    "item null": ("{}: [~]", "{} has names only, and ~ is nothing; a name that looks like one is put in quotes"),
+    "item missing": ("{}:\n-", "{} has names only, and nothing stands here; write a name, or remove the item"),
+    "item empty": ('{}: [""]', "{} has names only, and '' is blank; remove it"),
+    "item blank": ('{}: [" \\u3000\\t"]', "{} has names only, and ' \\u3000\\t' is blank; remove it"),
+    "item list": ("{}: [[a]]", "{} has names only, and this is a list; write its names without it"),
+    "item twice": ("{}: [a, b, ' a']", "{} names 'a' twice, first in line 3; remove one"),
+}
+
+
+@pytest.mark.requirement("A-02")
+@pytest.mark.parametrize("field", ["tools", "toolsets"])
+@pytest.mark.parametrize("head, told", LISTS.values(), ids=LISTS)
+def test_a_list_of_names_holds_names_and_each_once(field: str, head: str, told: str) -> None:
+    """The error has file, line, column, key, and the item."""
+    error = fault(head.replace("{}", field).replace("{{", "{").replace("}}", "}"))
+    where = f"desk.agent:{error.line}:{error.column}: "
+    assert str(error).startswith(where + told.replace("{}", field))
+    assert error.line == (4 if head == "{}:\n-" else 3)
+    assert error.field == field
+
+
+@pytest.mark.requirement("A-03")
+@pytest.mark.parametrize("field", ["tools", "toolsets"])
+def test_settings_of_a_toolset_are_refused(field: str) -> None:
+    """The error has the keys, and says that names are all."""
+    error = fault(f"{field}: [{{name: a, per_run_step: true}}]")
+    told = "has names only, and this is a mapping of 'name', 'per_run_step'; write the name, set the rest in Python"
+    assert str(error) == f"desk.agent:3:{error.column}: {field} {told}"
+
+
+@pytest.mark.requirement("A-03")
+def test_per_run_step_is_set_in_python() -> None:
+    """The error says how."""
+    error = fault("per_run_step: true")
+    assert str(error) == (
+        "desk.agent:3:1: 'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); "
+        "an agent file has names only"
+    )
+    assert error.field == "per_run_step"
+
+
+@pytest.mark.requirement("A-04")
+def test_an_unknown_key_is_told_with_the_nearest_one() -> None:
+    """And with all that there are."""
+    error = fault("toolz: [a]")
+    assert str(error) == (
+        "desk.agent:3:1: the front matter has no key 'toolz'. Did you mean 'tools'? "
+        "The keys are name, description, model, tools, toolsets."
+    )
+    assert error.field == "toolz"
+
+
+VALUES = {
+    "key twice": ("model: a\nmodel: b", 4, "the key 'model' stands here twice", "model"),
+    "list": ("description: [a]", 3, "description is text, not a list", "description"),
+    "mapping": ("model: {}", 3, "model is text, not a mapping of nothing", "model"),
+    "number": ("description: 0x10", 3, "description is text, and 0x10 is a number; put it in quotes", "description"),
+    "boolean": ("model: true", 3, "model is text, and true is a boolean; put it in quotes", "model"),
+    "nothing": ("model:\ntools: []", 3, "model says nothing; write text, or remove the key", "model"),
+    "blank": ("model: ' '", 3, "model is blank; name a model, or remove the key to leave it open", "model"),
+    "colon": ("description: this: that", 3, "mapping values are not allowed here; text that holds", None),
+    "no text as key": ("? [a]\n: b", 3, "text is due here", None),
+    "NUL": ("model: \0", 3, "the character U+0000 cannot stand in YAML", None),
+    "itself": ("tools: &a [*a]", 3, "this value holds itself, by an alias", None),
+    "documents": ("...\nname: b", 4, "but found another document", None),
+}
+
+
+@pytest.mark.parametrize("head, line, told, field", VALUES.values(), ids=VALUES)
+def test_other_faults_are_told_with_their_line_of_the_file(head: str, line: int, told: str, field: str | None) -> None:
+    """Lines are counted from the first of the file."""
+    error = fault(head)
+    assert str(error).startswith(f"desk.agent:{line}:{error.column}: {told}")
+    assert (error.file, error.line, error.field) == ("desk.agent", line, field)
+
+
+WHOLE = {
+    "empty": ("", "desk.agent:1:1: the front matter is missing; begin the file with a line ---"),
+    "only instructions": ("Be kind.\n---\nname: x\n---", "desk.agent:1:1: the front matter is missing;"),
+    "other fence": ("----\nname: x\n----\nBe kind.", "desk.agent:1:1: the front matter is missing;"),
+    "not closed": ("---\nname: desk\n", "desk.agent:1:1: the front matter is not closed; end it with a line ---"),
+    "empty front matter": ("---\n---\nBe kind.", "desk.agent:1:1: the key 'name' is missing; every agent has a name"),
+    "no name": ("---\n\ntools: []\n---\nBe kind.", "desk.agent:3:1: the key 'name' is missing; every agent has a name"),
+    "name of nothing": ("---\nname:\n---\nBe kind.", "desk.agent:2:1: name says nothing; every agent has a name"),
+    "list": ("---\n- name: x\n---\nBe kind.", "desk.agent:2:1: the front matter is a list; it is to be a mapping"),
+    "scalar": ("---\ndesk\n---\nBe kind.", "desk.agent:2:1: the front matter is a text; it is to be a mapping"),
+    "null": ("---\nnull\n---\nBe kind.", "desk.agent:2:1: the front matter is nothing; it is to be a mapping"),
+    "no instructions": ("---\nname: x\n---\n \n\t", "desk.agent:3:1: the instructions are missing; write them below"),
+    "nothing after": ("---\nname: x\n---", "desk.agent:3:1: the instructions are missing; write them below"),
+    "NUL": ("---\nname: x\n---\nBe\nki\0nd", "desk.agent:5:3: the character U+0000 cannot stand in instructions"),
+    "surrogate": ("---\nname: x\n---\n\ud83d", "desk.agent:4:1: the character U+D83D cannot stand in instructions"),
+}
+
+
+@pytest.mark.parametrize("text, told", WHOLE.values(), ids=WHOLE)
+def test_a_text_that_is_no_agent_file_is_told_what_it_lacks(text: str, told: str) -> None:
+    """Each with an error of its own."""
+    assert str(refused(text)).startswith(told)
+
+
+def test_all_faults_of_a_file_are_told_at_once_in_their_order() -> None:
+    """The message has each, and so has `problems`."""
+    error = refused("---\nname: a b\ntoolz: []\ntools: [1, x, x]\nmodel: [a]\nmodel: b\ndescription: 5\n---\n")
+    assert str(error).startswith("desk.agent: 8 faults\n  desk.agent:2:7: 'a b' cannot name an agent")
+    assert [(found.line, found.column) for found in error.problems if isinstance(found, DocumentError)] == [
+        (2, 7),
+        (3, 1),
+        (4, 9),
+        (4, 15),
+        (5, 8),
+        (6, 1),
+        (7, 14),
+        (8, 1),
+    ]
+    assert all(isinstance(found, AgentFileError) and str(found) in str(error) for found in error.problems)
+
+
+def test_a_fault_of_the_yaml_does_not_hide_that_of_the_body() -> None:
+    """Each part is read for itself."""
+    assert len(refused("---\nname: [\n---\n").problems) == 2
+
+
+def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    """A missing file, a folder, a pipe, a loop of links, a path that is none."""
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    paths = {
+        tmp_path / "nowhere.agent": "there is no such file",
+        tmp_path / "pipe" / "x.agent": "the file cannot be read: Not a directory",
+        tmp_path: "this is a folder; an agent file is a text file",
+        tmp_path / "pipe": "this is a device or pipe; an agent file is a text file",
+        tmp_path / "loop": "the file cannot be read: Too many levels of symbolic links",
+    }
+    for path, told in paths.items():
+        with pytest.raises(AgentError) as caught:
+            read_agent_file(path)
+        assert str(caught.value) == f"{path}: {told}"
+    with pytest.raises(AgentFileError, match="this cannot be the path of a file: embedded null byte"):
+        read_agent_file(Path("a\0b.agent"))
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    """With line and column of the first byte that is no UTF-8."""
+    file = tmp_path / "desk.agent"
+    file.write_bytes("---\nname: x\ndescription: é\n---\nBe kind.".encode("latin-1"))
+    with pytest.raises(AgentFileError) as caught:
+        read_agent_file(file)
+    assert str(caught.value) == f"{file}:3:14: the byte 0xE9 is no UTF-8; save the file as UTF-8"
+
+
+HEADS = st.lists(
+    st.tuples(
+        st.sampled_from([*KEYS, "toolz", "per_run_step"]), st.sampled_from(["", " a", " [a, 1, [b], {c: d}]", " |"])
+    ),
+    max_size=6,
+).map(lambda entries: "\n".join(f"{key}:{value}" for key, value in entries))
+
+
+@given(
+    st.text()
+    | st.tuples(HEADS | st.text(), st.text()).map("\n---\n".join).map("---\n{}".format)
+    | st.text(st.sampled_from("-nametols: []{}\n\r\t'\"&*|#\0\ud800"))
+)
+def test_no_text_raises_anything_else(text: str) -> None:
+    """An agent file, or the one error, which can be shown."""
+    try:
+        found = parse_agent_file(text, file="desk.agent")
+    except AgentFileError as error:
+        assert str(error).startswith("desk.agent:")  # noqa: PT017 - whether a text is refused is not known beforehand
+    else:
+        assert found.name
+        assert found.instructions

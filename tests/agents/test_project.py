@@ -1,0 +1,229 @@
+"""`handrail.agents.project`: a folder, read as a whole, and everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.agents.entries import BUILT_IN, AgentReference, Entry, Origin
+from handrail.agents.project import Project, project_folder_of
+from handrail.errors import (
+    AgentError,
+    AgentFileError,
+    DiscoveryError,
+    HandrailError,
+    ProjectError,
+    RegistryError,
+    ResolutionError,
+)
+from tests.agents.folders import agent, write
+
+PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
+FILES = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
+
+
+def problem(folder: Path, *, built_ins: tuple[Entry, ...] = ()) -> HandrailError:
+    """Why a project cannot be loaded."""
+    with pytest.raises(HandrailError) as caught:
+        Project.load(folder, built_ins=built_ins, packages=False)
+    return caught.value
+
+
+def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(tmp_path: Path) -> None:
+    """Agents name tools of modules, toolsets that are built in or of the program, and each other."""
+    write(
+        tmp_path,
+        {
+            "desk.agent": agent("desk", tools="[ping]", toolsets="[files, research, more]"),
+            "research.agent": agent("research", toolsets="[research]"),
+            "tools/__init__.py": "TOOLS = 1",
+            "tools/__main__.py": "1 / 0",
+            "tools/money.py": PING,
+        },
+    )
+    more = Entry("more", "toolset", FunctionToolset(), Origin("program"))
+    project = Project.load(str(tmp_path), built_ins=[FILES], entries=[more])
+    assert list(project.agents) == ["desk", "research"]
+    desk = project.resolve("desk")
+    assert desk.file is project.agents["desk"]
+    assert [entry.label for entry in (*desk.tools, *desk.toolsets)] == [
+        "tool ping (tools/money.py)",
+        "toolset files (built-in)",
+        "toolset research (research.agent)",
+        "toolset more (program)",
+    ]
+    assert desk.toolsets[0] is FILES
+    assert project.resolve(project.agents["research"]).toolsets[0].value == AgentReference("research")
+    assert project.folder == tmp_path.resolve()
+
+
+def test_an_empty_folder_is_an_empty_project(tmp_path: Path) -> None:
+    """It has what every project has; a folder is neither an agent file nor a module, whatever its name."""
+    write(tmp_path, {"a.agent/x.txt": "", "tools.py/x.txt": ""})
+    project = Project.load(tmp_path, built_ins=[FILES], packages=False)
+    assert dict(project.agents) == {}
+    assert project.registry.entries == (FILES,)
+    assert project.registry.offers == ()
+
+
+def test_installed_packages_are_known_unless_they_are_not_wanted(tmp_path: Path) -> None:
+    """Their names can be named by agents."""
+    project = Project.load(tmp_path)
+    assert len(project.registry.offers) == len(
+        [*entry_points(group="handrail.tools"), *entry_points(group="handrail.toolsets")]
+    )
+
+
+def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path) -> None:
+    """The patterns of `pyproject.toml` replace the defaults."""
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": "[tool.handrail]\nagents = ['agents/*.agent']\npython = ['lib/*.py']\nmodel = 'test'",
+            "agents/desk.agent": agent("desk", tools="[ping]"),
+            "other.agent": "not read",
+            "lib/money.py": PING,
+            "tools.py": "1 / 0",
+        },
+    )
+    project = Project.load(tmp_path)
+    assert project.config.model == "test"
+    assert [entry.label for entry in project.registry.entries] == [
+        "tool ping (lib/money.py)",
+        "toolset desk (agents/desk.agent)",
+    ]
+
+
+@pytest.mark.parametrize("name, told", [("nowhere", "does not exist"), ("file", "is no folder")])
+def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str) -> None:
+    """Neither a file nor nothing."""
+    write(tmp_path, {"file": ""})
+    error = problem(tmp_path / name)
+    assert isinstance(error, ProjectError)
+    assert str(error) == f"the project folder {tmp_path / name} {told}"
+    assert Project.survey(tmp_path / name)[0] is None
+
+
+@pytest.mark.parametrize(
+    "files, kind, told",
+    [
+        pytest.param({"tools.py": "1 / 0"}, DiscoveryError, "tools.py cannot be imported", id="import"),
+        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, "TOOLS: is a int", id="exports"),
+        pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, "a.agent:2", id="agent"),
+        pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, "no key 'x'", id="config"),
+    ],
+)
+def test_the_one_problem_that_there_is_is_raised(
+    tmp_path: Path, files: dict[str, str], kind: type[HandrailError], told: str
+) -> None:
+    """Whoever catches it has the error itself."""
+    write(tmp_path, files)
+    error = problem(tmp_path)
+    assert type(error) is kind
+    assert told in str(error)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    """Of the configuration, the agent files and the modules."""
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": "[tool.handrail]\nx = 1\ny = 2",
+            "a.agent": "no agent",
+            "desk.agent": agent("desk", tools="[nowhere]"),
+            "tools.py": "1 / 0",
+            "tools/a.py": "TOOLS = 7",
+        },
+    )
+    error = problem(tmp_path)
+    assert isinstance(error, ProjectError)
+    assert [type(part) for part in error.problems] == [
+        *(ProjectError, ProjectError, AgentFileError, DiscoveryError, DiscoveryError)
+    ]
+    assert str(error).startswith(f"the project {tmp_path} has 5 problems:\n- pyproject.toml: [tool.handrail]: there is")
+    assert all(str(part) in str(error) for part in error.problems)
+    project, problems = Project.survey(tmp_path)
+    assert [str(part) for part in problems] == [str(part) for part in error.problems]
+    assert project is not None
+    assert list(project.agents) == ["desk"]
+
+
+def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path) -> None:
+    """Loading does not: an agent that is not run may name what it will."""
+    write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
+    assert list(Project.load(tmp_path).agents) == ["desk", "sound"]
+    project, problems = Project.survey(tmp_path)
+    assert project is not None
+    assert [type(part) for part in problems] == [ResolutionError]
+    assert "desk.agent) names what it cannot have: `tools:` has 'nowhere'" in str(problems[0])
+
+
+@pytest.mark.requirement("A-12")
+def test_names_that_are_taken_are_told_with_both_files(tmp_path: Path) -> None:
+    """Tools of two modules, a toolset like a built-in one, and an agent like a toolset."""
+    write(
+        tmp_path,
+        {
+            "desk.agent": agent("desk"),
+            "tools/a.py": PING,
+            "tools/b.py": f"from pydantic_ai.toolsets import FunctionToolset\n{PING}\n"
+            "TOOLSETS = {'files': FunctionToolset(), 'desk': FunctionToolset()}",
+        },
+    )
+    error = problem(tmp_path, built_ins=(FILES,))
+    assert isinstance(error, RegistryError)
+    assert error.names == ("desk", "files", "ping")
+    assert "tool ping comes from tools/a.py and from tools/b.py" in str(error)
+    assert "toolset files comes from built-in and from tools/b.py" in str(error)
+    assert "toolset desk comes from desk.agent and from tools/b.py" in str(error)
+    project, problems = Project.survey(tmp_path, built_ins=(FILES,))
+    assert project is None
+    assert len(problems) == 1
+
+
+def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
+    """Once: their toolsets do not clash on top of that."""
+    write(tmp_path, {"a.agent": agent("desk"), "b.agent": agent("desk")})
+    assert str(problem(tmp_path)) == "two agents are called 'desk': a.agent and b.agent; give one another name"
+
+
+def test_an_agent_file_that_is_there_under_two_names_is_one_agent(tmp_path: Path) -> None:
+    """A link is the file that it leads to."""
+    write(tmp_path, {"a.agent": agent("desk")})
+    (tmp_path / "b.agent").symlink_to("a.agent")
+    assert list(Project.load(tmp_path).agents) == ["desk"]
+
+
+@pytest.mark.requirement("A-15")
+def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path) -> None:
+    """And one that has changed is reloaded; whoever holds the old one keeps it."""
+    write(tmp_path, {"tools.py": "from helpers import name\nTOOLS = []", "helpers.py": "nothing = 1"})
+    assert "cannot import name 'name'" in str(problem(tmp_path))
+    write(tmp_path, {"tools.py": f"import helpers\n{PING}"})
+    first = Project.load(tmp_path)
+    write(tmp_path, {"tools.py": PING.replace("ping", "pong")})
+    assert list(Project.load(tmp_path).registry.tools) == ["ping"]
+    assert list(Project.reload(tmp_path).registry.tools) == ["pong"]
+    assert list(first.registry.tools) == ["ping"]
+
+
+def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path) -> None:
+    """And with all that there are."""
+    write(tmp_path, {"desk.agent": agent("desk"), "other.agent": agent("other")})
+    project = Project.load(tmp_path)
+    with pytest.raises(AgentError, match=r"no agent 'dsk'\. Did you mean 'desk'\? Its agents are: desk, other\.$"):
+        project.resolve("dsk")
+    with pytest.raises(AgentError, match=r"no agent 'zzz'\. Its agents are: desk, other\.$"):
+        project.resolve("zzz")
+
+
+def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a path from the current folder."""
+    assert project_folder_of(tmp_path / "desk.agent") == tmp_path
+    monkeypatch.chdir(tmp_path)
+    assert project_folder_of(Path("desk.agent")) == tmp_path

@@ -1,0 +1,119 @@
+"""`handrail.agents.toolsets.preflight`: the conflicts that are certain before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import RunContext, Tool, ToolDefinition
+from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
+
+from handrail.agents.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
+from handrail.agents.toolsets.preflight import static_conflicts, static_names
+from handrail.agents.toolsets.shared import shared
+from handrail.agents.toolsets.sourced import Source, SourcedToolset
+from handrail.errors import ToolConflictError
+from handrail.prompt import MarkdownSection, Section
+from tests.adapters.notes import ADD_NOTE, READ_NOTES
+from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named, run
+
+
+def as_it_is(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition:
+    """Change nothing; but it might."""
+    return definition
+
+
+def anything(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
+    """Hide nothing; but it might."""
+    return True
+
+
+def ping() -> FunctionToolset[Any]:
+    """A toolset of one tool."""
+    return FunctionToolset([named("ping")])
+
+
+def section(*children: Section[Any], enabled: bool | Callable[[None], bool] = True) -> Section[Any]:
+    """A section of one tool."""
+    return MarkdownSection(title="Desk", template="", tools=[ADD_NOTE], children=children, enabled=enabled)
+
+
+def toolset(value: ToolsetDef, name: str = "desk", origin: Origin = TOOLS_FILE) -> Entry:
+    """An entry for a toolset."""
+    return Entry(name, "toolset", value, origin)
+
+
+CERTAIN = [
+    pytest.param(Tool(named("ping")), ("ping",), id="tool"),
+    pytest.param(Tool(named("ping"), prepare=as_it_is), (), id="prepared tool"),
+    pytest.param(ADD_NOTE, ("add_note",), id="tool of ours"),
+    pytest.param(AgentReference("research"), ("research",), id="agent"),
+    pytest.param(ToolsetFactory(lambda _: None), (), id="factory"),
+    pytest.param(section(), ("add_note",), id="section"),
+    pytest.param(section(enabled=False), (), id="disabled section"),
+    pytest.param(section(enabled=lambda _: True), (), id="section that decides later"),
+    pytest.param(
+        section(MarkdownSection(title="Archive", template="", tools=[READ_NOTES])),
+        ("add_note", "read_notes"),
+        id="section with a child",
+    ),
+    pytest.param(FunctionToolset([named("b"), named("a")]), ("b", "a"), id="functions"),
+    pytest.param(FunctionToolset([Tool(named("a"), prepare=as_it_is), named("b")]), ("b",), id="one prepared"),
+    pytest.param(ping().prefixed("my"), ("my_ping",), id="prefixed"),
+    pytest.param(shared(ping()), ("ping",), id="shared"),
+    pytest.param(CombinedToolset([ping(), ping()]), ("ping",), id="combined"),
+    pytest.param(Traced("ping"), (), id="subclass"),
+    pytest.param(ping().filtered(anything), (), id="filtered"),
+    pytest.param(ping().renamed({"pong": "ping"}), (), id="renamed"),
+    pytest.param(DynamicToolset(lambda _: ping()), (), id="dynamic"),
+    pytest.param(FunctionToolset[Any](), (), id="empty"),
+]
+
+
+@pytest.mark.parametrize("value, names", CERTAIN)
+def test_only_names_that_nothing_can_hide_or_change_are_certain(value: Any, names: tuple[str, ...]) -> None:
+    """A hook, a factory, an unknown subclass or wrapper may have others when it runs."""
+    assert static_names(Entry("x", "toolset", value, TOOLS_FILE)) == names
+
+
+@pytest.mark.requirement("A-34")
+def test_conflicts_are_told_before_a_run_with_each_origin() -> None:
+    """All of them, among entries and with the names that are reserved."""
+    entries = [
+        Entry("ping", "tool", Tool(named("ping")), TOOLS_FILE),
+        toolset(ping(), origin=BUILT_IN),
+        toolset(AgentReference("ping"), "ping", Origin("agent", "ping.agent")),
+        toolset(section(), "notes"),
+    ]
+    error = static_conflicts(entries, reserved={"add_note": "the answer of agent desk"})
+    assert error is not None
+    assert error.tools == ("add_note", "ping")
+    assert "  add_note: the answer of agent desk, toolset notes (tools.py)\n" in str(error)
+    assert "  ping: tool ping (tools.py), toolset desk (built-in), toolset ping (ping.agent)\n" in str(error)
+
+
+@pytest.mark.requirement("A-34")
+def test_what_need_not_conflict_is_left_to_the_run() -> None:
+    """Two tools of one name, of which one may hide, are no error yet."""
+    hidden = FunctionToolset([Tool(named("ping"), prepare=as_it_is)])
+    assert static_conflicts([toolset(ping()), toolset(hidden, "other")]) is None
+    assert static_conflicts([]) is None
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-34")
+async def test_a_run_says_of_a_conflict_what_was_said_before_it() -> None:
+    """The same words at resolution and at a step."""
+    entries = [toolset(ping(), "a"), toolset(ping(), "b", BUILT_IN)]
+    members = [Source(entry.label, value) for entry in entries if isinstance(value := entry.value, FunctionToolset)]
+    with pytest.raises(ToolConflictError) as caught:
+        await run(SourcedToolset(members))
+    assert str(caught.value) == str(static_conflicts(entries))
+
+
+def test_the_same_entry_twice_is_a_conflict_with_itself() -> None:
+    """Whoever lets a name through twice is told so."""
+    error = static_conflicts([toolset(ping()), toolset(ping())])
+    assert error is not None
+    assert "ping: toolset desk (tools.py), toolset desk (tools.py)" in str(error)
