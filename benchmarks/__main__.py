@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from benchmarks import calls, disk, durable, shadow
+from benchmarks import agents, calls, disk, durable, shadow
 from benchmarks.timing import Bound, Ratio, measure, ratios
 
 
@@ -36,6 +36,7 @@ GROUPS = {
     "calls": Group("floor", calls.BOUNDS, lambda: nullcontext(calls.cases()), 30, 500),
     "stores": Group("idempotent call in memory", durable.BOUNDS, durable.cases, 15, 100),
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
+    "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),
     "shadow": Group("bare git add and write-tree", shadow.BOUNDS, shadow.cases, 15, 1),
 }
 """What is measured, by the names that `--only` takes."""

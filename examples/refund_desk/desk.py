@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from handrail.contrib.tools import PlanningStrategy, PlanningToolsSection, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, SequentialDependencyPolicy
+from handrail.prompt import (
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    SequentialDependencyPolicy,
+    Tool,
+    ToolPolicy,
+)
 from handrail.runtime import Session
+from payment_service import Paid
 from payments import Payments
 from refunds import RefundRules, Rules, lookup_tool, refund_tool
 from report import report_tool
@@ -61,6 +71,18 @@ def inbox_files() -> InMemoryFilesystem:
     return InMemoryFilesystem({path.name: path.read_bytes() for path in sorted(INBOX.iterdir())})
 
 
+def desk_tools(find: Callable[[str], Paid | None]) -> tuple[Tool[Any, Any], ...]:
+    """The tools of the desk; `find` asks the payment service which refund was paid for a key."""
+    return lookup_tool(), refund_tool(find), report_tool()
+
+
+def desk_policies() -> tuple[ToolPolicy, ...]:
+    """What judges their calls: orders are looked up first, and the rules of the desk hold."""
+    looked_up = frozenset({"lookup_order"})
+    first = SequentialDependencyPolicy(dependencies={"issue_refund": looked_up, "file_report": looked_up})
+    return first, RefundRules()
+
+
 def desk_prompt(desk: Desk) -> Prompt[DeskSummary]:
     """The prompt of the agent, bound to the desk: each section brings its tools, their guidance and their policies."""
     template = PromptTemplate[DeskSummary](
@@ -71,16 +93,8 @@ def desk_prompt(desk: Desk) -> Prompt[DeskSummary]:
                 title="Refund desk",
                 key="desk",
                 template=TASK,
-                tools=[lookup_tool(), refund_tool(desk.payments), report_tool()],
-                policies=[
-                    SequentialDependencyPolicy(
-                        dependencies={
-                            "issue_refund": frozenset({"lookup_order"}),
-                            "file_report": frozenset({"lookup_order"}),
-                        }
-                    ),
-                    RefundRules(),
-                ],
+                tools=desk_tools(desk.payments.find),
+                policies=desk_policies(),
             ),
             PlanningToolsSection(session=desk.session, strategy=PlanningStrategy.PLAN_ACT_REFLECT),
             VfsToolsSection(),

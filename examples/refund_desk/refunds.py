@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.runtime import EffectUncertain, IdempotencyConfig
+from payment_service import Paid
 from payments import Payments
 from shop import Order, Shop, euros
 
@@ -105,16 +107,19 @@ def lookup_tool() -> Tool[LookUpOrder, Order]:
     )
 
 
-def refund_tool(payments: Payments) -> Tool[IssueRefund, Refund]:
+def refund_tool(find: Callable[[str], Paid | None]) -> Tool[IssueRefund, Refund]:
     """`issue_refund`: it changes the world, so the ledger sees to it that each order is refunded once.
 
     The key is made from the order alone. The same refund asked for again is answered from the ledger, and another
     amount for the same order is a conflict. The scope is the shop, not the session: another agent on this ledger would
     find the refund too. `reconcile` asks the service by that key when an answer was lost, or a desk died while it paid.
+
+    Args:
+        find: asks the payment service which refund was paid for a key; see `Payments.find`.
     """
 
     def reconcile(params: IssueRefund, key: str) -> ToolResult[Refund] | None:
-        paid = payments.find(key)
+        paid = find(key)
         return None if paid is None else ToolResult.ok(Refund(paid.refund_id, paid.order_id, paid.amount_cents))
 
     return Tool[IssueRefund, Refund](

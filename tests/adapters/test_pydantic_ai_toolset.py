@@ -37,7 +37,8 @@ async def test_tools_are_offered_in_the_order_of_their_declaration() -> None:
         name="add_note",
         description='Keep a note.\nExample (a reminder): {"text":"buy milk"}',
         parameters_json_schema=ADD_NOTE.parameters_schema,
-        metadata={"effect": "state"},
+        metadata={"effect": "state", "handrail": "add_note"},
+        toolset_id="tests/notes",
     )
     assert tools["read_notes"].tool_def.description == "Say all notes."
 

@@ -56,7 +56,7 @@ def parsed(front_matter: Any) -> AgentFile | None:
 
 def twice_but_for_blanks(front_matter: Any) -> bool:
     """Whether a list has two names that differ only in the blanks around them."""
-    values: list[Any] = list(dict[str, Any](front_matter).values()) if isinstance(front_matter, dict) else []
+    values: list[Any] = [*getattr(front_matter, "values", tuple)()]
     lists: list[list[Any]] = [value for value in values if isinstance(value, list)]
     names = [[item.strip() for item in value if isinstance(item, str)] for value in lists]
     return any(len(set(found)) < len(found) for found in names)

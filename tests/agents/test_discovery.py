@@ -99,12 +99,12 @@ def test_tools_count_before_all_however_wrong_that_is(tmp_path: Path) -> None:
     "source, told",
     [
         pytest.param("TOOLS = None", "TOOLS: is None, but must be a list, tuple or dict; write TOOLS = []", id="none"),
-        pytest.param("TOOLS = 'ping'", "TOOLS: is a str, but must be a list, tuple or dict", id="text"),
-        pytest.param("TOOLS = {ping}", "TOOLS: is a set, but must be", id="set"),
-        pytest.param("TOOLS = (tool for tool in [ping])", "TOOLS: is a generator, but must be", id="generator"),
+        pytest.param("TOOLS = 'ping'", "TOOLS: is of type str, but must be a list, tuple or dict", id="text"),
+        pytest.param("TOOLS = {ping}", "TOOLS: is of type set, but must be", id="set"),
+        pytest.param("TOOLS = (tool for tool in [ping])", "TOOLS: is of type generator, but must be", id="generator"),
         pytest.param("TOOLSETS = None", "TOOLSETS: is None, but must be", id="no toolsets"),
         pytest.param("__all__ = None", "__all__: is None, but must be a list or tuple of names", id="no names"),
-        pytest.param("__all__ = 'ping'", "__all__: is a str, but must be a list or tuple of names", id="a name"),
+        pytest.param("__all__ = 'ping'", "__all__: is of type str, but must be a list or tuple of names", id="a name"),
     ],
 )
 def test_what_lists_exports_must_be_a_list(tmp_path: Path, source: str, told: str) -> None:

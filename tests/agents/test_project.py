@@ -111,7 +111,7 @@ def test_a_project_is_a_folder(tmp_path: Path, name: str, told: str) -> None:
     "files, kind, told",
     [
         pytest.param({"tools.py": "1 / 0"}, DiscoveryError, "tools.py cannot be imported", id="import"),
-        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, "TOOLS: is a int", id="exports"),
+        pytest.param({"tools.py": "TOOLS = 7"}, DiscoveryError, "TOOLS: is of type int", id="exports"),
         pytest.param({"a.agent": "---\nname: a b\n---\nx"}, AgentFileError, "a.agent:2", id="agent"),
         pytest.param({"pyproject.toml": "[tool.handrail]\nx = 1"}, ProjectError, "no key 'x'", id="config"),
     ],

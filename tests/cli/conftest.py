@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from handrail import store as stores
 from handrail.store import Store
-from tests.cli.desk import Command, Terminal, fill
+from tests.cli.agent_folders import write
+from tests.cli.desk import Command, Ran, Terminal, fill
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +50,21 @@ def terminal(url: str, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """The command, over the filled store, before a terminal."""
     monkeypatch.setenv("HANDRAIL_STORE", url)
     return Terminal(monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are typed in, with an agent and no input."""
+    place = tmp_path / "place"
+    write(place)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.delenv("HANDRAIL_MODEL", raising=False)
+    return place
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], folder: Path) -> Callable[..., Ran]:
+    """Run the agent, with its output in a pipe."""
+    command = Command("", capsys)
+    return lambda *words: command("run", "desk.agent", *words)

@@ -33,10 +33,17 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 
 COMMANDS = _commands(entry.application())
 
+EXIT_CODES: dict[tuple[str, ...], str] = {
+    ("run",): "Exit codes: 0 the agent has answered; 1 the run failed;",
+    ("check",): "Exit codes: 0 the agent can run; 1 it cannot",
+    ("new",): "Exit codes: 0 the folder is there; 1 it was there already",
+}
+
 
 def test_these_are_the_commands() -> None:
-    """Three for sessions, five for the ledger."""
-    assert {words for words in COMMANDS if len(words) == 2} == {
+    """Three for agents, three for sessions, five for the ledger, and one for shells."""
+    assert {words for words in COMMANDS if words and words not in {("sessions",), ("ledger",)}} == {
+        *((word,) for word in ("run", "check", "new", "completion")),
         *(("sessions", word) for word in ("list", "show", "fork")),
         *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
     }
@@ -48,8 +55,8 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str]) 
     ran = handrail(*words, "--help")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
-    assert "Exit codes: 0 done; 1 refused" in ran.out
-    assert ("Store and output" in ran.out) == (len(words) == 2)
+    assert EXIT_CODES.get(tuple(words), "Exit codes: 0 done; 1 refused") in ran.out
+    assert ("Store and output" in ran.out) == (len(words) == 2 or words == ("run",))
     assert "\x1b" not in ran.out
 
 

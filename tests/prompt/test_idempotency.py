@@ -207,6 +207,35 @@ def test_missing_field_is_refused_at_the_call_and_at_registration() -> None:
     IdempotencyConfig().check_params_type(None, tool="beep")
 
 
+def test_decoded_arguments_make_the_same_keys_as_parsed_ones() -> None:
+    """Arguments that are a mapping are looked at by its keys, never by the attributes of a mapping."""
+    config = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+    decoded = {"order_id": "7", "amount": 3}
+    assert config.key_for("pay", decoded) == config.key_for("pay", Order("7", 9))
+    assert config.key_for("pay", {"order_id": "8"}) != config.key_for("pay", decoded)
+    found = config.effect_key("pay", decoded, session_id="s1")
+    assert found == EffectKey("s1", cast("str", config.key_for("pay", decoded)), _full_hash(decoded))
+    assert IdempotencyConfig().key_for("pay", decoded) == IdempotencyConfig().key_for("pay", Order("7", 3))
+    of_method = IdempotencyConfig(strategy="params", param_keys=("items",))
+    assert of_method.key_for("pay", {"items": [1]}) != of_method.key_for("pay", {"items": [2]})
+
+
+def test_decoded_arguments_may_lack_a_key() -> None:
+    """Then there is no key, and nothing may run; one that is there and null is a key."""
+    config = IdempotencyConfig(strategy="params", param_keys=("order_id", "items"))
+    lacking: list[tuple[dict[str, object], str]] = [
+        ({"order_id": "7"}, "items"),
+        ({"items": []}, "order_id"),
+        ({}, "order_id"),
+    ]
+    for params, missing in lacking:
+        with pytest.raises(
+            ToolValidationError, match=f"param_keys are order_id, items and dict has no field {missing}"
+        ):
+            config.effect_key("pay", params, session_id="s1")
+    assert config.key_for("pay", {"order_id": None, "items": None}) is not None
+
+
 def test_param_keys_may_be_a_list() -> None:
     """A list of names is taken for the tuple that it is meant to be."""
     config = IdempotencyConfig(strategy="params", param_keys=cast("tuple[str, ...]", ["order_id"]))

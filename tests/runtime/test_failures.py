@@ -12,6 +12,7 @@ import pytest
 
 from handrail.errors import (
     BudgetExceededError,
+    CallPostponed,
     DeadlineExceededError,
     PromptEvaluationError,
     ToolValidationError,
@@ -95,6 +96,19 @@ def test_what_ends_the_run_is_undone_recorded_and_raised_as_it_is(way: Run, erro
     assert door.environment.session[Kept].all() == ()
     [event] = events(door)
     assert not event.success
+
+
+@both_ways
+@pytest.mark.requirement("S-12a")
+def test_a_postponed_call_is_undone_and_raised_and_not_recorded(way: Run) -> None:
+    """The same object reaches the caller; the call is made again, and recorded then."""
+    error = CallPostponed("it waits for approval")
+    door = executor(tool("later", raising(error)))
+    with pytest.raises(CallPostponed) as caught:
+        way(door, call("later"))
+    assert caught.value is error
+    session = door.environment.session
+    assert (session[Kept].all(), events(door), session.turn.queue) == ((), (), [])
 
 
 @both_ways

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import Deadline, Session, ToolInvoked
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed
+from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import Append, SliceView
-from tests.runtime.bench import Kept, Note, call, echo, events, executor, tool
+from handrail.store import SqliteStore
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, tool
+
+Run = Callable[[Any, ToolCall], ToolMessage]
 
 
 def test_listeners_of_the_record_may_write() -> None:
@@ -110,3 +118,89 @@ async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others
     await asyncio.wait([holding])
     assert heard == ["2", "1"]
     assert session[Kept].all() == (Kept("1"),)
+
+
+class Ask:
+    """Wants every call to be approved."""
+
+    name = "ask"
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return PolicyDecision.ask("may it?")
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Remember nothing."""
+
+
+class Away:
+    """An approver that is not there until it is."""
+
+    there = False
+
+    def __call__(self, request: ApprovalRequest) -> bool:
+        if not self.there:
+            raise CallPostponed("nobody is there")
+        return True
+
+
+@pytest.mark.requirement("S-12a")
+@pytest.mark.parametrize("way", BOTH_WAYS)
+def test_a_call_that_an_approver_puts_off_is_recorded_when_it_is_carried_out(way: Run) -> None:
+    """Nobody hears of it before, its effect is free, and its place is given up."""
+    away, heard = Away(), list[str]()
+    pay = tool("pay", effect="external")
+    door = executor(pay, policies=[Ask()], approver=away)
+    door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    for _ in range(2):
+        with pytest.raises(CallPostponed, match="nobody is there"):
+            way(door, call("pay"))
+    assert (heard, events(door), door.environment.session.turn.queue) == ([], (), [])
+    away.there = True
+    assert not way(door, call("pay")).replayed
+    assert heard == [event.call_id for event in events(door)] == ["call-1"]
+
+
+@pytest.mark.requirement("S-12a")
+def test_a_call_made_inside_puts_its_caller_off_too() -> None:
+    """What waits for an answer waits as a whole; a caller that can do without goes on, and is recorded alone."""
+    doors: list[ToolExecutor] = []
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept(params.text))
+        try:
+            doors[0].execute(call("inner", id="inner"))
+        except CallPostponed:
+            if params.text != "without":
+                raise
+        return ToolResult.ok(params)
+
+    def inner(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("inner"))
+        raise CallPostponed("it waits")
+
+    door = executor(tool("outer", outer), tool("inner", inner))
+    doors.append(door)
+    with pytest.raises(CallPostponed):
+        door.execute(call("outer"))
+    assert (events(door), door.environment.session[Kept].all()) == ((), ())
+    assert door.execute(call("outer", "without")).success
+    assert [event.call_id for event in events(door)] == ["call-1"]
+    assert door.environment.session[Kept].all() == (Kept("without"),)
+
+
+@pytest.mark.requirement("S-12a")
+def test_a_store_hears_nothing_of_a_postponed_call(tmp_path: Path) -> None:
+    """Another process that goes on with the session makes the call for the first time."""
+    away = Away()
+    pay = tool("pay", effect="external")
+    for there in (False, True):
+        away.there = there
+        with SqliteStore(tmp_path / "desk.db") as store, Session.open(store, "s", types=[Note]) as session:
+            assert session[ToolInvoked].all() == ()
+            door = executor(pay, policies=[Ask()], approver=away, session=session)
+            if there:
+                assert not door.execute(call("pay")).replayed
+            else:
+                with pytest.raises(CallPostponed):
+                    door.execute(call("pay"))
+            assert len(events(door)) == there

@@ -109,6 +109,41 @@ def test_calls_that_nobody_answered_are_told() -> None:
         playback.next(Sent())
 
 
+def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:
+    """Its conversation stands within the call, and the one that it was called from goes on after it."""
+    asks, looks = Call("analyst", id="ask"), Call("read", id="look")
+    replies = [
+        Reply(calls=[asks]),
+        Reply(calls=[looks], within="ask"),
+        Reply(text="Three.", within="ask", expect=Expect(messages={"look": Outcome.ok()})),
+        Reply(text="Done.", expect=Expect(messages={"ask": Outcome.ok("Three.")})),
+    ]
+    playback = Playback(Script(replies))
+    looked, asked = SentMessage("look", "1, 2, 3", True), SentMessage("ask", "Three.", True)
+    for sent in (Sent(), Sent(), Sent(messages=(looked,)), Sent(messages=(asked,))):
+        playback.next(sent)
+    playback.assert_finished()
+
+
+def test_calls_of_an_agent_called_as_a_tool_are_answered_too() -> None:
+    """The contract holds in each conversation by itself."""
+    nested = Reply(calls=[Call("read", id="look")], within="ask")
+    replies = [
+        Reply(calls=[Call("analyst", id="ask")]),
+        nested,
+        Reply(text="Three.", within="ask"),
+        Reply(text="Done."),
+    ]
+    playback = Playback(Script(replies))
+    playback.next(Sent())
+    playback.next(Sent())
+    with pytest.raises(ScriptError, match="The calls look were not answered"):
+        playback.next(Sent())
+    playback.next(Sent(messages=(SentMessage("look", "1, 2, 3", True),)))
+    with pytest.raises(ScriptError, match="The calls ask were not answered"):
+        playback.next(Sent())
+
+
 def test_a_run_that_goes_on_after_the_script_is_told() -> None:
     """The error shows what it was sent last."""
     playback = Playback(Script([Reply(text="Done.")], name="desk.yaml"))

@@ -35,6 +35,14 @@ def test_two_calls_of_one_id_are_refused() -> None:
     assert caught.value.step == 2
 
 
+def test_a_reply_within_a_call_that_nobody_has_made_is_refused() -> None:
+    """It could never be played where it stands; the call itself may not be in the same reply."""
+    within = Reply(calls=[Call("a", id="x")], within="x")
+    with pytest.raises(ScriptError, match="desk: no reply before this one makes the call 'x'") as caught:
+        Script([Reply(text="Hm."), within], name="desk")
+    assert caught.value.step == 2
+
+
 def test_arguments_are_sent_as_text() -> None:
     """As a provider sends them; text goes as it is, so that it need not be JSON."""
     assert Call("a", {"path": "é"}).arguments_text == '{"path": "\\u00e9"}'

@@ -30,6 +30,7 @@ replies:
         call-1: ok
         broken: {failed: [malformed JSON]}
         call-3: {ok: [notes.md, plan.md]}
+  - {within: call-3, text: Two files.}
 """
 
 
@@ -57,6 +58,7 @@ def test_a_file_says_everything_that_a_script_can_say(tmp_path: Path) -> None:
                 expect=Expect(instructions=("Refund desk",), tools=("read_file", "write_file")),
             ),
             Reply(output=output, expect=Expect(texts=("buy milk",), messages=messages)),
+            Reply(text="Two files.", within="call-3"),
         ],
         name="desk.yaml",
     )
@@ -65,7 +67,7 @@ def test_a_file_says_everything_that_a_script_can_say(tmp_path: Path) -> None:
 def test_the_example_of_the_module_is_a_script() -> None:
     """What the docstring shows can be copied."""
     text = (script_file.__doc__ or "").partition("\n\n")[2]
-    assert len(parse_script(text).replies) == 2
+    assert len(parse_script(text).replies) == 3
 
 
 def test_numbers_that_json_does_not_have_are_read_all_the_same() -> None:

@@ -44,6 +44,8 @@ class AgentCapability(PipelineCapability):
         gate: says which calls may run.
         conversation: what was said.
         describe: how a call looks to the gate.
+        admit: refuses a tool whose calls would not take the pipeline of this run.
+        count: counts what a reply of the model has used.
         tell: tells what happens.
         output_names: the names of the tools by which the model gives structured answers.
         put_off: the calls of agents whose own calls wait for an answer, by their ids.
@@ -52,10 +54,23 @@ class AgentCapability(PipelineCapability):
     gate: ApprovalGate = field(kw_only=True)
     conversation: Conversation = field(kw_only=True)
     describe: Describe = field(kw_only=True)
+    admit: Callable[[ToolDefinition], None] = field(kw_only=True)
+    count: Callable[[ModelResponse], None] = field(kw_only=True)
     tell: Callable[[RunEvent], None] = field(kw_only=True)
     output_names: dict[str, str] = field(default_factory=dict[str, str])
     put_off: set[str] = field(default_factory=set[str])
     _asked: dict[str, GatedCall] = field(init=False, repr=False, default_factory=dict[str, GatedCall])
+
+    @override
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Look at the tools of a step before the model is offered any.
+
+        Raises:
+            AgentError: the calls of one would not take the pipeline of this run.
+        """
+        for definition in tool_defs:
+            self.admit(definition)
+        return tool_defs
 
     @override
     async def prepare_output_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -68,7 +83,9 @@ class AgentCapability(PipelineCapability):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Keep the reply before any of its calls is carried out."""
+        self.count(response)
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
+        self.recorded = {}  # it answers calls of the reply before this one
         self.conversation.keep([*ctx.messages, response])
         return response
 
@@ -81,12 +98,12 @@ class AgentCapability(PipelineCapability):
         Raises:
             ApprovalRequired: the question is left open, and so is the call.
         """
-        gated = self.describe(call, tool_def, args)
+        gated = None if call.tool_call_id in self.recorded else self.describe(call, tool_def, args)
         if gated is None:
             return args
         self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments))
         self._asked[call.tool_call_id] = gated
-        if tool_def.kind != "function" or ctx.tool_call_approved:
+        if tool_def.kind != "function":
             return args
         if self.gate.judge(gated).verdict == "ask" and (await self.gate.decide(gated)).verdict == "later":
             raise ApprovalRequired
@@ -110,8 +127,10 @@ class AgentCapability(PipelineCapability):
         settled: dict[str, ToolApproved] = {}
         for call in requests.approvals:
             gated = self._asked.get(call.tool_call_id)
-            if gated is None or call.tool_call_id in self.put_off:
+            if call.tool_call_id in self.recorded:
+                settled[call.tool_call_id] = ToolApproved()
+            elif gated is None or call.tool_call_id in self.put_off:
                 continue
-            if (await self.gate.decide(replace(gated, default="ask"))).verdict != "later":
+            elif (await self.gate.decide(replace(gated, default="ask"))).verdict != "later":
                 settled[call.tool_call_id] = ToolApproved()
         return DeferredToolResults(approvals=dict(settled)) if settled else None

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pydantic import ValidationError
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
-from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 
 from handrail.errors import AgentError
 from handrail.runtime import ToolInvoked
@@ -28,12 +28,16 @@ class Said:
     Attributes:
         agent: the agent whose conversation it is.
         messages: the messages as JSON, in the form that PydanticAI gives them.
+        recorded: how many calls of the session had been recorded by then; those that follow belong to what is said here.
+        ended: whether a run ended with these messages, with an answer.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
     agent: str
     messages: str
+    recorded: int = 0
+    ended: bool = False
 
 
 class Conversation:
@@ -43,7 +47,7 @@ class Conversation:
         history: what was said before this run.
     """
 
-    __slots__ = ("_agent", "_kept", "_session", "history")
+    __slots__ = ("_agent", "_ended", "_kept", "_recorded", "_session", "history")
 
     def __init__(self, session: Session, agent: str) -> None:
         """Read what was said so far.
@@ -53,7 +57,9 @@ class Conversation:
         """
         self._session = session
         self._agent = agent
-        self.history = _read(session, agent)
+        self._recorded = 0
+        self._ended = False
+        self.history = self._read()
         self._kept = len(self.history)
 
     @property
@@ -69,7 +75,9 @@ class Conversation:
     @property
     def unfinished(self) -> bool:
         """Whether a run ended before the model had given its answer."""
-        return bool(self.history) and (isinstance(self.history[-1], ModelRequest) or bool(self.unanswered))
+        if not self.history or self._ended:
+            return False
+        return isinstance(self.history[-1], ModelRequest) or bool(self.unanswered)
 
     @property
     def put_off(self) -> bool:
@@ -87,13 +95,16 @@ class Conversation:
         wanted = {call.tool_call_id for call in self.unanswered}
         if not wanted:
             return {}
-        return {event.call_id: event for event in self._session[ToolInvoked] if event.call_id in wanted}
+        # Some models begin to count their calls anew in each reply.
+        since = self._session[ToolInvoked].all()[self._recorded :]
+        return {event.call_id: event for event in since if event.call_id in wanted}
 
-    def keep(self, messages: Sequence[ModelMessage]) -> None:
+    def keep(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
         """Keep what has been said since the last time.
 
         Args:
             messages: the whole conversation.
+            ended: whether the run has ended with an answer.
 
         Raises:
             SessionError: the session is closed, or has passed to another process.
@@ -101,23 +112,29 @@ class Conversation:
         """
         new = list(messages[self._kept :])
         if new:
-            self._session[Said].append(Said(self._agent, ModelMessagesTypeAdapter.dump_json(new).decode()))
+            text = ModelMessagesTypeAdapter.dump_json(new).decode()
+            self._session[Said].append(Said(self._agent, text, len(self._session[ToolInvoked]), ended))
             self._kept += len(new)
 
-
-def _read(session: Session, agent: str) -> list[ModelMessage]:
-    history: list[ModelMessage] = []
-    for number, said in enumerate(session[Said], start=1):
-        if said.agent != agent:
-            raise AgentError(
-                f"session {session.session_id!r} holds a conversation of agent {said.agent}, so {agent} cannot go on "
-                "with it; give each agent a session of its own"
-            )
-        try:
-            history += ModelMessagesTypeAdapter.validate_json(said.messages)
-        except ValidationError as error:
-            raise AgentError(
-                f"part {number} of the conversation in session {session.session_id!r} cannot be read by this version "
-                f"of PydanticAI: {error}"
-            ) from error
-    return history
+    def _read(self) -> list[ModelMessage]:
+        history: list[ModelMessage] = []
+        session = self._session.session_id
+        for number, said in enumerate(self._session[Said], start=1):
+            if said.agent != self._agent:
+                raise AgentError(
+                    f"session {session!r} holds a conversation of agent {said.agent}, so {self._agent} cannot go on "
+                    "with it; give each agent a session of its own"
+                )
+            try:
+                part = ModelMessagesTypeAdapter.validate_json(said.messages)
+            except ValidationError as error:
+                raise AgentError(
+                    f"part {number} of the conversation in session {session!r} cannot be read by this version of "
+                    f"PydanticAI: {error}"
+                ) from error
+            if any(isinstance(message, ModelResponse) for message in part):
+                self._recorded = said.recorded
+            self._ended = said.ended
+            history += part
+        # PydanticAI does the same at the start of a run, and what has been kept is counted in messages.
+        return repair_messages(history, repair_last_response=False)

@@ -95,7 +95,7 @@ def declared_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> Declar
     for place, (key, item) in enumerate(items, start=1):
         try:
             entry = _entry(kind, key, item, origin)
-        except Exception as error:  # an object of a program, such as a lazy proxy, may raise when it is looked at
+        except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
             fault = f"cannot be looked at ({type(error).__name__}: {_first_line(error)})"
             told = str(error) if isinstance(error, _Refused) else fault
             offences.append(Offence(_shown_key(key) or _name_for_messages(item, place), told))
@@ -244,7 +244,7 @@ def _name_of(item: object) -> object:
 
 
 def _described(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def _is_text(key: object) -> bool:

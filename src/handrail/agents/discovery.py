@@ -85,7 +85,7 @@ def _named_by_all(module: ModuleType, origin: Origin) -> Declared:
     """The tools that `__all__` names; everything else in it is an offence."""
     listed: object = vars(module)["__all__"]
     if not isinstance(listed, list | tuple):
-        kind = "None" if listed is None else f"a {type(listed).__name__}"
+        kind = "None" if listed is None else f"of type {type(listed).__name__}"
         return Declared(offences=(Offence("__all__", f"is {kind}, but must be a list or tuple of names"),))
     items = cast("Sequence[object]", listed)
     counts = Counter(name for name in items if isinstance(name, str))

@@ -24,8 +24,8 @@ from handrail.agents.approval.policy import GatePolicy, approver
 from handrail.agents.approval.values import GatedCall, Verdict
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
-from handrail.contrib.tools import PlanningToolsSection
-from handrail.errors import DumpError
+from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
+from handrail.errors import AgentError, DumpError
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.prompt.tree import PlacedSection
@@ -75,9 +75,7 @@ class RunDoors:
 
     def section_toolset(self, section: Section[Any], *, id: str) -> HandrailToolset:
         """A section as a toolset of this run; see `CurrentRun.section_toolset`."""
-        # A plan is nothing but words in the session.
-        default: Verdict | None = "allow" if isinstance(section, PlanningToolsSection) else None
-        return self._toolset(id, _Own(self._executor((section,)), default, shows_section=True))
+        return self._toolset(id, _Own(self._executor((section,)), _default_of(section), shows_section=True))
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
         """One tool as a toolset of this run; see `CurrentRun.tool_toolset`."""
@@ -88,17 +86,32 @@ class RunDoors:
         self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall | None:
         """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
-        metadata: Mapping[str, Any] = definition.metadata or {}
-        name = metadata.get(THROUGH_PIPELINE)
+        name = _own_name(definition)
+        described: GatedCall | None
         if name is None:
             described = self._of_foreign(call, definition, args)
         else:
-            own = self._own.get(definition.toolset_id or "")
-            # Without one it is a name that nobody knows, or of a toolset with an executor of its own.
-            described = None if own is None else self._of_own(call, str(name), own, args)
+            own = self._own_of(definition)
+            # Without one it is a name that nobody knows.
+            described = None if own is None else self._of_own(call, name, own, args)
         if described is not None:
             self._ahead[call.tool_call_id] = described
         return described
+
+    def admit(self, definition: ToolDefinition) -> None:
+        """Refuse a tool whose calls would take another pipeline than this run's, where nobody asks about them.
+
+        Raises:
+            AgentError: it has an executor of its own.
+        """
+        if _own_name(definition) is None or self._own_of(definition) is not None:
+            return
+        source = self._origins.get(definition.name, "a toolset of the agent")
+        raise AgentError(
+            f"{source} brings the tool {definition.name} with an executor of its own: no rule of this run would hold "
+            "for its calls, and they would not be recorded in its session. Register its section or the tool itself, "
+            "or let a factory return current_run().section_toolset(section, id=...)"
+        )
 
     def describe(self, tool: Tool[Any, Any], params: Any, call_id: str) -> GatedCall:  # noqa: ANN401 - as of the tool
         """A call that is about to run, as the gate judges it."""
@@ -112,13 +125,13 @@ class RunDoors:
 
     def report(self, definition: ToolDefinition) -> ToolReport:
         """A tool of this run, for people."""
+        self.admit(definition)
         said = declared(definition)
-        section, policies, default = "", (), said.approval
-        metadata: Mapping[str, Any] = definition.metadata or {}
-        own = self._own.get(definition.toolset_id or "")
-        if own is not None:
+        section, default = "", said.approval
+        policies: tuple[str, ...] = ()
+        name, own = _own_name(definition), self._own_of(definition)
+        if name is not None and own is not None:
             environment = own.executor.environment
-            name: str = metadata[THROUGH_PIPELINE]
             policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
             section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.default
@@ -143,9 +156,15 @@ class RunDoors:
             parameters=definition.parameters_json_schema,
         )
 
+    def _own_of(self, definition: ToolDefinition) -> _Own | None:
+        """The toolset of this run that brings a tool; others may have its id."""
+        own = self._own.get(definition.toolset_id or "")
+        known = own is not None and own.executor.environment.rendered_prompt.tool(_own_name(definition) or "")
+        return own if known else None
+
     def _of_foreign(self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs) -> GatedCall:
         said = declared(definition)
-        arguments = arguments_of(args)
+        arguments = arguments_of(args, definition)
         return GatedCall(
             path=self._path,
             session_id=self._session.session_id,
@@ -204,6 +223,24 @@ class RunDoors:
             run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
             approver=approver(tree.gate, self.describe),
         )
+
+
+def _own_name(definition: ToolDefinition) -> str | None:
+    """What a tool of Handrail's is called in its prompt, whatever a prefix has made of it; `None` for other tools."""
+    name = (definition.metadata or {}).get(THROUGH_PIPELINE)
+    return None if name is None else str(name)
+
+
+def _default_of(section: Section[Any]) -> Verdict | None:
+    """What is done with the calls of a section where no rule speaks; `None` leaves that to their effects.
+
+    A plan is nothing but words in the session, and a shell whose rules let programs only look is a reader.
+    """
+    if isinstance(section, PlanningToolsSection):
+        return "allow"
+    if not isinstance(section, ShellToolsSection):
+        return None
+    return "allow" if all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow) else None
 
 
 def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:

@@ -22,7 +22,7 @@ from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.run import AgentRun, RunResult, Spent
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
-from handrail.errors import AgentError
+from handrail.errors import AgentError, ProjectError
 from handrail.limits import TokenUsage
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
@@ -66,11 +66,11 @@ class LoadedAgent:
         Raises:
             AgentError: as for `run_async`, or this thread runs an event loop, which it would stop.
         """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(self.run_async(input, options))
-        raise AgentError("run would stop the event loop of this thread; on an event loop, use `await agent.run_async`")
+        if _loop_runs():
+            raise AgentError(
+                "run would stop the event loop of this thread; on an event loop, use `await agent.run_async`"
+            )
+        return asyncio.run(self.run_async(input, options))
 
     async def run_async(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
         """Run the agent to its answer.
@@ -137,4 +137,19 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     file = Path(path)
     own = read_agent_file(file)
     project = Project.load(project_folder_of(file), built_ins=(*built_ins(), DYNAMIC_AGENTS))
-    return LoadedAgent(project, resolve(project.agents.get(own.name, own), project.registry))
+    other = project.agents.get(own.name)
+    if other is not None and other.path is not None and not other.path.samefile(file):
+        raise ProjectError(
+            f"{file} is no agent of its project, whose patterns leave it out, and the project has another agent called "
+            f"{own.name!r}: {other.path}; give one another name"
+        )
+    return LoadedAgent(project, resolve(own, project.registry))
+
+
+def _loop_runs() -> bool:
+    """Whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from pydantic_ai.models import Model
@@ -40,7 +41,7 @@ class RunOptions:
             PydanticAI ends the run at the first.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: something is of the wrong kind, or a number is out of its range.
     """
 
     session: Session | None = None
@@ -59,6 +60,12 @@ class RunOptions:
     check_names: bool = True
 
     def __post_init__(self) -> None:
+        given: dict[str, object] = {name: getattr(self, name) for name in (*_KINDS, "asker", "listener")}
+        wrong = [(name, words) for name, (kinds, words) in _KINDS.items() if not isinstance(given[name], kinds)]
+        functions = [name for name in ("asker", "listener") if given[name] is not None and not callable(given[name])]
+        wrong += [(name, "a function, or None") for name in functions]
+        if wrong:
+            raise ValueError("; ".join(f"{name} is {given[name]!r}, and it must be {words}" for name, words in wrong))
         if self.mode not in ("ask", "approve-all", "deny-all"):
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
         if self.max_depth < 1:
@@ -66,6 +73,19 @@ class RunOptions:
         if self.request_limit is not None and self.request_limit < 1:
             raise ValueError(f"request_limit is {self.request_limit}; it is 1 or more, or None for any number")
 
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "session": ((Session, NoneType), "a Session, or None for a new one"),
+    "model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
+    "rules": ((ApprovalRules, NoneType), "ApprovalRules, or None for those of the project"),
+    "root": ((Path, NoneType), "a pathlib.Path, or None for the current folder"),
+    "resources": ((ResourceRegistry, Mapping), "a ResourceRegistry, or a mapping from types to resources"),
+    "max_depth": ((int,), "a whole number, 1 or more"),
+    "request_limit": ((int, NoneType), "a whole number, 1 or more, or None for any number"),
+    "deadline": ((Deadline, NoneType), "a Deadline, or None"),
+    "check_names": ((bool,), "True or False"),
+}
+"""What the choices have to be, as types and in words."""
 
 DEFAULT_OPTIONS = RunOptions()
 """Nothing chosen."""

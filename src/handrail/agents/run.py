@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic_ai import (
     Agent,
@@ -19,6 +19,7 @@ from pydantic_ai import (
     DeferredToolRequests,
     DeferredToolResults,
     ModelMessage,
+    ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
     RunContext,
@@ -110,6 +111,7 @@ class AgentRun:
         self._stack = ExitStack()
         self._doors = RunDoors(tree, session, path, self._stack)
         self._put_off: set[str] = set()
+        self._used = TokenUsage()
 
     @property
     def root(self) -> Path:
@@ -180,15 +182,18 @@ class AgentRun:
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
-        conversation = Conversation(self.session, self.agent.file.name)
-        self._check_start(input, conversation)
-        self.tree.tell(RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished))
-        try:
-            with self.opened(), self.session.dispatcher.subscribe(ToolInvoked, self._call_ended):
-                result = await self._run(input, conversation, spent, output_type)
-        except BaseException as error:
-            self.tree.tell(RunEnded(self.path, "failed", _told(error), _usage(spent.usage)))
-            raise
+        with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
+            conversation = Conversation(self.session, self.agent.file.name)
+            self._check_start(input, conversation)
+            self.tree.tell(
+                RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
+            )
+            try:
+                with self.opened(), self.session.dispatcher.subscribe(ToolInvoked, self._call_ended):
+                    result = await self._run(input, conversation, spent, output_type)
+            except BaseException as error:
+                self.tree.tell(RunEnded(self.path, "failed", _told(error), self._used))
+                raise
         self.tree.tell(RunEnded(self.path, result.status, str(result.output), result.usage))
         return result
 
@@ -218,6 +223,8 @@ class AgentRun:
                 if error.phase not in {"request", "response"}:
                     raise
                 raise AgentError(str(error)) from error
+            finally:
+                self._used += run._used
         if result.status == "waiting":
             self._put_off.add(call_id or "")
             raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
@@ -232,6 +239,8 @@ class AgentRun:
             gate=self.tree.gate,
             conversation=conversation,
             describe=self._doors.describe_ahead,
+            admit=self._doors.admit,
+            count=self._count,
             tell=self.tree.tell,
             output_names=output_names,
             put_off=self._put_off,
@@ -258,19 +267,26 @@ class AgentRun:
                 )
             except STOPPED_RUN as error:
                 raise stopped(error, self.agent.file.name) from error
-        conversation.keep(result.all_messages())
         waits = isinstance(result.output, DeferredToolRequests)
+        conversation.keep(result.all_messages(), ended=not waits)
         return RunResult(
             status="waiting" if waits else "done",
             output="" if waits else result.output,
             waiting=self.tree.gate.open if waits else (),
-            usage=_usage(result.usage),
+            usage=self._used,
             session_id=self.session.session_id,
             messages=tuple(result.all_messages()),
         )
 
+    def _count(self, response: ModelResponse) -> None:
+        # PydanticAI counts for all runs that share the limits; what is told of a run is its own.
+        usage = response.usage
+        self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+
     def _check_start(self, input: str | None, conversation: Conversation) -> None:
         session = self.session.session_id
+        if input is not None and not (isinstance(cast("object", input), str) and input.strip()):
+            raise AgentError(f"the input of {self.agent.file.name} is {input!r}; it is a text that says what to do")
         if input is None and not conversation.unfinished:
             raise AgentError(
                 f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to go on "
@@ -311,10 +327,6 @@ def _go_on_with(conversation: Conversation) -> DeferredToolResults | None:
     if not conversation.put_off:
         return None
     return DeferredToolResults(approvals={call.tool_call_id: True for call in conversation.unanswered})
-
-
-def _usage(usage: RunUsage) -> TokenUsage:
-    return TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
 
 
 def _name_of(model: Model | str) -> str:

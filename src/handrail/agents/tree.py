@@ -87,6 +87,12 @@ class RunTree:
         where = folder.resolve()
         found = self._files.get(where)
         if found is None:
+            for other in self._files:
+                if other in where.parents or where in other.parents:
+                    raise AgentError(
+                        f"{where} and {other} lie one inside the other, and files of both cannot be undone together; "
+                        "give the agent the tools of one of them"
+                    )
             store = self.session.store
             decides = store if isinstance(store, DecisionStore) else None
             found = self._files[where] = self._stack.enter_context(HostFilesystem(where, store=decides))

@@ -1,12 +1,15 @@
-"""The `handrail` command: look at a store, and decide what only a person can decide.
+"""The `handrail` command: run agents, look at a store, and decide what only a person can decide.
 
 ::
 
+    handrail run|check AGENT_FILE
+    handrail new NAME
     handrail sessions list|show|fork
     handrail ledger list|show|reconcile|invalidate|prune
+    handrail completion bash|zsh|fish
 
 Exit codes: 0 it was done; 1 it was refused, or there is no such thing, or the store cannot be used; 2 the command line
-is wrong; 130 interrupted; 141 whoever read the output has gone.
+is wrong; 3 a run waits for approvals; 130 interrupted; 141 whoever read the output has gone.
 """
 
 from __future__ import annotations

@@ -11,25 +11,20 @@ from importlib.metadata import version
 
 from cyclopts import App, CycloptsError, Parameter
 
+from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, check_agent, new_agent, run_agent
+from handrail.cli.completion import add_completion
+from handrail.cli.exit_codes import FAILED, INTERRUPTED, READER_GONE, USAGE
 from handrail.cli.ledger import list_effects, show_effect
 from handrail.cli.ledger_changes import invalidate_effects, prune_effects, reconcile_effect
 from handrail.cli.screen import Screen
 from handrail.cli.sessions import fork_session, list_sessions, show_session
 from handrail.errors import HandrailError
 
-USAGE = 2
-"""The exit code for a command line that is wrong."""
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
-
-READER_GONE = 141
-"""The exit code when nobody reads the output any more: 128 and the number of the signal."""
-
 _SILENCE = logging.NullHandler()
 """For what the libraries log: what goes wrong is told once, by the exception."""
 
-_HELP = """Look into a store of sessions and effects, and decide what only a person can decide.
+_HELP = """Run agents in which every tool call is a transaction, look into a store of sessions and effects, and decide
+what only a person can decide.
 
 The store is named by --store URL, or once for all by the environment variable HANDRAIL_STORE. Every command explains
 itself: handrail ledger reconcile --help.
@@ -48,11 +43,14 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=(), show_default=False),
     )
-    sessions = App(name="sessions", sort_key=1, help="What sessions a store has, what is in one, and a branch of one.")
+    app.command(run_agent, name="run", sort_key=1, help_epilogue=RUN_CODES)
+    app.command(check_agent, name="check", sort_key=2, help_epilogue=CHECK_CODES)
+    app.command(new_agent, name="new", sort_key=3, help_epilogue=NEW_CODES)
+    sessions = App(name="sessions", sort_key=4, help="What sessions a store has, what is in one, and a branch of one.")
     sessions.command(list_sessions, name="list", sort_key=1)
     sessions.command(show_session, name="show", sort_key=2)
     sessions.command(fork_session, name="fork", sort_key=3)
-    ledger = App(name="ledger", sort_key=2, help="What effects the ledger knows of, and what people decide about them.")
+    ledger = App(name="ledger", sort_key=5, help="What effects the ledger knows of, and what people decide about them.")
     ledger.command(list_effects, name="list", sort_key=1)
     ledger.command(show_effect, name="show", sort_key=2)
     ledger.command(reconcile_effect, name="reconcile", sort_key=3)
@@ -60,6 +58,7 @@ def application() -> App:
     ledger.command(prune_effects, name="prune", sort_key=5)
     app.command(sessions)
     app.command(ledger)
+    add_completion(app)
     return app
 
 
@@ -79,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
     except OSError as error:  # the disk that standard output goes to is full, say
         _give_output_up()
         Screen().fault(f"the output cannot be written: {error}")
-        return 1
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
@@ -97,7 +96,7 @@ def _told(argv: Sequence[str]) -> int:
         return USAGE
     except (HandrailError, ImportError) as error:
         Screen().fault(str(error))
-        return 1
+        return FAILED
     return answer if isinstance(answer, int) else 0
 
 

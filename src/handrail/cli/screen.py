@@ -95,6 +95,15 @@ class Screen:
         """Print what has been done, on standard output."""
         self._write(self.out, clean(text))
 
+    def raw(self, text: str) -> None:
+        """Print text on standard output as it is, for whatever reads the pipe."""
+        self._write(self.out, text)
+
+    def stream(self, text: str) -> None:
+        """Print a piece of text on standard output at once, without what a terminal obeys; tabs and lines stay."""
+        self.out.file.write("\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n")))
+        self.out.file.flush()
+
     def block(self, heading: str, text: str) -> None:
         """Print a heading, and text under it, set in."""
         self.out.print(Text(clean(heading), style="bold"), soft_wrap=True)
@@ -107,6 +116,11 @@ class Screen:
     def fault(self, text: str) -> None:
         """Print in one line why a command was not carried out; passwords in it are not shown."""
         self.err.print(Text(clean(f"handrail: {' '.join(without_passwords(text).split())}")), soft_wrap=True)
+
+    def problem(self, text: str) -> None:
+        """Print what is wrong as `fault` does, but with its lines: there may be a list in it."""
+        lines = clean_lines(f"handrail: {without_passwords(text).strip()}")
+        self.err.print(Text(lines.replace("\n", "\n  ")), soft_wrap=True)
 
     # ---------------------------------------------------------------------------------------------------- for programs
 
@@ -125,12 +139,20 @@ class Screen:
 
     def ask(self, question: str) -> str | None:
         """What the person types, without the blanks around it; `None` at the end of the input."""
-        self.err.print(Text(clean(question)), end=" ")
+        self.prompt(question)
         line = sys.stdin.readline()
         if not line:
-            self.err.print()
+            self.end_prompt()
             return None
         return line.strip()
+
+    def prompt(self, question: str) -> None:
+        """Print a question; what is typed comes behind it."""
+        self.err.print(Text(clean(question)), end=" ", soft_wrap=True)
+
+    def end_prompt(self) -> None:
+        """End the line of a question to which nothing was typed."""
+        self.err.print()
 
     # --------------------------------------------------------------------------------------------------------- private
 

@@ -4,6 +4,7 @@ What is read is what JSON can say, and aliases, so that nothing said twice need 
 
 - one document; no tags (`!!int`), no directives but `%YAML 1.2`;
 - `on`, `yes` and dates are text; numbers may have underscores between their digits;
+- U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
 - values stand at most `DEEPEST` deep, counted through aliases, and aliases repeat at most `MOST_REPEATED` values: a
   short text that stands for billions of values is refused when the first alias too many is met.
 

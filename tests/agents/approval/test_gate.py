@@ -142,7 +142,7 @@ async def test_nested_agents_ask_at_the_same_gate() -> None:
     await door.decide(inner)
     assert person.asked[0].path == ("desk", "research")
     assert (await door.decide(gated())).by == "remembered"
-    assert door.grants == (Grant("write_file", None),)
+    assert door.grants == (Grant("write_file", None, reason="a person said yes"),)
 
 
 @pytest.mark.anyio
@@ -184,7 +184,28 @@ async def test_a_remembered_no_wins_over_a_remembered_yes() -> None:
     await door.decide(gated(id="b", arguments={}))
     assert door.judge(gated(id="c")).verdict == "deny"
     assert door.judge(gated(id="d", arguments={"path": "x"})).verdict == "allow"
-    assert door.grants == (Grant("write_file", None),)
+    no = Grant("write_file", gated().digest, verdict="deny", reason="a person said no")
+    assert door.grants == (no, Grant("write_file", None, reason="a person said yes"))
+
+
+@pytest.mark.anyio
+async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there() -> None:
+    """For the tool of its origin alone, as a yes or as a no, with its reason; each is kept once."""
+    person = Person(Answer("later"))
+    door = gate(person)
+    yes = Grant("write_file", None, origin="tools.py")
+    no = Grant("pay", None, origin="tools.py", verdict="deny", reason="a person said no: never")
+    door.resume({}, [yes, no, no])
+    assert door.grants == (yes, no)
+    assert door.judge(gated(origin="tools.py")).reason == "a person said yes, for later calls too"
+    assert door.judge(gated(origin="shop.py")).verdict == "ask"
+    assert door.judge(gated("pay", origin="shop.py")).verdict == "ask"
+    refused = await door.decide(gated("pay", origin="tools.py"))
+    assert (refused.verdict, refused.reason) == ("deny", "a person said no: never, for later calls too")
+    assert person.ids == []
+    assert door.judge(replace(gated("pay", origin="tools.py"), call_id="x")).verdict == "deny"
+    door.resume({}, [Grant("peek", None, verdict="deny")])
+    assert door.judge(gated("peek")).reason == "a person said no, for later calls too"
 
 
 @pytest.mark.anyio

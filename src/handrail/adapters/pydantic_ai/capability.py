@@ -68,9 +68,10 @@ class HandrailCapability(AbstractCapability[Any]):
         return replace(self)
 
     @override
-    def get_toolset(self) -> HandrailToolset:
-        """The tools of the prompt."""
-        return self.toolset
+    def get_toolset(self) -> HandrailToolset | None:
+        """The tools and the text of the prompt; `None` if it has neither, because asking for them takes its time."""
+        rendered = self.executor.environment.rendered_prompt
+        return self.toolset if rendered.tools or rendered.text else None
 
     @override
     def get_ordering(self) -> CapabilityOrdering:

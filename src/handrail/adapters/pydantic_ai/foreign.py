@@ -1,13 +1,13 @@
 """A call of a tool that is not Handrail's, on its way through the pipeline: a plain function, an MCP server's tool.
 
 PydanticAI has validated its arguments, and carries it out by its own toolset; in between stand the steps that every
-call takes. The tool becomes a `ForeignTool`, made for this one call, whose handler is the call itself.
+call takes. The tool becomes a `ForeignTool`, whose handler carries out the call that is under way.
 
 | the toolset | the pipeline | PydanticAI is told |
 |---|---|---|
 | returns | commits | what was returned, as it is |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception |
-| is external, and raises either for a `TimeoutError` | rolls back; a failed call, its effect unknown | `ToolFailed` |
+| is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ApprovalRequired` or `CallDeferred` | rolls back; postponed, so not recorded | the same exception |
 | raises `UsageLimitExceeded` | rolls back; ends the run | `PromptEvaluationError` of phase `budget` |
 | raises any other exception | rolls back; a failed call, logged | `ToolFailed` with type and message |
@@ -18,6 +18,7 @@ call takes. The tool becomes a `ForeignTool`, made for this one call, whose hand
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Never, cast
@@ -27,6 +28,7 @@ from pydantic_ai import (
     CallDeferred,
     ModelRetry,
     RunContext,
+    ToolDefinition,
     ToolFailed,
     ToolReturn,
     ToolsetTool,
@@ -37,6 +39,7 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign_effects import Declared
+from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolMessage
@@ -106,11 +109,12 @@ class ForeignCall:
     """One call of a foreign tool: what the toolset is handed, and what it answers.
 
     Attributes:
+        name: the name of the tool.
         arguments: the validated arguments as JSON has them.
         context: PydanticAI's run context of the call.
     """
 
-    __slots__ = ("_acts_outside", "_args", "_name", "_returned", "_told", "_tool", "_toolset", "arguments", "context")
+    __slots__ = ("_args", "_returned", "_told", "_tool", "_toolset", "arguments", "context", "name")
 
     def __init__(
         self,
@@ -122,26 +126,22 @@ class ForeignCall:
     ) -> None:
         """Take the call as `AbstractToolset.call_tool` gets it; `toolset` is what carries it out."""
         self._toolset = toolset
-        self._name = name
+        self.name = name
         self._args = args
         self._tool = tool
         self._returned: Any = _NOTHING
         self._told: Exception | None = None
-        self._acts_outside = False
         self.context = context
-        self.arguments = arguments_of(args)
+        self.arguments = arguments_of(args, tool.tool_def)
 
-    def as_tool(self, declared: Declared) -> ForeignTool:
-        """The tool that is called, with this very call as its handler."""
-        self._acts_outside = declared.effect == "external"
-        return ForeignTool(
-            name=self._name,
-            description=self._tool.tool_def.description or "",
-            handler=self._carry_out,
-            effect=declared.effect,
-            concurrent=declared.concurrent,
-            idempotency=declared.idempotency,
-        )
+    @contextmanager
+    def under_way(self) -> Generator[None]:
+        """Make this the call that the handler of its tool carries out, in the block and in what it starts."""
+        token = _CALL.set(self)
+        try:
+            yield
+        finally:
+            _CALL.reset(token)
 
     def outcome(self, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
         """What PydanticAI is told, now that the pipeline is through with the call.
@@ -167,29 +167,65 @@ class ForeignCall:
             raise self._told
         raise ApprovalRequired from error
 
-    async def _carry_out(self, _params: object, /, *, context: ToolContext) -> ToolResult[Any]:
+    async def carry_out(self, context: ToolContext, *, acts_outside: bool) -> ToolResult[Any]:
+        """Have the toolset carry the call out; step 9 of the pipeline.
+
+        Raises:
+            CallPostponed: the call is put off.
+            ToolValidationError: the toolset says that it failed.
+            EffectUncertain: whether it took effect outside is not known.
+            Exception: what the toolset raises else.
+        """
         token = _CONTEXT.set(context)
         try:
-            returned = await self._toolset.call_tool(self._name, self._args, self.context, self._tool)
+            returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
             if isinstance(returned, Generator):  # it can be read once, and what it does on the way belongs to the call
                 returned = list(cast("Iterable[object]", returned))
         except (ApprovalRequired, CallDeferred) as error:
             self._told = error
-            raise CallPostponed(f"{self._name} is put off: {str(error) or type(error).__name__}") from error
+            raise CallPostponed(f"{self.name} is put off: {str(error) or type(error).__name__}") from error
         except (ModelRetry, ToolFailed) as error:
-            if self._acts_outside and isinstance(error.__context__, TimeoutError):
-                raise EffectUncertain(
-                    f"{self._name} was stopped: {error} Whether it took effect outside is unknown: find out before "
-                    "asking for it again, or let a person decide."
-                ) from error
+            if acts_outside and (isinstance(error.__context__, TimeoutError) or answer_lost(error)):
+                raise self._uncertain(error) from error
             self._told = error
             raise ToolValidationError(str(error)) from error
         except UsageLimitExceeded as error:
-            raise PromptEvaluationError(f"{self._name}: {error}", phase="budget", tool=self._name) from error
+            raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
+        except Exception as error:
+            if acts_outside and answer_lost(error):
+                raise self._uncertain(error) from error
+            raise
         finally:
             _CONTEXT.reset(token)
         self._returned = returned
         return ToolResult.ok(_plain(returned.return_value if isinstance(returned, ToolReturn) else returned))
+
+    def _uncertain(self, error: Exception) -> EffectUncertain:
+        return EffectUncertain(
+            f"{self.name} was stopped: {error} Whether it took effect outside is unknown: find out before asking for "
+            "it again, or let a person decide."
+        )
+
+
+_CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
+"""The call that is under way. A tool is made once for all its calls, so its handler finds out here which one it is."""
+
+
+def foreign_tool(name: str, description: str, said: Declared) -> ForeignTool:
+    """A tool of that name, which carries out whatever call is under way."""
+    acts_outside = said.effect == "external"
+
+    async def carry_out(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:
+        return await _CALL.get().carry_out(context, acts_outside=acts_outside)
+
+    return ForeignTool(
+        name=name,
+        description=description,
+        handler=carry_out,
+        effect=said.effect,
+        concurrent=said.concurrent,
+        idempotency=said.idempotency,
+    )
 
 
 _NOTHING = object()
@@ -200,14 +236,38 @@ _UNSAID = object()
 """Stands for what JSON cannot say."""
 
 
-def arguments_of(args: object) -> dict[str, Any]:
-    """Validated arguments as JSON has them; what JSON cannot say is told in words."""
+def arguments_of(args: object, definition: ToolDefinition | None = None) -> dict[str, Any]:
+    """Validated arguments as JSON has them; what JSON cannot say is told in words.
+
+    Args:
+        args: what PydanticAI's validation has made of them.
+        definition: the tool's. The model of a function whose only parameter is one has its fields for parameters there.
+    """
     plain = _as_json(args)
     if plain is _UNSAID and isinstance(args, dict):
         named = cast("dict[object, object]", args)  # keys may be anything
-        return {str(_plain(name)): _plain(value) for name, value in named.items()}
-    plain = _in_words(args) if plain is _UNSAID else plain
-    return cast("dict[str, Any]", plain) if isinstance(plain, dict) else {"arguments": plain}  # JSON's keys are strings
+        plain = {str(_plain(name)): _plain(value) for name, value in named.items()}
+    elif plain is _UNSAID:
+        plain = _in_words(args)
+    if not isinstance(plain, dict):
+        return {"arguments": plain}
+    found = cast("dict[str, Any]", plain)  # JSON's keys are strings
+    return found if definition is None else _as_declared(found, definition.parameters_json_schema)
+
+
+def _as_declared(arguments: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    if len(arguments) != 1:
+        return arguments
+    ((name, only),) = arguments.items()
+    declared: Any = schema.get("properties") or {}
+    return cast("dict[str, Any]", only) if name not in declared and _is_within(only, declared) else arguments
+
+
+def _is_within(value: object, declared: Mapping[str, Any]) -> bool:
+    if not isinstance(value, dict):
+        return False
+    names = set(cast("dict[str, Any]", value))  # JSON's keys are strings
+    return bool(names) and names <= declared.keys()
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - decoded JSON

@@ -75,6 +75,8 @@ def declared(definition: ToolDefinition) -> Declared:
     Raises:
         PromptValidationError: its metadata has a wrong value; the message names the tool and every key at fault.
     """
+    if not definition.metadata and definition.kind == "function":
+        return _NOTHING_SAID
     metadata: Mapping[str, Any] = definition.metadata or {}
     faults = [fault for key, find in _FAULTS.items() if key in metadata and (fault := find(key, metadata[key]))]
     if faults:
@@ -90,6 +92,9 @@ def declared(definition: ToolDefinition) -> Declared:
     if definition.kind == "unapproved" and approval != "deny":
         approval = "ask"
     return Declared(effect=effect, concurrent=metadata.get("concurrent", False), idempotency=config, approval=approval)
+
+
+_NOTHING_SAID = Declared()
 
 
 def declared_effect(definition: ToolDefinition) -> Effect:

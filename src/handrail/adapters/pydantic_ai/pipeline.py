@@ -30,7 +30,7 @@ from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of
+from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of, foreign_tool
 from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
 from handrail.adapters.pydantic_ai.line import step_up
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE
@@ -54,6 +54,9 @@ class PipelineCapability(HandrailCapability):
 
     policies: Sequence[ToolPolicy] = ()
     recorded: Mapping[str, ToolInvoked] = field(default_factory=dict[str, ToolInvoked])
+    _environments: dict[str, tuple[Declared, Environment]] = field(
+        init=False, repr=False, default_factory=dict[str, tuple[Declared, Environment]]
+    )
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
@@ -125,15 +128,31 @@ class PipelineCapability(HandrailCapability):
 
     async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
-        tool = call.as_tool(said)
+        environment = self._environment_of(call.name, said)
+        asked = ToolCall(call.context.tool_call_id or "", call.name, call.arguments)
         await step_up()
         try:
-            message = await self._invoke(ToolCall(call.context.tool_call_id or "", tool.name, call.arguments), (tool,))
+            with call.under_way():
+                message = await invoke(asked, environment, ON_LOOP)
         except CallPostponed as error:
             call.postponed(error)
         return call.outcome(message)
 
+    def reaches_pipeline(self, definition: ToolDefinition) -> bool:
+        """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
+        return THROUGH_PIPELINE in (definition.metadata or {})
+
+    def _environment_of(self, name: str, said: Declared) -> Environment:
+        """The environment for the calls of one foreign tool; kept, because it is the same for all of them."""
+        kept = self._environments.get(name)
+        if kept is None or kept[0] != said:
+            kept = self._environments[name] = said, self._environment((foreign_tool(name, "", said),))
+        return kept[1]
+
     async def _invoke(self, call: ToolCall, tools: Sequence[Any]) -> ToolMessage:
+        return await invoke(call, self._environment(tools), ON_LOOP)
+
+    def _environment(self, tools: Sequence[Any]) -> Environment:
         environment = self.executor.environment
         policies = tuple(self.policies)
         rendered: RenderedPrompt[Any] = RenderedPrompt(
@@ -143,8 +162,7 @@ class PipelineCapability(HandrailCapability):
             policies={tool.name: policies for tool in tools},
             output_type=None,
         )
-        own: Environment = replace(environment, rendered_prompt=rendered)
-        return await invoke(call, own, ON_LOOP)
+        return replace(environment, rendered_prompt=rendered)
 
 
 @dataclass
@@ -181,7 +199,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             ApprovalRequired: the call is put off.
             EndsRun: the run is over.
         """
-        through = (tool.tool_def.metadata or {}).get(THROUGH_PIPELINE)
+        through = self.capability.reaches_pipeline(tool.tool_def)
         event = self.capability.recorded.get(ctx.tool_call_id or "")
         if event is not None:
             return _answer_again(event, plain=not through)

@@ -53,27 +53,6 @@ class _Held:
         return self.call is None or set(call.asks) <= set(self.call.asks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """An answer that holds for later calls; `origin` is `None` if it is not known."""
-
-    grant: Grant
-    verdict: Literal["allow", "deny"]
-    reason: str
-    origin: str | None
-
-    def answers(self, call: GatedCall) -> bool:
-        """Whether the answer holds for a call."""
-        grant = self.grant
-        if grant.tool != call.tool or (self.origin is not None and self.origin != call.origin):
-            return False
-        if grant.digest is not None:
-            return grant.digest == call.digest
-        if self.verdict == "allow" and call.asks:
-            return False
-        return Rule("*", grant.arguments).fits(call, "narrow" if self.verdict == "allow" else "wide")
-
-
 class ApprovalGate:
     """Decides which calls of a run, and of the runs nested in it, may be carried out.
 
@@ -112,7 +91,7 @@ class ApprovalGate:
         self._can_wait = can_wait
         self._on_event = on_event
         self._held: dict[tuple[str, str], _Held] = {}
-        self._remembered: list[_Remembered] = []
+        self._grants: list[Grant] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
@@ -130,8 +109,8 @@ class ApprovalGate:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """The answers that let later calls run, in the order in which they were given."""
-        return tuple(kept.grant for kept in self._remembered if kept.verdict == "allow")
+        """The answers that hold for later calls, each once, in the order in which they were given."""
+        return tuple(self._grants)
 
     def settle(self, key: tuple[str, str], decision: Decision) -> None:
         """Put in a decision that was made elsewhere: before the run was resumed, say. It takes the place of any other.
@@ -144,9 +123,8 @@ class ApprovalGate:
         """Put in what was decided, and what was granted, in earlier runs."""
         for key, decision in decisions.items():
             self.settle(key, decision)
-        self._remembered += [
-            _Remembered(grant, "allow", "a person said yes in an earlier run", None) for grant in grants
-        ]
+        for grant in grants:
+            self._grant(grant)
 
     def judge(self, call: GatedCall) -> Judgement:
         """What is known about a call without asking anybody; the table of this module is the order.
@@ -161,8 +139,8 @@ class ApprovalGate:
             return _judged(held.decision)
         if found.verdict == "allow":
             return found
-        remembered = self._remembered_answer(call)
-        return found if remembered is None else Judgement(remembered.verdict, remembered.reason, explicit=True)
+        grant = self._grant_for(call)
+        return found if grant is None else Judgement(grant.verdict, _reason_of(grant), explicit=True)
 
     async def decide(self, call: GatedCall) -> Decision:
         """Decide about a call, and ask about it if need be; the decision about a call is made once.
@@ -192,10 +170,10 @@ class ApprovalGate:
             by_mode = judge(call, self._rules, "ask").verdict != ruled.verdict
             by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
             return self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
-        kept = self._remembered_answer(call)
-        if kept is None:
+        grant = self._grant_for(call)
+        if grant is None:
             return None
-        return self._record(call, Decision(kept.verdict, call.digest, kept.reason, "remembered"), asked=False)
+        return self._record(call, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered"), asked=False)
 
     async def _decided_by_asking(self, call: GatedCall) -> Decision:
         ruled = judge(call, self._rules, self._mode)
@@ -212,8 +190,8 @@ class ApprovalGate:
         said = f"a person said {answer.verdict}"
         reason = f"{said}: {answer.reason.strip()}" if answer.reason.strip() else said
         if answer.remember != "nothing":
-            grant = Grant(call.tool, call.digest if answer.remember == "arguments" else None)
-            self._remembered.append(_Remembered(grant, verdict, f"{reason}, for later calls too", call.origin))
+            digest = call.digest if answer.remember == "arguments" else None
+            self._grant(Grant(call.tool, digest, origin=call.origin, verdict=verdict, reason=reason))
         return self._record(call, Decision(verdict, call.digest, reason, "person"), asked=True)
 
     def _left_open(self, call: GatedCall) -> Decision:
@@ -222,10 +200,14 @@ class ApprovalGate:
         reason = "the question was put off, but this run is not stored, so nobody could answer it later"
         return self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
 
-    def _remembered_answer(self, call: GatedCall) -> _Remembered | None:
+    def _grant(self, grant: Grant) -> None:
+        if grant not in self._grants:
+            self._grants.append(grant)
+
+    def _grant_for(self, call: GatedCall) -> Grant | None:
         """The earlier answer that holds for a call; a no wins over a yes."""
-        fitting = [kept for kept in self._remembered if kept.answers(call)]
-        return min(fitting, key=lambda kept: kept.verdict != "deny", default=None)
+        fitting = [grant for grant in self._grants if _answers(grant, call)]
+        return min(fitting, key=lambda grant: grant.verdict != "deny", default=None)
 
     def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
         before = self._held.pop(call.key, None)
@@ -247,6 +229,22 @@ class ApprovalGate:
                 "this approval gate asks on another event loop; a gate serves one run and those nested in it, all on "
                 "one event loop, so make another gate for this one"
             )
+
+
+def _answers(grant: Grant, call: GatedCall) -> bool:
+    """Whether an earlier answer holds for a call."""
+    if (grant.tool, grant.origin) != (call.tool, call.origin):
+        return False
+    if grant.digest is not None:
+        return grant.digest == call.digest
+    if grant.verdict == "allow" and call.asks:
+        return False
+    return Rule("*", grant.arguments).fits(call, "narrow" if grant.verdict == "allow" else "wide")
+
+
+def _reason_of(grant: Grant) -> str:
+    said = grant.reason or f"a person said {'yes' if grant.verdict == 'allow' else 'no'}"
+    return f"{said}, for later calls too"
 
 
 def _judged(decision: Decision) -> Judgement:

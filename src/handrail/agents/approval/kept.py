@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from handrail.agents.approval.values import Decision, GatedCall, Grant
@@ -66,17 +66,30 @@ class ApprovalRecord:
 @stored_as("handrail.grant")
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """An answer that holds for later calls. Its slice is a LOG.
+    """An answer that holds for later calls, as a `Grant` says it. Its slice is a LOG.
 
     Attributes:
         tool: the tool.
-        digest: the arguments; `None` for every call of the tool.
+        digest: the arguments; `None` for whatever fits `arguments`.
+        arguments: globs by argument; empty for every call of the tool.
+        origin: where the tool comes from, in words.
+        verdict: whether those calls may run.
+        reason: what was said, in words.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
     tool: str
     digest: str | None
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    origin: str = ""
+    verdict: Literal["allow", "deny"] = "allow"
+    reason: str = ""
+
+    @property
+    def grant(self) -> Grant:
+        """The answer."""
+        return Grant(self.tool, self.digest, self.arguments, self.origin, self.verdict, self.reason)
 
 
 def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None:
@@ -101,28 +114,44 @@ def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None
 
 def keep_grants(session: Session, grants: Iterable[Grant]) -> None:
     """Write down the grants that the session does not have yet."""
-    known = {(kept.tool, kept.digest) for kept in session[GrantRecord]}
+    known = kept_grants(session)
     for grant in grants:
-        if (grant.tool, grant.digest) not in known:
-            session[GrantRecord].append(GrantRecord(grant.tool, grant.digest))
+        if grant not in known:
+            session[GrantRecord].append(
+                GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
+            )
 
 
 def kept_grants(session: Session) -> tuple[Grant, ...]:
     """The answers of earlier runs that still hold."""
-    return tuple(Grant(kept.tool, kept.digest) for kept in session[GrantRecord])
+    return tuple(kept.grant for kept in session[GrantRecord])
 
 
 def open_questions(session: Session) -> tuple[GatedCall, ...]:
     """The questions that earlier runs have left open, in the order in which they were asked."""
-    last = {(record.session_id, record.call_id): record for record in session[ApprovalRecord]}
-    return tuple(record.call for record in last.values() if record.verdict == "later")
+    return tuple(record.call for record in _last_records(session) if record.verdict == "later")
 
 
 def kept_decisions(session: Session) -> dict[tuple[str, str], Decision]:
     """What people have decided about calls, by session and call: each is asked about once, in whatever process."""
-    last = {(record.session_id, record.call_id): record for record in session[ApprovalRecord]}
     return {
-        key: Decision(record.verdict, record.digest, record.reason, record.by)
-        for key, record in last.items()
+        record.call.key: Decision(record.verdict, record.digest, record.reason, record.by)
+        for record in _last_records(session)
         if record.verdict != "later" and record.by == "person"
     }
+
+
+def _last_records(session: Session) -> list[ApprovalRecord]:
+    """The record that holds for each call of this session and of those below it.
+
+    A fork has the records of the session that it was made of, too. They are about calls of that one, and a person who
+    let one of them run has not let the fork do the same a second time.
+    """
+    own, below = session.session_id, f"{session.session_id}/"
+    last: dict[tuple[str, str], ApprovalRecord] = {}
+    for record in session[ApprovalRecord]:
+        if record.session_id == own or record.session_id.startswith(below):
+            key = (record.session_id, record.call_id)
+            last.pop(key, None)
+            last[key] = record
+    return list(last.values())

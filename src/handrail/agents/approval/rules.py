@@ -31,7 +31,10 @@ DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "
 """What holds for each effect where neither a rule nor the tool itself says anything."""
 
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
+"""What rules may say."""
+
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
+"""What a tool may do to the world."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})

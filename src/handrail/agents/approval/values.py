@@ -113,8 +113,14 @@ class Grant:
         tool: the tool.
         digest: the arguments; `None` for whatever fits `arguments`.
         arguments: globs by argument, for a rule; empty for every call of the tool.
+        origin: where the tool comes from, in words. A tool of that name from elsewhere is another one.
+        verdict: whether those calls may run.
+        reason: what was said, in words; for a no the model reads it.
     """
 
     tool: str
     digest: str | None
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    origin: str = ""
+    verdict: Literal["allow", "deny"] = "allow"
+    reason: str = ""

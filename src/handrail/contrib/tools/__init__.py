@@ -14,6 +14,10 @@ from handrail.contrib.tools.planning_plan import (
     StepStatus,
     UpdateStep,
 )
+from handrail.contrib.tools.shell import ShellToolsSection
+from handrail.contrib.tools.shell_handler import ProgramEnded, ShellRun
+from handrail.contrib.tools.shell_presets import GIT_READING, READING
+from handrail.contrib.tools.shell_rules import ShellRule
 from handrail.contrib.tools.vfs import VfsToolsSection
 from handrail.contrib.tools.vfs_files import (
     EditFile,
@@ -35,6 +39,8 @@ from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, 
 from handrail.contrib.tools.vfs_text import VfsLimits
 
 __all__ = [
+    "GIT_READING",
+    "READING",
     "AddStep",
     "EditFile",
     "FileEdited",
@@ -57,11 +63,15 @@ __all__ = [
     "PlanStep",
     "PlanningStrategy",
     "PlanningToolsSection",
+    "ProgramEnded",
     "ReadFile",
     "ReadKept",
     "ReadPlan",
     "RemoveFile",
     "SetupPlan",
+    "ShellRule",
+    "ShellRun",
+    "ShellToolsSection",
     "StepStatus",
     "UpdateStep",
     "VfsLimits",

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from handrail.contrib.tools.vfs_guidance import guidance
+from handrail.contrib.tools.vfs_guidance import guidance, looking_guidance
 from handrail.contrib.tools.vfs_mounts import MountedFilesystem
 from handrail.contrib.tools.vfs_text import VfsLimits
-from handrail.contrib.tools.vfs_tools import file_tools
+from handrail.contrib.tools.vfs_tools import file_tools, looking_tools
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolPolicy
@@ -34,6 +34,8 @@ class VfsToolsSection(Section[None]):
             `MountedFilesystem`.
         policies: what judges the calls; by default a file must be read before it is written to or removed.
         limits: how much one call takes or shows.
+        read_only: whether there are only the tools that look; then nothing is written, and no `ReadBeforeWritePolicy`
+            is needed or kept.
         accepts_overrides: whether the descriptions of the tools may be replaced when a prompt is tuned.
 
     Raises:
@@ -47,6 +49,7 @@ class VfsToolsSection(Section[None]):
     mounts: Mapping[str, Filesystem] = field(default_factory=dict[str, Filesystem])
     policies: Sequence[ToolPolicy] = field(default_factory=lambda: (ReadBeforeWritePolicy(),))
     limits: VfsLimits = field(default_factory=VfsLimits)
+    read_only: bool = False
     accepts_overrides: bool = False
     title: str = "Files"
     key: str = "files"
@@ -54,7 +57,8 @@ class VfsToolsSection(Section[None]):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        set_field(self, "tools", file_tools(self.limits, accepts_overrides=self.accepts_overrides))
+        tools = looking_tools if self.read_only else file_tools
+        set_field(self, "tools", tools(self.limits, accepts_overrides=self.accepts_overrides))
         if self.mounts:
             if self.filesystem is not None:
                 raise PromptValidationError(
@@ -67,9 +71,14 @@ class VfsToolsSection(Section[None]):
         if self.filesystem is not None:
             set_field(self, "resources", _with_filesystem(self.resources, self.filesystem))
         Section.__post_init__(self)
+        if self.read_only:
+            kept = tuple(policy for policy in self.policies if not isinstance(policy, ReadBeforeWritePolicy))
+            set_field(self, "policies", kept)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance; it speaks of reading first and of mounts only where there are any."""
+        """The guidance; it speaks of writing, of reading first and of mounts only where there is any of it."""
+        if self.read_only:
+            return looking_guidance(mounts=tuple(self.mounts))
         read_first = any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies)
         return guidance(read_first=read_first, mounts=tuple(self.mounts))
 

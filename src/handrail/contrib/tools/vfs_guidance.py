@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-_TEXT = """\
-Work on files with these tools. A path is relative to the root of the filesystem, with forward slashes, such as
+_LOOKING = """\
+{purpose} A path is relative to the root of the filesystem, with forward slashes, such as
 `notes/plan.md`; `.` is the root.{mounts}
 
 **Tools to look with**
@@ -14,7 +14,9 @@ Work on files with these tools. A path is relative to the root of the filesystem
   show. It reads each line by itself, and knows no look-around and no backreferences.
 - `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
   on; it is not in the file. Everything below that line is the file's text, exactly.
-- `read_kept` goes on in a result of `glob_files` or `grep_files` that was too long: the result tells key and offset.
+- `read_kept` goes on in a result of `glob_files` or `grep_files` that was too long: the result tells key and offset."""
+
+_CHANGING = """
 
 **Tools to change with**
 
@@ -25,8 +27,8 @@ Work on files with these tools. A path is relative to the root of the filesystem
 
 **Rules**
 
-- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.
-{read_first}- Copy `old` exactly from what `read_file` shows, with its spaces and line breaks, and take enough of it
+{find}{read_first}\
+- Copy `old` exactly from what `read_file` shows, with its spaces and line breaks, and take enough of it
   that it occurs only once in the file. To change every occurrence, set `replace_all`.
 - Line ends are shown as LF. `edit_file` keeps those that the file has.
 - A call that fails has changed nothing. Its message says what to do instead."""
@@ -42,6 +44,13 @@ The root holds {folders}, each a filesystem of its own: the root itself takes no
 and nothing moves from one to another."""
 
 
+_FIND = "- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.\n"
+_ONLY_LOOKING = """
+- Nothing is ever changed here: there are no tools to write with.
+- Line ends are shown as LF.
+- A call that fails says what to do instead."""
+
+
 def guidance(*, read_first: bool, mounts: tuple[str, ...] = ()) -> str:
     """The text of the file section, as Markdown.
 
@@ -49,7 +58,15 @@ def guidance(*, read_first: bool, mounts: tuple[str, ...] = ()) -> str:
         read_first: whether files must be read before they are written to.
         mounts: the folders of the root that are filesystems of their own.
     """
+    rules = _CHANGING.format(find=_FIND, read_first=_READ_FIRST if read_first else "")
+    return _looking("Work on files with these tools.", mounts) + rules
+
+
+def looking_guidance(*, mounts: tuple[str, ...] = ()) -> str:
+    """The text of a file section without tools to write with; `mounts` as above."""
+    return f"{_looking('Look at files with these tools.', mounts)}\n\n**Rules**\n\n{_FIND.rstrip()}{_ONLY_LOOKING}"
+
+
+def _looking(purpose: str, mounts: tuple[str, ...]) -> str:
     folders = " and ".join(f"`{name}`" for name in mounts)
-    return _TEXT.format(
-        read_first=_READ_FIRST if read_first else "", mounts=_MOUNTS.format(folders=folders) if mounts else ""
-    )
+    return _LOOKING.format(purpose=purpose, mounts=_MOUNTS.format(folders=folders) if mounts else "")

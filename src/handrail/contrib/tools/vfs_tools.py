@@ -33,12 +33,13 @@ def file_tools(limits: VfsLimits, *, accepts_overrides: bool) -> tuple[Tool[Any,
         limits: how much one call takes or shows.
         accepts_overrides: whether their descriptions may be replaced when a prompt is tuned.
     """
+    looking = looking_tools(limits, accepts_overrides=accepts_overrides)
+    return (*looking, *_changing(FileHandlers(limits), accepts_overrides=accepts_overrides))
+
+
+def looking_tools(limits: VfsLimits, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+    """The file tools that only look; the arguments are those of `file_tools`."""
     files = FileHandlers(limits)
-    looking = _looking(files, accepts_overrides=accepts_overrides)
-    return (*looking, *_changing(files, accepts_overrides=accepts_overrides))
-
-
-def _looking(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
     return (
         Tool[ListFiles, FileList](
             name="list_files",

@@ -1,0 +1,172 @@
+"""Carrying out `handrail check`: everything that can be known of an agent without asking a model.
+
+What is wrong is gathered, not raised: a person mends all of it and then checks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from handrail.agents.agent_file import AgentFile, read_agent_file
+from handrail.agents.builtin import built_ins
+from handrail.agents.entries import AgentReference
+from handrail.agents.loaded import LoadedAgent
+from handrail.agents.options import RunOptions
+from handrail.agents.project import Project, project_folder_of
+from handrail.agents.resolution import ResolvedAgent, resolve
+from handrail.agents.tool_report import ToolReport
+from handrail.cli.agent_models import NamedModel, chosen_model
+from handrail.cli.agent_problems import described, once, problems_of
+from handrail.cli.exit_codes import DONE, FAILED
+from handrail.cli.screen import Column, Screen
+from handrail.cli.text import counted
+from handrail.errors import AgentError, DiscoveryError, DocumentError, HandrailError
+
+_COLUMNS = (
+    Column("tool"),
+    Column("effect", styles={"external": "bold yellow", "state": "yellow"}),
+    Column("approval", styles={"deny": "red", "ask": "yellow", "allow": "green"}),
+    Column("from", spare=1),
+    Column("section", spare=3),
+    Column("policies", spare=2),
+)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is found out of an agent; filled as it is found.
+
+    Attributes:
+        file: its file; `None` if that cannot be read.
+        model: the model that would run it; `None` if none is named.
+        tools: the tools that it would be offered.
+        problems: what is wrong with it and its project.
+    """
+
+    file: AgentFile | None = None
+    model: NamedModel | None = None
+    tools: tuple[ToolReport, ...] = ()
+    problems: list[HandrailError] = field(default_factory=list[HandrailError])
+
+    def note(self, error: HandrailError) -> None:
+        """Add the problems that an error is made of."""
+        self.problems = once([*self.problems, *problems_of(error)])
+
+
+def report(agent_file: Path, *, as_json: bool) -> int:
+    """Check an agent, print what is found, and return the exit code."""
+    findings = found(agent_file)
+    screen = Screen()
+    if as_json:
+        screen.json(findings_json(agent_file, findings))
+        return FAILED if findings.problems else DONE
+    if findings.tools:
+        screen.table(_COLUMNS, [_cells(tool) for tool in findings.tools])
+    for problem in findings.problems:
+        screen.problem(str(problem))
+    name = agent_file if findings.file is None else findings.file.name
+    if findings.problems:
+        screen.remark(f"{name} cannot run: {counted(len(findings.problems), 'problem')}.")
+        return FAILED
+    model = findings.model
+    on = "no model is named yet" if model is None else f"on {model.name} (from {model.source})"
+    screen.remark(f"{name} can run, with {counted(len(findings.tools), 'tool')}; {on}.")
+    return DONE
+
+
+def found(agent_file: Path) -> Findings:
+    """Read everything that belongs to an agent, and make its tools as if it began to run."""
+    findings = Findings()
+    folder = project_folder_of(agent_file).resolve()
+    try:
+        findings.file = read_agent_file(folder / agent_file.name)
+    except (AgentError, DocumentError) as error:
+        findings.note(error)
+    project, problems = Project.survey(folder, built_ins=built_ins())
+    for problem in problems:
+        findings.note(problem)
+    if project is None:
+        return findings
+    files = dict(project.agents)
+    if findings.file is not None:
+        files.setdefault(findings.file.name, findings.file)
+        findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
+    resolved = {name: agent for name, file in files.items() if (agent := _resolved(findings, file, project))}
+    if findings.file is not None and findings.file.name in resolved:
+        asyncio.run(_make_tools(findings, project, resolved, findings.file.name))
+    return findings
+
+
+def _resolved(findings: Findings, file: AgentFile, project: Project) -> ResolvedAgent | None:
+    try:
+        return resolve(file, project.registry)
+    except AgentError as error:
+        # Where a module cannot be used, what it would have brought is missing everywhere: that is told already.
+        if not any(isinstance(problem, DiscoveryError) for problem in findings.problems):
+            findings.note(error)
+        return None
+
+
+async def _make_tools(findings: Findings, project: Project, resolved: Mapping[str, ResolvedAgent], name: str) -> None:
+    """Make the tools of the agent, and of those that it can call: their names may be taken twice as well."""
+    for called in _called(resolved, name):
+        agent = LoadedAgent(project, resolved[called])
+        try:
+            # The folder to work on is a new one: the real one may be in use by a run.
+            with tempfile.TemporaryDirectory(prefix="handrail-check-") as root:
+                tools = await agent.inspect(RunOptions(root=Path(root)))
+        except (AgentError, DocumentError) as error:
+            findings.note(error)
+            continue
+        except Exception as error:  # noqa: BLE001 - factories and servers of tools raise whatever they like
+            findings.note(AgentError(f"the tools of {called} cannot be made: {described(error)}"))
+            continue
+        if called == name:
+            findings.tools = tools
+
+
+def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:
+    """An agent and all that it can call, however far down; those that cannot be resolved are told already."""
+    reached = [name]
+    for agent in reached:  # grows while it is walked
+        values = (entry.value for entry in resolved[agent].toolsets)
+        named = [value.name for value in values if isinstance(value, AgentReference)]
+        reached += [called for called in dict.fromkeys(named) if called in resolved and called not in reached]
+    return reached
+
+
+def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
+    """What is found out of an agent, for programs."""
+    file, model = findings.file, findings.model
+    return {
+        "file": str(agent_file),
+        "agent": None if file is None else file.name,
+        "model": None if model is None else {"name": model.name, "source": model.source},
+        "ok": not findings.problems,
+        "problems": [{"kind": type(problem).__name__, "message": str(problem)} for problem in findings.problems],
+        "tools": [_tool_json(tool) for tool in findings.tools],
+    }
+
+
+def _tool_json(tool: ToolReport) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "effect": tool.effect,
+        "approval": {"verdict": tool.approval.verdict, "reason": tool.approval.reason},
+        "source": tool.source,
+        "section": tool.section,
+        "policies": list(tool.policies),
+        "parameters": dict(tool.parameters),
+    }
+
+
+def _cells(tool: ToolReport) -> tuple[str, ...]:
+    policies = ", ".join(tool.policies) or "-"
+    return (tool.name, tool.effect, tool.approval.verdict, tool.source, tool.section or "-", policies)

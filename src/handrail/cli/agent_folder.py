@@ -1,0 +1,33 @@
+"""A new agent: a folder that runs, with a test."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from handrail.cli.agent_folder_files import FILES
+from handrail.errors import AgentError
+
+_NAME = "NAME"
+
+
+def write_agent_folder(name: str, parent: Path) -> Path:
+    """Write the folder of a new agent, whole or not at all, and return it.
+
+    Raises:
+        AgentError: it is there already, or cannot be written.
+    """
+    folder = parent / name
+    if folder.is_symlink() or folder.exists():
+        raise AgentError(f"{folder} is there already, and nothing of it was changed; give another name, or --folder")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
+            made = Path(place) / name
+            made.mkdir()
+            for file, text in FILES.items():
+                (made / file.replace(_NAME, name)).write_text(text.replace(_NAME, name), encoding="utf-8")
+            made.rename(folder)
+    except OSError as error:
+        raise AgentError(f"{folder} cannot be written: {error.strerror or error}") from error
+    return folder

@@ -1,0 +1,103 @@
+"""Which model runs an agent: a provider's, by its name, or one that plays a script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cyclopts import CycloptsError
+from pydantic_ai import UserError
+from pydantic_ai.models import Model, infer_model
+
+from handrail.agents.loaded import MODEL_VARIABLE
+from handrail.testing import ScriptedModel
+
+SCRIPT = "script:"
+"""Before the file of a script, in the place of a model's name."""
+
+OPTION = "--model"
+"""The option that names a model, or a script."""
+
+_KEY = re.compile(r"^Set the `(\w+)` environment variable")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """The name of a model, and who named it.
+
+    Attributes:
+        name: the name.
+        source: who named it, for messages.
+    """
+
+    name: str
+    source: str
+
+    @property
+    def typed(self) -> bool:
+        """Whether it counts for every agent of a run, whatever their files say."""
+        return self.source == OPTION or self.name.startswith(SCRIPT)
+
+
+def chosen_model(
+    typed: str | None, file: str | None, project: str | None, environment: Mapping[str, str]
+) -> NamedModel | None:
+    """The model that counts: what was typed, else the agent file, else the project, else the environment."""
+    named = (
+        (typed, OPTION),
+        (file, "the agent file"),
+        (project, "[tool.handrail] of pyproject.toml"),
+        (environment.get(MODEL_VARIABLE, "").strip(), MODEL_VARIABLE),
+    )
+    return next((NamedModel(name, source) for name, source in named if name), None)
+
+
+def opened_model(named: NamedModel | None) -> Model:
+    """The model of a name; no provider is asked.
+
+    Raises:
+        CycloptsError: there is no name, no such model, or what it needs is not there: a key, a package, a file.
+        ScriptError: the file holds no script.
+    """
+    if named is None:
+        raise CycloptsError(
+            msg="which model? Give --model NAME, write `model:` in the agent file or `model` under [tool.handrail] in "
+            f"pyproject.toml, or set {MODEL_VARIABLE}; a name is such as openai:gpt-5.2"
+        )
+    if named.name.startswith(SCRIPT) and named.source in {OPTION, MODEL_VARIABLE}:
+        return _scripted(named)
+    try:
+        return infer_model(named.name)
+    except (UserError, ImportError, ValueError) as error:
+        raise CycloptsError(msg=f"the model {named.name} ({named.source}) cannot be used: {_why(error)}") from error
+
+
+def check_played(model: Model | None) -> None:
+    """Make sure that a model that plays a script has played it to its end.
+
+    Raises:
+        ScriptError: it has not; the message names the replies that are left.
+    """
+    if isinstance(model, ScriptedModel):
+        model.assert_finished()
+
+
+def _scripted(named: NamedModel) -> Model:
+    path = Path(named.name.removeprefix(SCRIPT))
+    try:
+        return ScriptedModel.from_file(path)
+    except OSError as error:
+        raise CycloptsError(
+            msg=f"the script {path} ({named.source}) cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    key = _KEY.match(str(error))
+    if key:
+        return f"the environment variable {key[1]} is not set"
+    if str(error).startswith("Unknown model"):
+        return "no such model is known; a name is provider:model, such as openai:gpt-5.2"
+    return str(error)

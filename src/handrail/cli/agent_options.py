@@ -1,0 +1,131 @@
+"""What `handrail run` and `handrail check` are told on the command line. Nothing here needs the extra `agents`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import CycloptsError, Group, Parameter
+
+from handrail.cli.options import EXAMPLES
+
+AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file, such as desk.agent.")]
+"""Which agent."""
+
+Approve = Literal["ask", "later", "approve-all", "deny-all"]
+"""What becomes of questions: `later` leaves them all open, for a stored session."""
+
+_RUN = Group("The run", sort_key=1)
+_KEPT = Group("Store and output", sort_key=9)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChoices:
+    """How to run an agent.
+
+    Attributes:
+        stdin: whether to read INPUT from standard input, even if that is a terminal.
+        model: the model, as it was typed.
+        approve: what becomes of questions.
+        rules: the file of approval rules; `None` for the project's.
+        root: the folder that the run works on.
+        max_depth: how deep agents may call each other.
+        request_limit: how often models may be asked.
+        store: the URL of the store, as it was typed.
+        session: the session to resume or to begin.
+        format: for whom to print.
+    """
+
+    stdin: Annotated[
+        bool, Parameter(name="-", group=_RUN, help="Read INPUT from standard input, even if that is a terminal.")
+    ] = False
+    model: Annotated[
+        str | None,
+        Parameter(
+            metavar="NAME",
+            group=_RUN,
+            help="The model, such as openai:gpt-5.2, or script:FILE for one that plays a script. Else that of the "
+            "agent file, of \\[tool.handrail], or HANDRAIL_MODEL.",
+        ),
+    ] = None
+    approve: Annotated[
+        Approve,
+        Parameter(
+            group=_RUN,
+            help="What becomes of calls that need approval: you are asked (unless said otherwise), they wait, they "
+            "run, or nothing runs but what rules allow. A deny rule always holds.",
+        ),
+    ] = "ask"
+    rules: Annotated[
+        Path | None, Parameter(metavar="FILE", group=_RUN, help="The approval rules, instead of the project's.")
+    ] = None
+    root: Annotated[
+        Path | None, Parameter(metavar="FOLDER", group=_RUN, help="The folder to work on; else the one you are in.")
+    ] = None
+    max_depth: Annotated[
+        int, Parameter(metavar="N", group=_RUN, help="How deep agents may call each other; 5 unless said.")
+    ] = 5
+    request_limit: Annotated[
+        int, Parameter(metavar="N", group=_RUN, help="How often models may be asked in all; 50 unless said.")
+    ] = 50
+    store: Annotated[
+        str | None,
+        Parameter(
+            metavar="URL",
+            group=_KEPT,
+            help=f"Where the session is kept: {EXAMPLES}. It is made if it is not there. Else that of "
+            "\\[tool.handrail], HANDRAIL_STORE, or none.",
+        ),
+    ] = None
+    session: Annotated[
+        str | None,
+        Parameter(
+            metavar="ID", group=_KEPT, help="The session to resume, or to begin. Without one, a new one is begun."
+        ),
+    ] = None
+    format: Annotated[
+        Literal["text", "json"],
+        Parameter(group=_KEPT, help="`text` for people; `json` for programs: an event a line, and nothing else."),
+    ] = "text"
+
+    @property
+    def as_json(self) -> bool:
+        """Whether a program reads the output."""
+        return self.format == "json"
+
+    def check(self) -> None:
+        """Make sure that what was typed can be meant.
+
+        Raises:
+            CycloptsError: it cannot.
+        """
+        for name, number in (("--max-depth", self.max_depth), ("--request-limit", self.request_limit)):
+            if number < 1:
+                raise CycloptsError(msg=f"{name} is {number}; it must be 1 or more")
+        for name, text in (("--model", self.model), ("--store", self.store), ("--session", self.session)):
+            if text is not None and not text.strip():
+                raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
+        if self.root is not None and not self.root.is_dir():
+            raise CycloptsError(msg=f"--root {self.root} is no folder")
+        if self.rules is not None and not self.rules.is_file():
+            raise CycloptsError(msg=f"--rules {self.rules} is no file")
+
+
+AS_TYPED = RunChoices()
+"""Nothing said on the command line."""
+
+
+def check_agent_path(path: Path) -> None:
+    """Make sure that an agent file is there.
+
+    Raises:
+        CycloptsError: it is not; if it is a folder, the message has the agent files in it.
+    """
+    if path.is_dir():
+        inside = sorted(str(found) for found in path.glob("*.agent"))
+        named = f"; name one of its agent files: {', '.join(inside)}" if inside else ", and no agent file is in it"
+        raise CycloptsError(msg=f"{path} is a folder{named}")
+    if not path.exists():
+        raise CycloptsError(msg=f"there is no file {path}; look at the folder you are in ({Path.cwd()})")

@@ -1,0 +1,203 @@
+"""Carrying out `handrail run`: agent, model and session are made ready, and then the agent runs to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO, cast
+
+import pydantic_ai
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.models import Model
+
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.agents.approval.rules_file import read_rules
+from handrail.agents.approval.values import Answer, Asker, GatedCall
+from handrail.agents.events import RunEvent
+from handrail.agents.loaded import LoadedAgent, load_agent
+from handrail.agents.options import RunOptions
+from handrail.agents.run import RunResult
+from handrail.cli.agent_input import no_input, told
+from handrail.cli.agent_models import check_played, chosen_model, opened_model
+from handrail.cli.agent_options import RunChoices
+from handrail.cli.agent_problems import described, tell
+from handrail.cli.exit_codes import DONE, FAILED, USAGE, WAITING
+from handrail.cli.progress import Recorded, Told
+from handrail.cli.questions import TerminalAsker
+from handrail.cli.run_store import check_kept, chosen_store, opened_session
+from handrail.cli.screen import Screen
+from handrail.cli.text import counted, without_passwords
+from handrail.clock import SYSTEM_CLOCK
+from handrail.errors import AgentError, DocumentError, HandrailError, ScriptError
+from handrail.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that can begin.
+
+    Attributes:
+        agent_file: the agent file, as it was typed.
+        agent: the agent.
+        input: what it is told; `None` to go on with a session.
+        model: the model of all agents, instead of those that the files name; `None` for theirs.
+        rules: the rules instead of the project's; `None` for theirs.
+        store: the URL of the store; `None` for none.
+        choices: what else was typed.
+    """
+
+    agent_file: Path
+    agent: LoadedAgent
+    input: str | None
+    model: Model | None
+    rules: ApprovalRules | None
+    store: str | None
+    choices: RunChoices
+
+    def resuming(self, session: Session) -> str:
+        """The command that goes on with the run."""
+        typed = self.choices.store
+        kept = [] if typed is None else ["--store", without_passwords(typed)]
+        return shlex.join(["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id])
+
+
+def carry_out(agent_file: Path, given: str | None, choices: RunChoices) -> int:
+    """Run an agent, and return the exit code.
+
+    Raises:
+        CycloptsError: the command line is wrong, or what it names is not there.
+        HandrailError: the store or the session cannot be used, or the run failed.
+    """
+    pydantic_ai.BANNER_ENABLED = False
+    choices.check()
+    screen = Screen()
+    try:
+        run = _prepared(agent_file, given, choices)
+    except (AgentError, DocumentError, ScriptError) as error:
+        tell(screen, error)
+        return USAGE
+    session_id = choices.session or uuid.uuid4().hex
+    with opened_session(run.store, session_id) as session:
+        return _told_run(run, session, screen)
+
+
+def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepared:
+    agent = load_agent(agent_file)
+    config = agent.project.config
+    named = chosen_model(choices.model, agent.file.model, config.model, os.environ)
+    model = opened_model(named)  # also where it is opened again later: what it lacks is told before anything runs
+    store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
+    check_kept(store, choices)
+    # A process without standard input has None there.
+    said = told(given, cast("TextIO | None", sys.stdin), reading=choices.stdin)
+    if said is None and choices.session is None:
+        raise no_input(agent_file)
+    return Prepared(
+        agent_file=agent_file,
+        agent=agent,
+        input=said,
+        model=model if named is not None and named.typed else None,
+        rules=None if choices.rules is None else read_rules(choices.rules),
+        store=store,
+        choices=choices,
+    )
+
+
+def _told_run(run: Prepared, session: Session | None, screen: Screen) -> int:
+    """Carry the run out, telling of it, and say what has come of it."""
+    teller = Recorded(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else Told(screen)
+    if session is not None and run.choices.session is None:
+        screen.remark(f"Session {session.session_id} is kept in {without_passwords(run.store or '')}.")
+    listener = _Listener(teller)
+    try:
+        result = asyncio.run(_listened(run, session, screen, listener))
+    except Exception as error:
+        if error is listener.failure:
+            raise
+        return _told_failure(error, run, screen, listener)
+    if result.status == "waiting" and session is not None:
+        calls = counted(len(result.waiting), "call")
+        screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
+        for call in result.waiting:
+            screen.remark(f"  {'/'.join(call.path)}: {call.tool}")
+        screen.remark(f"Decide and go on with: {run.resuming(session)}")
+        return WAITING
+    teller.answer(result.output)
+    check_played(run.model)
+    return DONE
+
+
+def _told_failure(error: Exception, run: Prepared, screen: Screen, listener: _Listener) -> int:
+    """Say why a run failed, and return the exit code."""
+    if isinstance(error, AgentError):
+        tell(screen, error)
+        return FAILED if listener.heard else USAGE
+    # What a provider, a factory or a toolset of the program raises comes with the place where it was raised.
+    known = isinstance(error, HandrailError | AgentRunError | UserError)
+    screen.fault(f"{run.agent.name}: the run failed: {error if known else described(error)}")
+    return FAILED
+
+
+async def _listened(run: Prepared, session: Session | None, screen: Screen, listener: _Listener) -> RunResult:
+    options = RunOptions(
+        session=session,
+        model=run.model,
+        mode="ask" if run.choices.approve == "later" else run.choices.approve,
+        asker=_asker(run.choices, screen, can_wait=session is not None),
+        rules=run.rules,
+        listener=listener,
+        root=run.choices.root,
+        max_depth=run.choices.max_depth,
+        request_limit=run.choices.request_limit,
+    )
+    task = asyncio.ensure_future(run.agent.run_async(run.input, options))
+    listener.stop = task.cancel
+    try:
+        return await task
+    finally:
+        if listener.failure is not None:
+            raise listener.failure
+
+
+def _asker(choices: RunChoices, screen: Screen, *, can_wait: bool) -> Asker | None:
+    if choices.approve == "later":
+        return _leave_open
+    return TerminalAsker(screen, can_wait=can_wait) if screen.can_ask else None
+
+
+def _leave_open(_call: GatedCall) -> Answer:
+    return Answer("later")
+
+
+class _Listener:
+    """Hands events to who tells of them; when nobody reads what it writes any more, the run is stopped.
+
+    Attributes:
+        heard: whether anything has happened.
+        failure: why telling failed, if it did.
+        stop: stops the run.
+    """
+
+    __slots__ = ("_teller", "failure", "heard", "stop")
+
+    def __init__(self, teller: Callable[[RunEvent], None]) -> None:
+        self._teller = teller
+        self.heard = False
+        self.failure: OSError | None = None
+        self.stop: Callable[[], object] = lambda: None
+
+    def __call__(self, event: RunEvent) -> None:
+        self.heard = True
+        if self.failure is not None:
+            return
+        try:
+            self._teller(event)
+        except OSError as error:
+            self.failure = error
+            self.stop()

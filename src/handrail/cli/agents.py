@@ -1,0 +1,92 @@
+"""`handrail run`, `handrail check` and `handrail new`: what they take. What they do needs the extra `agents`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from handrail.cli.agent_options import AS_TYPED, AgentPath, RunChoices, check_agent_path
+
+RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
+leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
+"""What the exit codes of `handrail run` mean."""
+
+CHECK_CODES = (
+    """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is wrong."""
+)
+"""What the exit codes of `handrail check` mean."""
+
+NEW_CODES = (
+    """Exit codes: 0 the folder is there; 1 it was there already, or cannot be written; 2 the command line is wrong."""
+)
+"""What the exit codes of `handrail new` mean."""
+
+
+def run_agent(
+    agent_file: AgentPath,
+    input: Annotated[
+        str | None,
+        Parameter(
+            metavar="INPUT",
+            help="What the agent is told; else it is read from standard input, if that is no terminal.",
+        ),
+    ] = None,
+    /,
+    *,
+    choices: RunChoices = AS_TYPED,
+) -> int:
+    """Run an agent to its answer.
+
+    The answer goes to standard output, and what the agent does to standard error. Calls that need approval are asked
+    about on the terminal; where there is none, they are denied. With --store and --session a run is kept: without INPUT
+    the questions that it left open are asked, and it goes on.
+    """
+    _need_extra()
+    check_agent_path(agent_file)
+    from handrail.cli.agent_running import carry_out  # noqa: PLC0415 - needs the extra, which has just been looked for
+
+    return carry_out(agent_file, input, choices)
+
+
+def check_agent(
+    agent_file: AgentPath,
+    /,
+    *,
+    format: Annotated[
+        Literal["table", "json"],
+        Parameter(help="`table` for people; `json` for programs: one document, with the schemas too."),
+    ] = "table",
+) -> int:
+    """Check an agent without a model: all files of its project, all names, and the tools that a run would have.
+
+    The table says of each tool what it does to the world, whether the approval rules let it run, and where it is from.
+    """
+    _need_extra()
+    check_agent_path(agent_file)
+    from handrail.cli.agent_checking import report  # noqa: PLC0415 - as above
+
+    return report(agent_file, as_json=format == "json")
+
+
+def new_agent(
+    name: Annotated[str, Parameter(metavar="NAME", help="The name of the agent: letters, digits, `_` and `-`.")],
+    /,
+    *,
+    folder: Annotated[
+        Path, Parameter(metavar="FOLDER", help="Where to make it; else in the folder you are in.")
+    ] = Path(),
+) -> int:
+    """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
+    _need_extra()
+    from handrail.cli.agent_making import make  # noqa: PLC0415 - as above
+
+    return make(name, folder)
+
+
+def _need_extra() -> None:
+    missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f'agents need {" and ".join(missing)}, not installed here: pip install "handrail[agents]"')

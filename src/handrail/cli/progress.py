@@ -1,0 +1,173 @@
+"""What a run does, told while it goes on: for a person as lines and streaming text, for a program as one JSON a line.
+
+Standard output carries the answer and nothing else. Before a person, that is the text of the agent that was started, as
+the model writes it; in a pipe it is the final answer, once it is there; for a program it is the events. Which agent
+calls which tool is told on standard error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from handrail.agents.events import (
+    CallEnded,
+    CallStarted,
+    QuestionAsked,
+    QuestionDecided,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
+from handrail.cli.questions import shown_value
+from handrail.cli.screen import Screen
+from handrail.cli.text import counted
+from handrail.clock import Clock
+
+_MOST_OF_VALUE = 60
+_MOST_OF_CONTENT = 200
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+NOBODY_TO_ASK = (
+    "There is no terminal to ask on, so calls that need approval are denied. Say --approve approve-all, --approve "
+    "later with a stored session, or what is allowed in --rules FILE."
+)
+"""What is said once when a call is denied because there is nobody to ask."""
+
+
+class Told:
+    """Tells a person what a run does. One for each run; it remembers what of the text stands on the screen."""
+
+    __slots__ = ("_nobody", "_screen", "_spoken", "_streams", "_texts")
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._streams = screen.out.is_terminal
+        self._texts: dict[tuple[str, ...], str] = {}
+        self._spoken = ""
+        self._nobody = False
+
+    def __call__(self, event: RunEvent) -> None:
+        """Tell of an event."""
+        match event:
+            case RunStarted():
+                begun = "goes on" if event.resumed else "started"
+                self._remark(f"{_path(event.path)}: {begun} on {event.model}")
+            case TextDelta():
+                self._text(event)
+            case CallStarted():
+                self._told_so_far(event.path)
+                self._remark(f"{_path(event.path)}: {event.tool}({_arguments(event.arguments)})")
+            case CallEnded():
+                self._remark(f"{_path(event.path)}: {event.tool} {_outcome(event)}")
+            case QuestionAsked():
+                self._end_line()  # the question is put by who asks it
+            case QuestionDecided():
+                self._decided(event)
+            case RunEnded():  # pragma: no branch - these are all
+                self._texts.pop(event.path, None)
+                self._remark(f"{_path(event.path)}: {event.status}, {_usage(event)}")
+
+    def answer(self, output: str) -> None:
+        """Print the final answer, unless its text has been streamed."""
+        self._end_line()
+        if not self._streams:
+            self._screen.raw(output)
+        elif self._spoken.strip() != output.strip():
+            self._screen.stream(output)
+            self._screen.stream("\n")
+
+    def _text(self, event: TextDelta) -> None:
+        if self._streams and len(event.path) == 1:
+            self._spoken += event.text
+            self._screen.stream(event.text)
+        else:
+            self._texts[event.path] = self._texts.get(event.path, "") + event.text
+
+    def _told_so_far(self, path: tuple[str, ...]) -> None:
+        """Print what an agent said before a call: it is no part of its answer."""
+        if said := self._texts.pop(path, "").strip():
+            self._remark(f"{_path(path)}: {said}")
+        if len(path) == 1:
+            self._end_line()
+            self._spoken = ""
+
+    def _decided(self, event: QuestionDecided) -> None:
+        decision = event.decision
+        if decision.by == "nobody" and not self._nobody:
+            self._nobody = True
+            self._remark(NOBODY_TO_ASK)
+        elif decision.by == "remembered":
+            self._remark(f"{_path(event.call.path)}: {event.call.tool} {decision.verdict}, as answered before")
+
+    def _remark(self, text: str) -> None:
+        self._end_line()
+        self._screen.remark(text)
+
+    def _end_line(self) -> None:
+        if self._spoken and not self._spoken.endswith("\n"):
+            self._spoken += "\n"
+            self._screen.stream("\n")
+
+
+class Recorded:
+    """Prints every event as one line of JSON on standard output."""
+
+    __slots__ = ("_clock", "_nobody", "_screen")
+
+    def __init__(self, screen: Screen, *, clock: Clock) -> None:
+        self._screen = screen
+        self._clock = clock
+        self._nobody = False
+
+    def __call__(self, event: RunEvent) -> None:
+        """Print an event."""
+        self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
+        if isinstance(event, QuestionDecided) and event.decision.by == "nobody" and not self._nobody:
+            self._nobody = True
+            self._screen.remark(NOBODY_TO_ASK)
+
+    def answer(self, output: str) -> None:
+        """Print nothing: the last event has the answer."""
+
+
+def event_json(event: RunEvent, *, at: str) -> dict[str, Any]:
+    """An event, for programs: `event` is the name of its class with underscores, `at` when it was told."""
+    name = _CAMEL.sub("_", type(event).__name__).lower()
+    return {"event": name, "at": at, **_jsonable(event)}
+
+
+def _jsonable(value: object) -> Any:  # noqa: ANN401 - any value of JSON
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _path(path: tuple[str, ...]) -> str:
+    return "/".join(path)
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={shown_value(value, most=_MOST_OF_VALUE)}" for name, value in arguments.items())
+
+
+def _outcome(event: CallEnded) -> str:
+    if event.success:
+        replayed = " (replayed: it has happened before)" if event.replayed else ""
+        return f"ok, {event.seconds:.1f} s{replayed}"
+    content = " ".join(event.content.split())
+    return f"failed: {content[:_MOST_OF_CONTENT]}{'...' if len(content) > _MOST_OF_CONTENT else ''}"
+
+
+def _usage(event: RunEnded) -> str:
+    return f"{counted(event.usage.input, 'token')} in, {event.usage.output:,} out"

@@ -1,0 +1,104 @@
+"""Asking a person on a terminal whether a call may run.
+
+Everything on the screen was written by a model or by a stranger's tool, so nothing of it is obeyed, and each argument
+stands on a line of its own, as JSON has it, so that no value can pass for something else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from asyncio import CancelledError
+from collections.abc import Mapping
+from typing import Any
+
+from handrail.agents.approval.values import Answer, GatedCall
+from handrail.cli.keyboard import forget_typed, typed_line
+from handrail.cli.screen import Screen
+from handrail.cli.text import clean
+
+MOST_SHOWN = 300
+"""How many characters of an argument are shown unless the person asks for the whole of it."""
+
+_LATER_NEEDS_A_STORE = "Later is only for a stored session: give --store. This call waits for an answer now."
+
+
+class TerminalAsker:
+    """Asks on standard error, and reads the answer from the terminal; one question at a time."""
+
+    __slots__ = ("_can_wait", "_screen")
+
+    def __init__(self, screen: Screen, *, can_wait: bool) -> None:
+        """Ask on `screen`; with `can_wait`, a question may be left for later."""
+        self._screen = screen
+        self._can_wait = can_wait
+
+    async def __call__(self, call: GatedCall) -> Answer:
+        """Ask about a call until there is an answer; the end of the input is a no."""
+        self._screen.record(question_fields(call), aside=True)
+        while True:
+            typed = await self._typed(_choices(call, can_wait=self._can_wait))
+            if typed is None:
+                return Answer("no", reason="the input ended before the question was answered")
+            match typed.lower():
+                case "y" | "yes":
+                    return Answer("yes")
+                case "a" | "always":
+                    return Answer("yes", remember="arguments")
+                case "r":
+                    return Answer("yes", remember="rule")
+                case "n" | "no":
+                    return Answer("no", reason=await self._typed("Why, for the model to read? [Enter = unsaid]") or "")
+                case "l" | "later" if self._can_wait:
+                    return Answer("later")
+                case "l" | "later":
+                    self._screen.remark(_LATER_NEEDS_A_STORE)
+                case "w":
+                    self._screen.record(question_fields(call, whole=True), aside=True)
+                case _:
+                    pass  # a stray key decides nothing: the question is put again
+
+    async def _typed(self, prompt: str) -> str | None:
+        forget_typed(sys.stdin)
+        self._screen.prompt(prompt)
+        try:
+            typed = await typed_line(sys.stdin)
+        except CancelledError:
+            self._screen.end_prompt()
+            raise
+        if typed is None:
+            self._screen.end_prompt()
+        return typed
+
+
+def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, str]]:
+    """What a person must know of a call to decide about it; `whole` for its arguments uncut."""
+    fields = [
+        ("approve?", f"{'/'.join(call.path)} wants to call {clean(call.tool)}"),
+        ("effect", call.effect),
+        ("origin", clean(call.origin)),
+        ("asked by", "\n".join(clean(question) for question in call.asks)),
+        ("arguments", "\n".join(argument_lines(call.arguments, whole=whole)) or "none"),
+    ]
+    return [(name, value) for name, value in fields if value]
+
+
+def argument_lines(arguments: Mapping[str, Any], *, whole: bool = False) -> list[str]:
+    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is told."""
+    return [f"{clean(name)} = {shown_value(value, whole=whole)}" for name, value in arguments.items()]
+
+
+def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -> str:
+    """A value as JSON, in one line without what a terminal obeys; cut to `most` characters, with the length told."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    if whole or len(text) <= most:
+        return clean(text)
+    return f"{clean(text[:most])}... ({len(text):,} characters in all)"
+
+
+def _choices(call: GatedCall, *, can_wait: bool) -> str:
+    cut = argument_lines(call.arguments) != argument_lines(call.arguments, whole=True)
+    choices = ["y = yes", "n = no", "a = always with these arguments", "r = always this tool"]
+    choices += ["l = later"] if can_wait else []
+    choices += ["w = show the whole arguments"] if cut else []
+    return f"May it run? [{', '.join(choices)}]"

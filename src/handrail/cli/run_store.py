@@ -1,0 +1,64 @@
+"""Where the session of a run is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from cyclopts import CycloptsError
+
+from handrail.cli.agent_options import RunChoices
+from handrail.cli.options import EXAMPLES
+from handrail.session import Session
+from handrail.store import open as open_store
+
+VARIABLE = "HANDRAIL_STORE"
+"""The environment variable that names a store where nothing else does."""
+
+_SQLITE = "sqlite:///"
+_WAIT = timedelta(seconds=1)  # a run holds its session for much longer, or ends at once
+
+
+def chosen_store(typed: str | None, project: str | None, folder: Path, environment: Mapping[str, str]) -> str | None:
+    """The URL that counts: what was typed, else the project's, from its folder, else the environment's.
+
+    `None` for none, and for a store in memory: nobody could ever resume what it keeps.
+    """
+    url = typed or (within(folder, project) if project else environment.get(VARIABLE, "").strip())
+    return None if not url or url.startswith("memory:") else url
+
+
+def within(folder: Path, url: str) -> str:
+    """The URL of a store, with the path of a SQLite database taken from `folder`."""
+    if not url.startswith(_SQLITE):
+        return url
+    return f"{_SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(_SQLITE))))}"
+
+
+def check_kept(url: str | None, choices: RunChoices) -> None:
+    """Make sure that what is to be kept can be kept.
+
+    Raises:
+        CycloptsError: there is no store to keep it in.
+    """
+    wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
+    if wants and url is None:
+        raise CycloptsError(msg=f"{wants} needs a store that stays: give --store URL or set {VARIABLE}: {EXAMPLES}")
+
+
+@contextmanager
+def opened_session(url: str | None, session_id: str) -> Generator[Session | None]:
+    """The session of that id, resumed or begun, for this block; `None` without a store.
+
+    Raises:
+        StoreError: the store cannot be used.
+        SessionError: the session is open elsewhere, or holds what the project does not know.
+    """
+    if url is None:
+        yield None
+        return
+    with open_store(url) as store, Session.open(store, session_id, wait=_WAIT) as session:
+        yield session

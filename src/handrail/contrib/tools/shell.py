@@ -1,0 +1,165 @@
+"""The shell suite: one tool that runs programs over a folder, as far as rules allow, and the guidance for it.
+
+What may be run is decided in `shell_rules`, where the command is run and not where it is approved of; how a program is
+run and ended stands in `shell_run`, and the handler in `shell_handler`. `shell_presets` has rules to start from.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from handrail.contrib.tools.shell_guidance import guidance
+from handrail.contrib.tools.shell_handler import ProgramEnded, Shell, ShellRun, Terms
+from handrail.contrib.tools.shell_rules import ShellRule, rules_of
+from handrail.errors import PromptValidationError
+from handrail.filesystem import HostFilesystem
+from handrail.prompt import Section, Tool, ToolExample
+from handrail.resources import ResourceRegistry
+
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShellToolsSection(Section[None]):
+    """A section with a tool that runs programs: `ShellToolsSection(filesystem, allow=[("make", "test"), *READING])`.
+
+    There is no shell. What no rule allows is refused, and without a rule nothing is allowed. A program runs in the
+    folder or one below it, with an environment of its own, and everything it has started is killed when it ends.
+
+    Over a `HostFilesystem` whatever a program changes in the folder is undone if it fails, or if the call does. Over a
+    plain folder nothing on disk is undone. What happens outside of the folder is undone in neither case.
+
+    Attributes:
+        folder: where programs run: a folder, or the `HostFilesystem` over it, which the section then binds.
+        allow: what may be run: rules, or the tokens that a command must begin with. Programs are looked for when the
+            section is made, and never again.
+        timeout: how long a program may take; then it is killed, and the call fails.
+        max_output_bytes: how much of what it writes is kept: the beginning and the end.
+        environment: added to what every program gets, which is `PATH`, `LANG` and settings that keep git from looking
+            outside. `PATH` is also where programs are looked for.
+        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
+        missing: the programs that rules allow, and that are not installed; the model is not told of them.
+
+    Raises:
+        DuplicateBindingError: `resources` binds a `HostFilesystem` too.
+        PromptValidationError: something is declared wrongly; the message names every fault.
+    """
+
+    folder: str | os.PathLike[str] | HostFilesystem = field(kw_only=False)
+    allow: Sequence[ShellRule | Sequence[str]] = ()
+    timeout: timedelta = timedelta(seconds=60)
+    max_output_bytes: int = 20_000
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    accepts_overrides: bool = False
+    title: str = "Programs"
+    key: str = "shell"
+    tools: Sequence[Tool[Any, Any]] = field(init=False)
+    missing: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        shell = self._shell()
+        set_field(self, "allow", shell.rules)
+        missing = (name for name, path in shell.programs.items() if path is None)
+        set_field(self, "missing", frozenset(missing))
+        set_field(self, "environment", dict(self.environment))
+        set_field(self, "tools", (_tool(shell, accepts_overrides=self.accepts_overrides),))
+        if shell.filesystem is not None:
+            given = self.resources
+            declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
+            own = ResourceRegistry.build({HostFilesystem: shell.filesystem})
+            set_field(self, "resources", ResourceRegistry.of(*declared, *own))
+        Section.__post_init__(self)
+
+    def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
+        """The guidance: what may be run, and what becomes of what it does."""
+        rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
+        there = tuple(rule for rule in rules if rule.program not in self.missing)
+        return guidance(there, seconds=self.timeout.total_seconds(), undoes=isinstance(self.folder, HostFilesystem))
+
+    def _shell(self) -> Shell:
+        faults: list[str] = []
+        filesystem = self.folder if isinstance(self.folder, HostFilesystem) else None
+        root: Path = Path()
+        rules: tuple[ShellRule, ...] = ()
+        try:
+            root = filesystem.root if filesystem else Path(cast("str", self.folder)).resolve(strict=True)
+            if not root.is_dir():
+                faults.append(f"folder {str(root)!r} is no folder; give one, or a HostFilesystem over one")
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            faults.append(
+                f"folder {self.folder!r} cannot be used ({error}); give a folder, or a HostFilesystem over one"
+            )
+        try:
+            rules = rules_of(self.allow)
+        except PromptValidationError as error:
+            faults.append(str(error))
+        timeout = cast("object", self.timeout)  # whatever was given
+        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+            faults.append(f"timeout is {timeout!r}; give a timedelta of more than nothing: timedelta(seconds=60)")
+        most = cast("object", self.max_output_bytes)
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            faults.append(f"max_output_bytes is {most!r}; give a number of bytes, at least 1")
+        faults += _faults_of_environment(self.environment)
+        if faults:
+            raise PromptValidationError("; ".join(faults), section_path=(self.key,))
+        environment = _environment(root) | dict(self.environment)
+        path = environment["PATH"]
+        programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
+        terms = Terms(self.timeout.total_seconds(), self.max_output_bytes, environment)
+        return Shell(root, filesystem, rules, programs, terms)
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """What every program gets: nothing of this process's own environment."""
+    return {
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CEILING_DIRECTORIES": os.fspath(root.parent),
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+
+
+def _faults_of_environment(given: object) -> list[str]:
+    if not isinstance(given, Mapping):
+        return [f"environment is a {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
+    faults: list[str] = []
+    for name, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
+            faults.append(f"environment holds the name {name!r}, which is none")
+        elif not isinstance(value, str) or "\0" in value:
+            faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
+        elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(os.pathsep)):
+            faults.append(
+                f"environment['PATH'] is {value!r}; give absolute folders, so that nobody can plant a program"
+            )
+    return faults
+
+
+def _tool(shell: Shell, *, accepts_overrides: bool) -> Tool[Any, Any]:
+    plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
+    command = next(plain, ("ls",))
+    return Tool[ShellRun, ProgramEnded](
+        name="shell_run",
+        description="Run one program and show what it writes. There is no shell: give name and arguments apart.",
+        handler=shell.run,
+        examples=(
+            ToolExample(
+                description="Run a program in a folder",
+                input=ShellRun(command, "notes"),
+                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
+            ),
+        ),
+        accepts_overrides=accepts_overrides,
+        effect="external",
+    )

@@ -1,0 +1,205 @@
+"""The handler of the shell suite: from what a model asks for to a program, and from its end to what the model reads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from handrail.contrib.tools.shell_rules import Command, Place, ShellRule, permitted, shown
+from handrail.contrib.tools.shell_run import Ended, Program, ProgramRun
+from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.paths import normalise
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime.ways import on_own_thread
+from handrail.session import stored_as
+
+_OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+
+
+@stored_as("handrail.shell_run")
+@dataclass(frozen=True, slots=True)
+class ShellRun:
+    """A program is to be run.
+
+    Attributes:
+        command: its bare name, and its arguments.
+        folder: where it starts, relative to the root.
+        input: what it reads from its input.
+    """
+
+    command: tuple[str, ...] = field(
+        metadata={"description": "The name of the program, then each argument as a string of its own."}
+    )
+    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
+    input: str = field(default="", metadata={"description": "What the program reads from its standard input."})
+
+
+@stored_as("handrail.program_ended")
+@dataclass(frozen=True, slots=True)
+class ProgramEnded:
+    """A program has ended.
+
+    Attributes:
+        command: its bare name, and its arguments.
+        folder: where it was started.
+        code: its exit code; negative for the signal that killed it.
+        output: what it has written to its output and error output.
+        left_out: how many bytes in the middle of it are left out.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    code: int
+    output: str
+    left_out: int = 0
+
+    def render(self) -> str:
+        """What it has written."""
+        return self.output or f"{self.command[0]} has written nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How programs run.
+
+    Attributes:
+        seconds: how long one may take.
+        max_output_bytes: how much is kept of what it writes.
+        environment: all of its environment.
+    """
+
+    seconds: float
+    max_output_bytes: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Runs programs over one folder.
+
+    Attributes:
+        root: where programs run, without links.
+        filesystem: what undoes their changes there, if anything does.
+        rules: what may be run.
+        programs: where the programs are; `None` for one that is not installed.
+        terms: how they run.
+    """
+
+    root: Path
+    filesystem: HostFilesystem | None
+    rules: tuple[ShellRule, ...]
+    programs: Mapping[str, str | None]
+    terms: Terms
+
+    async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
+        """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
+        run = ProgramRun(context.clock)
+        work = asyncio.wrap_future(on_own_thread(lambda: self._carry_out(params, run)))
+        try:
+            await asyncio.wait((work,))
+        except asyncio.CancelledError:
+            run.stop()
+            await asyncio.wait((work,))
+            with suppress(Exception):
+                work.result()  # so that nobody is told that it was never asked for
+            raise
+        return work.result()
+
+    def _carry_out(self, params: ShellRun, run: ProgramRun) -> ToolResult[ProgramEnded]:
+        command = _checked(params.command)
+        path, place = self._place(params.folder)
+        rule = permitted(self.rules, command, place)
+        program = self.programs[rule.program]
+        if program is None:
+            raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
+        line = (program, *rule.line(command)[1:])
+        terms = self.terms
+        if self.filesystem is not None and not rule.reads:
+            try:
+                self.filesystem.keep_tree()
+            except FilesystemError as error:
+                raise ToolValidationError(f"{command[0]} was not started: {error}") from error
+        try:
+            ended = run.carry_out(
+                Program(
+                    line=line,
+                    folder=place.folder,
+                    environment=terms.environment,
+                    input=params.input.encode(),
+                    seconds=terms.seconds,
+                    max_output_bytes=terms.max_output_bytes,
+                )
+            )
+        except OSError as error:
+            raise ToolValidationError(f"{command[0]} cannot be run: {error.strerror}.") from error
+        return self._told(ProgramEnded(command, path, ended.code, ended.output, ended.left_out), ended, rule)
+
+    def _place(self, folder: str) -> tuple[str, Place]:
+        """A folder that a command names, in its shortest form, and where it is."""
+        try:
+            path = normalise(folder)
+        except FilesystemError as error:
+            raise ToolValidationError(f"$.folder: {error}") from error
+        real = Path(os.path.realpath(self.root / path))
+        if not real.is_relative_to(self.root):
+            raise ToolValidationError(
+                f"$.folder: {shown(path)} is or goes through a link that leads out of the root. Give another folder."
+            )
+        if not real.is_dir():
+            raise ToolValidationError(f"$.folder: there is no folder {shown(path)}. Give one that exists.")
+        return path, Place(self.root, real)
+
+    def _told(self, value: ProgramEnded, ended: Ended, rule: ShellRule) -> ToolResult[ProgramEnded]:
+        if ended.how == "exited" and not ended.code:
+            return ToolResult.ok(value)
+        name, undone = value.command[0], ""
+        if not rule.reads:
+            undone = " What it changed in the folder is undone." if self.filesystem else " Nothing of it is undone."
+        if ended.how == "exited":
+            end = f"has ended with exit code {ended.code}" if ended.code > 0 else f"was ended by {_signal(-ended.code)}"
+            return ToolResult.error(f"{name} {end}.{undone}", value)
+        message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
+        if rule.reads:
+            return ToolResult.error(message, value)
+        unknown = "Whether it has done something elsewhere is unknown: find out before you ask for it again."
+        raise EffectUncertain(f"{message} {unknown}\n{value.render()}")
+
+
+def _checked(command: Command) -> Command:
+    """A command whose tokens a program can be given."""
+    if not command:
+        raise ToolValidationError('$.command: it is empty. Give a program and its arguments: ["ls", "-l"].')
+    if any(character.isspace() for character in command[0]):
+        tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
+        raise ToolValidationError(
+            f"$.command[0]: {shown(command[0])} is a whole line, and there is no shell to take it apart. Give each "
+            f"argument as a string of its own: [{tokens}]."
+        )
+    if "/" in command[0]:
+        raise ToolValidationError(
+            f"$.command[0]: {shown(command[0])} is a path. Give the bare name of a program: "
+            f"{shown(command[0].rpartition('/')[2])}."
+        )
+    for number, token in enumerate(command):
+        if token in _OPERATORS:
+            raise ToolValidationError(
+                f"$.command[{number}]: {token!r} means nothing here, because there is no shell: run one program a "
+                "call, and use `input` for what it reads. A pattern may be written '[|]'."
+            )
+        if "\0" in token:
+            raise ToolValidationError(
+                f"$.command[{number}]: it holds a NUL character, which no argument can. Leave it out."
+            )
+    return command
+
+
+def _signal(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

@@ -1,0 +1,272 @@
+"""What a model may run: rules about the tokens of a command, and the places that its arguments may name.
+
+A command is a sequence of tokens: a program, and its arguments as the program gets them. There is no shell, so nothing
+in a token means anything but to the program. A rule names a program by its bare name and says how the command may go
+on; what no rule allows is refused.
+
+Rules say what a model *should* run. A program that they let run can do whatever the process may do: the boundary around
+it is the isolation of the process, not this module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import cast
+
+from handrail.errors import PromptValidationError, ToolValidationError
+from handrail.filesystem.paths import MAX_PART_BYTES, MAX_PATH_BYTES
+
+Command = tuple[str, ...]
+"""The tokens of a command: a program by its bare name, and its arguments."""
+
+_LONGEST_SHOWN = 100
+_MOST_LISTED = 6
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+_GLOB = re.compile(r"[*?\[]")
+_OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
+"""An absolute path, or a step to the folder above, at the start of a token or of what an option or prefix is given."""
+
+_SEPARATOR = re.compile(r"[=:,@]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command runs.
+
+    Attributes:
+        root: the folder that it is confined to, without links.
+        folder: the folder in it that the command starts in, without links.
+    """
+
+    root: Path
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ShellRule:
+    """Commands that may be run: those that begin with `prefix`, as far as the other fields do not forbid them.
+
+    `ShellRule(("git", "log"), options=("-p", "--oneline"))` allows `git log -p src`, and no other option.
+
+    Attributes:
+        prefix: the program by its bare name, then globs, each for one token that must follow.
+        options: the only options that may follow, such as `("-l", "-a", "--all", "-name")`; single letters may be
+            joined (`-la`), with digits (`-n5`). A long option may have a value (`--all=x`), and may not be shortened.
+            `None` for any option.
+        forbid: globs of tokens that may not follow. `--output` also forbids its value and all its shorter forms, and
+            `-o` every joined form with that letter.
+        exact: whether nothing may follow the prefix.
+        confined: whether arguments that lead out of the root are refused: absolute paths, `..`, and links.
+        reads: whether such a command changes nothing anywhere. Then the tree is not kept before it.
+        runs: the tokens that are run in the place of the prefix, for options that must always be there; the prefix
+            itself without.
+
+    Raises:
+        PromptValidationError: a field cannot be what it is; the message says what would be right.
+    """
+
+    prefix: Command
+    options: tuple[str, ...] | None = None
+    forbid: tuple[str, ...] = ()
+    exact: bool = False
+    confined: bool = True
+    reads: bool = False
+    runs: Command = ()
+
+    def __post_init__(self) -> None:
+        for name in ("prefix", "options", "forbid", "runs"):
+            object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=name == "options"))
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            if field.name in {"exact", "confined", "reads"} and not isinstance(value, bool):
+                raise PromptValidationError(
+                    f"{field.name} of a shell rule is a {type(value).__name__}; write True or False"
+                )
+        for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
+            if not program or not _PROGRAM.fullmatch(program[0]):
+                given = repr(program[0]) if program else "nothing"
+                raise PromptValidationError(
+                    f"{name} of a shell rule begins with the bare name of a program, such as 'git', and not with "
+                    f"{given}: a rule holds for the one program that is found under the name"
+                )
+        if self.runs and any(map(_GLOB.search, self.prefix)):
+            raise PromptValidationError(
+                "a shell rule with runs has no globs in its prefix: what they fit would be lost"
+            )
+        for option in self.options or ():
+            if not option.startswith("-") or option in {"-", "--"}:
+                raise PromptValidationError(
+                    f"options of a shell rule holds {option!r}; an option begins with '-', such as '-l'"
+                )
+
+    @property
+    def program(self) -> str:
+        """The bare name of the program that is run."""
+        return (self.runs or self.prefix)[0]
+
+    @property
+    def label(self) -> str:
+        """How the commands begin, for messages."""
+        return f"`{' '.join(self.prefix)}`{' and nothing more' if self.exact else ''}"
+
+    @property
+    def described(self) -> str:
+        """The commands in words, with what may follow; long lists of options are left to the refusal of another one."""
+        told = self.label
+        if self.options is not None and not self.exact:
+            listed = "a few options" if len(self.options) > _MOST_LISTED else " ".join(self.options)
+            told += f" with no options but {listed}" if self.options else " without options"
+        if self.forbid and not self.exact:
+            told += f", never with {' '.join(self.forbid)}"
+        return told
+
+    def fits(self, command: Command) -> bool:
+        """Whether a command is one that this rule speaks of."""
+        return len(command) >= len(self.prefix) and all(map(fnmatchcase, command, self.prefix))
+
+    def line(self, command: Command) -> Command:
+        """What is run for a command that fits."""
+        return (*self.runs, *command[len(self.prefix) :]) if self.runs else command
+
+    def fault(self, command: Command, place: Place) -> str | None:
+        """Why a command that fits must not run, in words; `None` if it may."""
+        following = len(self.prefix)
+        if self.exact and len(command) > following:
+            return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {shown(command[following])}"
+        for number, token in enumerate(command[1:], 1):
+            refusal = self._fault_of(token, is_following=number >= following, place=place)
+            if refusal:
+                return f"$.command[{number}]: {refusal}"
+        return None
+
+    def _fault_of(self, token: str, *, is_following: bool, place: Place) -> str | None:
+        forbidden = next((pattern for pattern in self.forbid if _forbids(pattern, token)), None)
+        if forbidden is not None:
+            return f"{shown(token)} is forbidden with {self.label} ({forbidden})"
+        if is_following and self.options is not None and not _is_among(self.options, token):
+            known = " ".join(self.options)
+            return (
+                f"{shown(token)} is none of the options allowed with {self.label}: {known or 'there are none'}. "
+                "Give the value of an option with one letter as the next token, and a file whose name begins with '-' "
+                "as './-name'"
+            )
+        return _leads_out(token, place) if self.confined else None
+
+
+def permitted(rules: Sequence[ShellRule], command: Command, place: Place) -> ShellRule:
+    """The rule that allows a command.
+
+    Raises:
+        ToolValidationError: none does; the message says why not, and what is allowed.
+    """
+    fitting = sorted((rule for rule in rules if rule.fits(command)), key=lambda rule: -len(rule.prefix))
+    faults: list[str] = []
+    for rule in fitting:
+        fault = rule.fault(command, place)
+        if fault is None:
+            return rule
+        faults.append(fault)
+    if faults:
+        raise ToolValidationError(f"{faults[0]}.")
+    if not rules:
+        raise ToolValidationError("no program may be run here. Do without.")
+    allowed = ", ".join(rule.label for rule in rules)
+    raise ToolValidationError(f"{shown(' '.join(command))} is not among what may be run here: {allowed}.")
+
+
+def shown(token: str) -> str:
+    """A token as messages quote it: not longer than anyone needs to know it by."""
+    return repr(token if len(token) <= _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}...")
+
+
+def rules_of(allow: object) -> tuple[ShellRule, ...]:
+    """The rules that are declared, each as a `ShellRule` or as the tokens of its prefix.
+
+    Raises:
+        PromptValidationError: something else is declared; the message names every fault.
+    """
+    if isinstance(allow, str | bytes) or not isinstance(allow, Sequence):
+        raise PromptValidationError(
+            f"allow is a {type(allow).__name__}; write a rule for each program: allow=[('ls',)]"
+        )
+    rules: list[ShellRule] = []
+    faults: list[str] = []
+    for number, declared in enumerate(cast("Sequence[object]", allow)):
+        if isinstance(declared, str):
+            faults.append(f"allow[{number}] is the string {declared!r}; write the tokens: ({declared!r},)")
+            continue
+        try:
+            rules.append(declared if isinstance(declared, ShellRule) else ShellRule(cast("Command", declared)))
+        except PromptValidationError as error:
+            faults.append(f"allow[{number}]: {error}")
+    if faults:
+        raise PromptValidationError("; ".join(faults))
+    return tuple(rules)
+
+
+def _tokens(name: str, given: object, *, optional: bool) -> Command | None:
+    if given is None and optional:
+        return None
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise PromptValidationError(f"{name} of a shell rule is a {type(given).__name__}; write a tuple of strings")
+    tokens = tuple(cast("Sequence[object]", given))
+    for token in tokens:
+        if not isinstance(token, str) or not token:
+            raise PromptValidationError(
+                f"{name} of a shell rule holds {token!r}; each item is a string that is not empty"
+            )
+    return cast("Command", tokens)  # the loop has looked at each
+
+
+def _forbids(pattern: str, token: str) -> bool:
+    """Whether a token is what a pattern forbids, in any of the ways in which programs let options be written."""
+    if fnmatchcase(token, pattern):
+        return True
+    if pattern.startswith("--"):
+        name = token.partition("=")[0]
+        return (
+            name.startswith("--") and len(name) > len("--") and (fnmatchcase(name, pattern) or pattern.startswith(name))
+        )
+    is_letter = re.fullmatch(r"-[^-]", pattern) is not None
+    return is_letter and re.match(r"-[^-]", token) is not None and pattern[1] in token[1:]
+
+
+def _is_among(options: Sequence[str], token: str) -> bool:
+    """Whether a token is no option, or one of these. Tokens after `--` are options all the same: not all heed it."""
+    if not token.startswith("-") or token in {"-", "--"}:
+        return True
+    letters = {option[1] for option in options if re.fullmatch(r"-[^-]", option)}
+    words = [option for option in options if not re.fullmatch(r"-[^-]", option)]
+    name = token.partition("=")[0] if token.startswith("--") else token
+    if any(fnmatchcase(name, word) for word in words):
+        return True
+    return not token.startswith("--") and all(letter in letters or letter in "0123456789" for letter in token[1:])
+
+
+def _leads_out(token: str, place: Place) -> str | None:
+    joined = re.match(r"-[^-]", token) is not None
+    if _OUTSIDE.search(token) or (joined and ("/" in token or ".." in token)):
+        return (
+            f"{shown(token)} may lead out of the folder. Paths are relative to `folder`, without '..', and stand in "
+            "tokens of their own; in a pattern write '[/]' for a slash at its start"
+        )
+    folder = os.fspath(place.folder)
+    for path in _paths_in(token, joined=joined):
+        is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are no paths at all
+        if is_there and not Path(os.path.realpath(f"{folder}/{path}")).is_relative_to(place.root):
+            return f"{shown(token)} is or goes through a link that leads out of the folder. Give a path without it"
+    return None
+
+
+def _paths_in(token: str, *, joined: bool) -> Iterator[str]:
+    """What of a token a program may take for a path."""
+    yield token
+    for separator in _SEPARATOR.finditer(token, max(0, len(token) - MAX_PATH_BYTES)):
+        yield token[separator.end() :]
+    if joined:
+        yield from (token[start:] for start in range(max(2, len(token) - MAX_PART_BYTES), len(token)))

@@ -1,0 +1,256 @@
+"""One run of a program, from its start to the end of all that it has started.
+
+A program is started as the head of a session and process group of its own. One thread reads what it writes and sees to
+its time; any other may stop it. However it ends, the group is killed, then the program is waited for and its pipes are
+closed. It is waited for last because its process id, which names the group, is nobody else's until then.
+
+A process that leaves the group on purpose (a daemon) is not found again.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from handrail.clock import Clock
+
+How = Literal["exited", "timeout", "stopped"]
+"""By itself, because its time was over, or because `ProgramRun.stop` was called."""
+
+_CHUNK = 1 << 16
+_MOST_CHUNKS_AFTER_END = 64
+"""What may still be in the pipe when the program has ended: more than pipes hold, and not all that a daemon writes."""
+
+_SECONDS_AFTER_END = 1.0
+"""How long to wait then for the rest of the group, which has been killed, to let go of the pipe."""
+
+_INSIDE_A_CHARACTER = range(0x80, 0xC0)
+"""The bytes of UTF-8 that no character begins with."""
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+"""Seconds between two looks at a program that writes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What is to be run.
+
+    Attributes:
+        line: the path of the program, and its arguments.
+        folder: where it starts.
+        environment: all of its environment.
+        input: what it can read.
+        seconds: how long it may take.
+        max_output_bytes: how much is kept of what it writes.
+    """
+
+    line: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+    input: bytes
+    seconds: float
+    max_output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program has ended.
+
+    Attributes:
+        how: what has ended it.
+        code: its exit code; negative for the signal that killed it.
+        output: what it has written to its output and error output, as it came.
+        left_out: how many bytes in the middle of it are left out.
+    """
+
+    how: How
+    code: int
+    output: str
+    left_out: int
+
+
+class Output:
+    """The beginning and the end of what a program writes."""
+
+    __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
+
+    def __init__(self, max_bytes: int) -> None:
+        """Keep so much of it."""
+        self._most_head = max_bytes // 2
+        self._most_tail = max_bytes - self._most_head
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes are not kept."""
+        return max(0, self._total - self._most_head - self._most_tail)
+
+    def add(self, chunk: bytes) -> None:
+        """Take in what was written."""
+        self._total += len(chunk)
+        room = self._most_head - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        if len(self._tail) > 2 * self._most_tail:
+            del self._tail[: -self._most_tail]
+
+    def text(self) -> str:
+        """What is kept, with a line in the place of what is not. Bytes that are no UTF-8 and NUL have signs instead."""
+        if not self.left_out:
+            return _text(bytes(self._head + self._tail))
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))  # no part of a character
+        tail = bytes(self._tail[-self._most_tail :])
+        start = next((at for at, byte in enumerate(tail[:4]) if byte not in _INSIDE_A_CHARACTER), 0)
+        return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
+
+
+class ProgramRun:
+    """Runs one program, once."""
+
+    __slots__ = ("_clock", "_done", "_lock", "_process", "_stopped")
+
+    def __init__(self, clock: Clock) -> None:
+        """Take the time from a clock."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self._done = False
+
+    def stop(self) -> None:
+        """Kill the program and all of its group, or keep it from being started; it ends at once, but not in here."""
+        with self._lock:
+            self._stopped = True
+            self._kill()
+
+    def carry_out(self, program: Program) -> Ended:
+        """Run a program to its end; if it was stopped before, it is not started.
+
+        Raises:
+            OSError: it cannot be started; or somebody else has waited for it, so that nobody knows how it ended.
+        """
+        output = Output(program.max_output_bytes)
+        with self._lock:
+            if self._stopped:
+                return Ended("stopped", -signal.SIGKILL, "", 0)
+            self._process = process = _started(program)
+        timed_out = False
+        try:
+            timed_out = not self._followed(process, program, output)
+        finally:
+            code = self._end(process, output)
+        how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
+        return Ended(how, code, output.text(), output.left_out)
+
+    def _followed(self, process: subprocess.Popen[bytes], program: Program, output: Output) -> bool:
+        """Read and write until the program has ended; false if its time was over before."""
+        end = self._clock.monotonic() + program.seconds
+        feed, pause = memoryview(program.input), _SHORTEST_PAUSE
+        stdout, stdin = process.stdout, process.stdin
+        with selectors.DefaultSelector() as selector:
+            for pipe, event in ((stdout, selectors.EVENT_READ), (stdin, selectors.EVENT_WRITE)):
+                if pipe is not None:
+                    os.set_blocking(pipe.fileno(), False)
+                    selector.register(pipe, event)
+            while not _has_ended(process):
+                if self._clock.monotonic() >= end:
+                    return False
+                ready = selector.select(pause)
+                pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
+                for key, _ in ready:
+                    if stdin is None or key.fileobj is not stdin:
+                        is_over = not _read(key.fd, output)
+                    else:
+                        feed = _fed(key.fd, feed)
+                        is_over = not feed
+                    if is_over:
+                        selector.unregister(key.fileobj)
+                        if stdin is not None and key.fileobj is stdin:
+                            stdin.close()
+        return True
+
+    def _end(self, process: subprocess.Popen[bytes], output: Output) -> int:
+        with self._lock:
+            self._kill()
+        try:
+            _wait_for_end(process)
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.stdout is not None:  # pragma: no branch - it was asked for
+                self._read_rest(process.stdout.fileno(), output)
+                process.stdout.close()
+            with self._lock:
+                self._done = True
+                code = process.wait()
+        return code
+
+    def _read_rest(self, descriptor: int, output: Output) -> None:
+        """Read until nobody of the group holds the pipe any more; a daemon that does is not waited for long."""
+        end = self._clock.monotonic() + _SECONDS_AFTER_END
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            for _ in range(_MOST_CHUNKS_AFTER_END):
+                ready = selector.select(max(0.0, end - self._clock.monotonic()))
+                if not ready or not _read(descriptor, output):
+                    break
+
+    def _kill(self) -> None:
+        if self._process is not None and not self._done:
+            with suppress(ProcessLookupError, PermissionError):  # it has ended; only what has ended is left (macOS)
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _started(program: Program) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - no shell; what may be run is what this is for
+        program.line,
+        cwd=program.folder,
+        env=dict(program.environment),
+        stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        start_new_session=True,
+    )
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a program has ended; it is not waited for, so that its id stays its own where the system can do that."""
+    if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "waitid"):  # pragma: no branch - as above
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def _read(descriptor: int, output: Output) -> bool:
+    """Take in what is there to be read; false at the end."""
+    chunk = os.read(descriptor, _CHUNK)
+    output.add(chunk)
+    return bool(chunk)
+
+
+def _fed(descriptor: int, feed: memoryview) -> memoryview:
+    """Write what the pipe takes, and return the rest; nothing is left if the program does not want it."""
+    try:
+        return feed[os.write(descriptor, feed[:_CHUNK]) :]
+    except BrokenPipeError:
+        return feed[len(feed) :]
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace").replace("\0", "\u2400")

@@ -1,0 +1,201 @@
+"""`handrail.adapters.pydantic_ai.foreign_effects`: what tools that are not Handrail's say of themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai import RunContext, RunUsage, Tool, ToolDefinition
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared, declared_effect, hinted_effect
+from handrail.errors import PromptValidationError
+from handrail.prompt import IdempotencyConfig
+
+ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+
+
+def definition(metadata: dict[str, Any] | None = None, *, kind: Any = "function") -> ToolDefinition:
+    """A tool `pay` of the one parameter `order_id`."""
+    schema = {"type": "object", "properties": {"order_id": {"type": "string"}}}
+    return ToolDefinition(name="pay", parameters_json_schema=schema, metadata=metadata, kind=kind)
+
+
+def told(metadata: dict[str, Any]) -> str:
+    """The error that a tool with this metadata is refused with."""
+    with pytest.raises(PromptValidationError) as refused:
+        declared(definition(metadata))
+    assert refused.value.tool == "pay"
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}])
+def test_a_tool_that_says_nothing_changes_state(metadata: dict[str, Any] | None) -> None:
+    """Without metadata, or with that of others alone, the careful default of Handrail's own tools holds."""
+    assert declared(definition(metadata)) == Declared(effect="state", concurrent=False, idempotency=None, approval=None)
+
+
+def test_metadata_declares_what_handrails_own_tools_declare() -> None:
+    """Each key is taken as it is."""
+    said = declared(definition({"effect": "external", "concurrent": True, "idempotency": ONCE, "approval": "allow"}))
+    assert said == Declared(effect="external", concurrent=True, idempotency=ONCE, approval="allow")
+
+
+def pay(order_id: str) -> str:
+    """Pay back what an order cost."""
+    return f"paid {order_id}"
+
+
+@pytest.mark.anyio
+async def test_tools_and_whole_toolsets_declare_by_their_metadata() -> None:
+    """`Tool(metadata=...)` reaches the definition, and `with_metadata` adds to it for every tool of a toolset."""
+    ctx = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
+    toolset = FunctionToolset[None]([Tool(pay, metadata={"effect": "external", "idempotency": ONCE})])
+    tools = await toolset.with_metadata(approval="deny").get_tools(ctx)
+    assert declared(tools["pay"].tool_def) == Declared(effect="external", idempotency=ONCE, approval="deny")
+
+
+@pytest.mark.parametrize(
+    "annotations, effect",
+    [
+        ({}, "state"),
+        ({"title": "Pay"}, "state"),
+        ({"readOnlyHint": True}, "read"),
+        ({"readOnlyHint": True, "openWorldHint": True}, "read"),
+        ({"readOnlyHint": True, "destructiveHint": False}, "read"),
+        ({"readOnlyHint": True, "destructiveHint": True}, "external"),
+        ({"readOnlyHint": False}, "external"),
+        ({"readOnlyHint": False, "destructiveHint": False}, "external"),
+        ({"readOnlyHint": False, "openWorldHint": False}, "external"),
+        ({"readOnlyHint": False, "destructiveHint": False, "openWorldHint": False}, "state"),
+        ({"destructiveHint": True}, "external"),
+        ({"openWorldHint": True}, "external"),
+        ({"destructiveHint": False, "openWorldHint": True}, "external"),
+        ({"openWorldHint": False}, "state"),
+        ({"idempotentHint": True}, "state"),
+    ],
+)
+def test_hints_of_a_server_become_an_effect(annotations: dict[str, Any], effect: str) -> None:
+    """What a server leaves open is taken as MCP takes it, as soon as it says that the tool writes."""
+    everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **annotations}
+    assert hinted_effect(annotations) == hinted_effect(everything) == effect
+    assert declared_effect(definition({"annotations": annotations, "meta": None, "task": False})) == effect
+
+
+def test_only_a_clear_word_makes_a_tool_a_reading_one() -> None:
+    """Of all combinations, those are `read` that say so and do not say that they destroy."""
+    names = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+    for values in product((True, False, None), repeat=4):
+        hints = dict(zip(names, values, strict=True))
+        reads = hints["readOnlyHint"] is True and hints["destructiveHint"] is not True
+        assert (hinted_effect(hints) == "read") is reads, hints
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.text() | st.floats(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
+    """Any value may stand under `annotations`, which belongs to others too; nothing but `True` and `False` counts."""
+    assert hinted_effect(annotations) == "state"
+    hint = {"readOnlyHint": annotations, "destructiveHint": "true", "openWorldHint": 1}
+    expected = {True: "read", False: "external"}.get(annotations, "state") if isinstance(annotations, bool) else "state"
+    assert hinted_effect(hint) == expected
+
+
+def test_python_metadata_wins_over_hints() -> None:
+    """The program knows better than the server, in both directions."""
+    reads, destroys = {"readOnlyHint": True}, {"destructiveHint": True}
+    assert declared_effect(definition({"effect": "external", "annotations": reads})) == "external"
+    assert declared_effect(definition({"effect": "read", "annotations": destroys})) == "read"
+
+
+def test_a_declared_key_says_that_a_tool_changes_something() -> None:
+    """A server that calls such a tool a reading one is not believed, and nothing of what Python declares is lost."""
+    said = declared(definition({"idempotency": ONCE, "annotations": {"readOnlyHint": True}}))
+    assert said == Declared(effect="state", idempotency=ONCE)
+    destroys = {"idempotency": ONCE, "annotations": {"destructiveHint": True}}
+    assert declared_effect(definition(destroys)) == "external"
+
+
+def test_a_server_grants_itself_nothing() -> None:
+    """What a server sends along under `meta` or among its hints is no metadata of Python's, whatever its keys."""
+    keys = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
+    assert declared(definition({"meta": keys, "annotations": {**keys, "idempotentHint": True}})) == Declared()
+
+
+@pytest.mark.parametrize(
+    "said, approval",
+    [({}, "ask"), ({"approval": "allow"}, "ask"), ({"approval": "ask"}, "ask"), ({"approval": "deny"}, "deny")],
+)
+def test_a_tool_that_requires_approval_is_asked_about(said: dict[str, Any], approval: str) -> None:
+    """`requires_approval=True` is never loosened by other metadata."""
+    assert declared(definition(said, kind="unapproved")).approval == approval
+
+
+WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
+    "a word near the right one": (
+        {"effect": "externel"},
+        "metadata 'effect' is 'externel'; it must be one of 'read', 'state', 'external' (did you mean 'external'?)",
+    ),
+    "capitals and blanks": ({"effect": " READ "}, "metadata 'effect' is ' READ '; it must be one of"),
+    "a word of others": ({"effect": "writes"}, "metadata 'effect' is 'writes'; it must be one of"),
+    "no effect": ({"effect": None}, "metadata 'effect' is None; it must be one of"),
+    "an empty effect": ({"effect": ""}, "metadata 'effect' is ''; it must be one of"),
+    "what cannot be hashed": ({"effect": ["read"]}, "metadata 'effect' is ['read']; it must be one of"),
+    "a yes": ({"approval": "yes"}, "metadata 'approval' is 'yes'; it must be one of 'allow', 'ask', 'deny'"),
+    "a bool": ({"approval": True}, "metadata 'approval' is True; it must be one of"),
+    "allowed": ({"approval": "allowed"}, "(did you mean 'allow'?)"),
+    "a number": ({"concurrent": 1}, "metadata 'concurrent' is 1; it must be True or False"),
+    "the settings as a mapping": (
+        {"idempotency": {"strategy": "auto"}},
+        "metadata 'idempotency' is {'strategy': 'auto'}; write IdempotencyConfig(...), or leave the key out",
+    ),
+    "a huge value": ({"effect": "x" * 1_000_000}, f"metadata 'effect' is '{'x' * 79}...; it must be one of"),
+    "a key of a tool that reads": (
+        {"effect": "read", "idempotency": ONCE},
+        "metadata 'idempotency' is for a tool that changes something, and this one only reads",
+    ),
+    "a reconciler": (
+        {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
+        "metadata 'idempotency' has on_orphan='reconcile', and only Handrail's own tools have a reconcile",
+    ),
+    "an unknown parameter": (
+        {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},
+        "metadata 'idempotency' has param_keys with order, and the tool's parameters are order_id",
+    ),
+}
+
+
+@pytest.mark.parametrize("metadata, fault", WRONG.values(), ids=WRONG)
+def test_wrong_metadata_is_refused_with_its_cure(metadata: dict[str, Any], fault: str) -> None:
+    """The message names the tool, the key, and what would be right."""
+    assert re.match("tool pay: metadata '(effect|concurrent|idempotency|approval)' ", told(metadata))
+    assert fault in told(metadata)
+
+
+def test_all_wrong_keys_of_one_tool_are_told_together() -> None:
+    """One error has them all."""
+    text = told({"effect": "write", "concurrent": "no", "idempotency": "auto", "approval": "never"})
+    assert [text.count(f"metadata {key!r}") for key in ("effect", "concurrent", "idempotency", "approval")] == [1] * 4
+    reading = IdempotencyConfig(strategy="params", param_keys=("a", "b"), on_orphan="reconcile")
+    together = told({"effect": "read", "idempotency": reading})
+    assert "only reads" in together
+    assert "on_orphan" in together
+    assert "param_keys with a, b" in together
+
+
+@pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": ["order_id"]}])
+def test_a_tool_without_parameters_has_none_for_a_key(schema: dict[str, Any]) -> None:
+    """A schema without properties, as a server may send it, is one without parameters."""
+    bare = ToolDefinition(name="pay", parameters_json_schema=schema, metadata={"idempotency": ONCE})
+    with pytest.raises(PromptValidationError, match="parameters are none"):
+        declared(bare)

@@ -1,0 +1,99 @@
+"""`handrail.adapters.pydantic_ai.lost_answers`: which failures leave open whether a server has carried a call out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import mcp_types
+import pytest
+from fastmcp.client.transports import StdioTransport
+from fastmcp.exceptions import ToolError
+from mcp import MCPError
+from pydantic_ai import ModelRetry, RunContext, RunUsage, ToolFailed
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.models.test import TestModel
+
+from handrail.adapters.pydantic_ai.lost_answers import answer_lost
+from tests.adapters import mcp_desk
+
+CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
+"""What the client finds when a server has gone."""
+
+Behavior = Literal["retry", "error", "failed"]
+
+
+async def failure_of(name: str, behavior: Behavior) -> Exception:
+    """What a tool of a server in another process fails with."""
+    child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
+    toolset = MCPToolset[Any](child, id="desk", tool_error_behavior=behavior)
+    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+    async with toolset:
+        tools = await toolset.get_tools(ctx)
+        with pytest.raises((ModelRetry, ToolFailed, MCPError, ToolError)) as failed:
+            await toolset.call_tool(name, {"text": "hello"}, ctx, tools[name])
+    return failed.value
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("behavior", ["retry", "failed", "error"])
+async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
+    """However PydanticAI was told to raise it."""
+    assert answer_lost(await failure_of("die", behavior))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["break", "refuse"])
+async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
+    """Neither a failed call nor one that the server would not take is a lost answer."""
+    assert not answer_lost(await failure_of(name, "retry"))
+
+
+def _grouped(*errors: Exception) -> Exception:
+    return ExceptionGroup("of the session", errors)
+
+
+def _because(cause: BaseException) -> Exception:
+    error = ModelRetry("try again")
+    error.__cause__ = cause
+    return error
+
+
+def _circle() -> Exception:
+    first, second = ModelRetry("first"), ModelRetry("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+class _Odd(Exception):
+    """An exception of somebody's that has an `error` too."""
+
+    def __init__(self, code: object) -> None:
+        super().__init__()
+        self.error = type("Error", (), {"code": code})()
+
+
+FAILURES: dict[str, tuple[Exception, bool]] = {
+    "closed": (CLOSED, True),
+    "timed out": (MCPError(code=mcp_types.REQUEST_TIMEOUT, message="timed out"), True),
+    "raised from it": (_because(CLOSED), True),
+    "raised from that": (_because(_because(CLOSED)), True),
+    "in a group": (_grouped(ValueError(), CLOSED), True),
+    "raised from a group": (_because(_grouped(CLOSED)), True),
+    "refused arguments": (MCPError(code=mcp_types.INVALID_PARAMS, message="Invalid params"), False),
+    "a fault of the server": (MCPError(code=mcp_types.INTERNAL_ERROR, message="Internal server error"), False),
+    "the same words": (ModelRetry("Connection closed"), False),
+    "a failed call": (ToolFailed("the desk is closed"), False),
+    "a group of others": (_grouped(ValueError()), False),
+    "a circle": (_circle(), False),
+    "text for a code": (_Odd("-32000"), False),
+    "a float for a code": (_Odd(-32000.0), False),
+    "no code": (_Odd(None), False),
+}
+
+
+@pytest.mark.parametrize("error, lost", FAILURES.values(), ids=FAILURES)
+def test_only_what_the_client_found_itself_leaves_that_open(error: Exception, *, lost: bool) -> None:
+    """A closed connection and a time that ran out do; whatever a server has answered does not."""
+    assert answer_lost(error) is lost

@@ -1,0 +1,163 @@
+"""An MCP server's tools, by PydanticAI's `MCPToolset`: their hints become effects, their calls take the pipeline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fastmcp.client.transports import ClientTransport, StdioTransport
+from fastmcp.client.transports.base import SessionKwargs, TransportOptions
+from mcp import ClientSession
+from mcp.server.lowlevel import Server
+from mcp.shared.memory import create_client_server_memory_streams
+from pydantic_ai import Agent, RunContext, RunUsage
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import AbstractToolset
+from typing_extensions import Unpack, override
+
+from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
+from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import IdempotencyConfig, Session, ToolInvoked
+from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
+from tests.adapters import mcp_desk
+
+pytestmark = pytest.mark.anyio
+
+
+class InProcess(ClientTransport):
+    """Joins a client to a server in the same process, over streams in memory."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    @override
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Unpack[SessionKwargs]
+    ) -> AsyncGenerator[ClientSession]:
+        options = transport_options or TransportOptions()
+        async with create_client_server_memory_streams() as (client, (read, write)), anyio.create_task_group() as tasks:
+            tasks.start_soon(self._server.run, read, write, self._server.create_initialization_options())
+            async with options.session_class(*client, **session_kwargs) as session:
+                yield session
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def carried_out() -> list[str]:
+    """What the server has carried out."""
+    return []
+
+
+@pytest.fixture
+def toolset(carried_out: list[str]) -> MCPToolset[Any]:
+    """The desk's tools, the server in this process; what it fails at is told to the model."""
+    return MCPToolset(InProcess(mcp_desk.desk_server(carried_out)), id="desk", tool_error_behavior="failed")
+
+
+async def declarations(toolset: MCPToolset[Any]) -> dict[str, Declared]:
+    """What the tools of a server say of themselves."""
+    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+    async with toolset:
+        tools = await toolset.get_tools(ctx)
+    return {name: declared(tool.tool_def) for name, tool in tools.items()}
+
+
+GUESSED = {
+    "look": Declared(effect="read"),
+    "add": Declared(effect="state"),
+    "send": Declared(effect="external"),
+    "plain": Declared(effect="state"),
+    "break": Declared(effect="external"),
+    "refuse": Declared(effect="external"),
+    "die": Declared(effect="external"),
+}
+
+
+async def test_hints_of_a_server_arrive_and_become_effects(toolset: MCPToolset[Any]) -> None:
+    """The hints that a real server sends are those that `foreign_effects` reads; its `meta` grants it nothing."""
+    assert await declarations(toolset) == GUESSED
+
+
+async def test_hints_of_a_server_in_another_process_are_the_same() -> None:
+    """Over stdin and stdout of a process of its own nothing differs."""
+    child = StdioTransport(sys.executable, [str(Path(mcp_desk.__file__))], keep_alive=False)
+    assert await declarations(MCPToolset(child)) == GUESSED
+
+
+async def test_a_program_may_know_a_server_better_than_its_hints() -> None:
+    """`with_metadata` declares the effect of a whole server."""
+    toolset = MCPToolset[Any](InProcess(mcp_desk.desk_server([])), id="desk")
+    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+    async with toolset:
+        tools = await toolset.with_metadata(effect="read", approval="allow").get_tools(ctx)
+    assert {declared(tool.tool_def) for tool in tools.values()} == {Declared(effect="read", approval="allow")}
+
+
+async def play(toolset: AbstractToolset[Any], replies: Sequence[Reply]) -> Session:
+    """Run a script with the desk's tools, through the pipeline."""
+    session = Session()
+    prompt = Prompt(PromptTemplate[None](ns="tests", key="mcp", sections=[]))
+    executor = ToolExecutor(prompt=prompt, session=session)
+    with ScriptedModel(replies) as model:
+        agent = Agent(model, toolsets=[toolset], capabilities=[PipelineCapability(executor)])
+        await agent.run("Do it.")
+    return session
+
+
+def called(name: str, text: str = "hello") -> Reply:
+    """A reply that calls one tool."""
+    return Reply(calls=[Call(name, {"text": text}, id=f"{name}-1")])
+
+
+async def test_a_call_of_a_server_is_recorded_once(toolset: MCPToolset[Any], carried_out: list[str]) -> None:
+    """It is carried out once, one `ToolInvoked` has its arguments and its result, and the model reads the answer."""
+    done = Reply(text="Done.", expect=Expect(messages={"look-1": Outcome.ok("look: hello")}))
+    session = await play(toolset, [called("look"), done])
+    (event,) = session[ToolInvoked].all()
+    assert (event.name, event.success, event.call.arguments) == ("look", True, {"text": "hello"})
+    assert event.result.value == "look: hello"
+    assert carried_out == ["look: hello"]
+
+
+async def test_a_failure_of_a_server_is_told_and_recorded(toolset: MCPToolset[Any], carried_out: list[str]) -> None:
+    """What the server says of its failure is what the model reads, and the call is recorded as failed."""
+    done = Reply(text="Done.", expect=Expect(messages={"break-1": Outcome.failed("the desk is closed")}))
+    session = await play(toolset, [called("break"), done])
+    (event,) = session[ToolInvoked].all()
+    assert (event.name, event.success) == ("break", False)
+    assert carried_out == ["break: hello"]
+
+
+async def test_only_external_tools_of_a_server_claim_their_effects(toolset: MCPToolset[Any]) -> None:
+    """A call that may have changed the world claims its effect; reading, and what is said to stay inside, does not."""
+    session = await play(toolset, [called("look"), called("add"), called("send"), Reply(text="Done.")])
+    keys = {event.name: event.effect_key for event in session[ToolInvoked].all()}
+    assert keys == {"look": None, "add": None, "send": "call:send-1"}
+
+
+async def test_a_declared_key_keeps_a_server_from_being_asked_twice(
+    toolset: MCPToolset[Any], carried_out: list[str]
+) -> None:
+    """With an idempotency declared in Python, a second call for the same effect is answered from the ledger."""
+    once = toolset.with_metadata(idempotency=IdempotencyConfig(strategy="params", param_keys=("text",)))
+    sends = [Call("send", {"text": "hello"}), Call("send", {"text": "hello"})]
+    both = Expect(messages={"call-1": Outcome.ok("send: hello"), "call-2": Outcome.ok("send: hello")})
+    session = await play(once, [Reply(calls=sends), Reply(text="Done.", expect=both)])
+    assert [event.replayed for event in session[ToolInvoked].all()] == [False, True]
+    assert carried_out == ["send: hello"]
+
+
+async def test_arguments_that_do_not_fit_are_the_servers_to_judge(toolset: MCPToolset[Any]) -> None:
+    """PydanticAI has any object of JSON pass for a server's tool, and a server answers as it likes."""
+    answered = Reply(text="Done.", expect=Expect(messages={"call-1": Outcome.ok("look: None")}))
+    session = await play(toolset, [Reply(calls=[Call("look", {})]), answered])
+    assert [event.success for event in session[ToolInvoked].all()] == [True]

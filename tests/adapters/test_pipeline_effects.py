@@ -1,0 +1,270 @@
+"""Foreign tools and their effects: what runs beside what, what is claimed, what is replayed, and what a store keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.adapters.pydantic_ai.foreign import ForeignTool
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
+from handrail.store import SqliteStore
+from handrail.testing import Call, FakeClock, Outcome
+from tests.adapters.foreign_desk import call_by_hand, called, context, events, outcomes, pipeline, play, returns, write
+from tests.adapters.notes import ADD_NOTE, noted
+
+ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+
+
+class Pay:
+    """Acts outside: keeps a list of what was paid, and answers as it is told."""
+
+    def __init__(self, returned: object = None, error: Exception | None = None) -> None:
+        self.paid: list[str] = []
+        self.keys: list[str | None] = []
+        self.returned, self.error = returned, error
+
+    async def pay(self, order_id: str, note: str = "") -> Any:
+        """Pay an order."""
+        self.keys.append(context().idempotency_key)
+        write(order_id)
+        if self.error is not None:
+            raise self.error
+        self.paid.append(order_id)
+        return f"paid {order_id}" if self.returned is None else self.returned
+
+    def tool(self, **metadata: Any) -> Tool[Any]:
+        """The tool, external."""
+        return Tool(self.pay, metadata={"effect": "external", **metadata})
+
+
+def pay(order_id: str, note: str = "", *, id: str = "") -> Call:
+    """A call of it."""
+    return Call("pay", {"order_id": order_id, "note": note}, id=id)
+
+
+class Meeting:
+    """Calls that go on only when so many of them run at the same time."""
+
+    def __init__(self, parties: int) -> None:
+        self.parties, self.there, self.most = parties, 0, 0
+        self.all_there = asyncio.Event()
+
+    async def meet(self, text: str) -> str:
+        """Wait for the others."""
+        self.there += 1
+        self.most = max(self.most, self.there)
+        if self.there == self.parties:
+            self.all_there.set()
+        await self.all_there.wait()
+        self.there -= 1
+        return text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("metadata", [{"effect": "read"}, {"concurrent": True}, {"effect": "read", "concurrent": True}])
+async def test_reads_and_concurrent_calls_run_side_by_side(metadata: dict[str, Any]) -> None:
+    """All three have begun before the first one ends, and they are recorded in the order asked."""
+    session, meeting = Session(), Meeting(3)
+    calls = [Call("meet", {"text": text}) for text in "abc"]
+    await play(pipeline(session), called(*calls), tools=[Tool(meeting.meet, metadata=metadata)])
+    assert meeting.most == 3
+    assert [call_id for call_id, *_ in outcomes(session)] == ["c1", "c2", "c3"]
+
+
+@pytest.mark.anyio
+async def test_calls_that_write_run_one_at_a_time_in_the_order_asked() -> None:
+    """The default effect: each begins when the one before it has ended."""
+    session = Session()
+    steps: list[str] = []
+
+    async def slow(text: str) -> str:
+        steps.append(f"begin {text}")
+        await asyncio.sleep(0)
+        write(text)
+        steps.append(f"end {text}")
+        return text
+
+    calls = [Call("slow", {"text": text}) for text in "abc"]
+    await play(pipeline(session), called(*calls), tools=[slow])
+    assert steps == [f"{step} {text}" for text in "abc" for step in ("begin", "end")]
+    assert noted(session) == ["a", "b", "c"]
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_only_reads_cannot_write() -> None:
+    """What it declares is held to."""
+    session = Session()
+
+    async def peek(text: str) -> str:
+        write(text)
+        return text
+
+    script = called(Call("peek", {"text": "x"}), c1=Outcome.failed("peek may only read"))
+    await play(pipeline(session), script, tools=[Tool(peek, metadata={"effect": "read"})])
+    assert noted(session) == []
+
+
+@pytest.mark.anyio
+async def test_an_external_call_claims_its_slot_and_is_replayed_to_the_same_call() -> None:
+    """The same call, asked again in another run, is answered from the ledger, applied once; another one runs."""
+    session, desk, ledger = Session(), Pay(), EffectLedger()
+    await play(pipeline(session, effect_ledger=ledger), called(pay("7")), tools=[desk.tool()])
+    again = await play(
+        pipeline(session, effect_ledger=ledger), called(pay("7"), pay("7", id="other")), tools=[desk.tool()]
+    )
+    assert desk.keys == ["call:c1", "call:other"]
+    assert desk.paid == noted(session) == ["7", "7"]
+    assert [(event.replayed, event.effect_key) for event in events(session)] == [
+        (False, "call:c1"),
+        (True, "call:c1"),
+        (False, "call:other"),
+    ]
+    assert returns(again.all_messages())["c1"].content == "paid 7"
+
+
+@pytest.mark.anyio
+async def test_a_slot_stands_for_its_arguments() -> None:
+    """The same call with others is a conflict, and nothing runs."""
+    session, desk, ledger = Session(), Pay(), EffectLedger()
+    await play(pipeline(session, effect_ledger=ledger), called(pay("7")), tools=[desk.tool()])
+    await play(pipeline(session, effect_ledger=ledger), called(pay("8"), c1=Outcome.failed()), tools=[desk.tool()])
+    assert desk.paid == ["7"]
+    assert outcomes(session)[1] == ("c1", False, Step.CLAIM)
+
+
+@pytest.mark.anyio
+async def test_a_declared_key_is_made_from_the_arguments() -> None:
+    """Two orders are two effects, one order is one; the same order with another note is a conflict, never a replay."""
+    session, desk = Session(), Pay()
+    calls = [pay("7"), pay("7"), pay("8"), pay("7", "again")]
+    script = called(*calls, c2=Outcome.ok("paid 7"), c4=Outcome.failed())
+    await play(pipeline(session), script, tools=[desk.tool(idempotency=ONCE)])
+    assert desk.paid == noted(session) == ["7", "8"]
+    assert [event.replayed for event in events(session)] == [False, True, False, False]
+    assert events(session)[0].effect_key == events(session)[1].effect_key != events(session)[2].effect_key
+
+
+@pytest.mark.anyio
+async def test_a_declared_key_of_a_tool_that_changes_state_is_kept_with_its_commit() -> None:
+    """A call that fails leaves its key free."""
+    session, desk = Session(), Pay(error=RuntimeError("later"))
+    tool = Tool(desk.pay, metadata={"idempotency": ONCE})
+    capability = pipeline(session)
+    await play(capability, called(pay("7"), c1=Outcome.failed("later")), tools=[tool])
+    desk.error = None
+    await play(capability, called(pay("7"), pay("7"), c1=Outcome.ok()), tools=[tool])
+    assert [(event.success, event.replayed) for event in events(session)] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
+    assert desk.paid == ["7"]
+
+
+ODD_VALUES: dict[str, tuple[object, object]] = {
+    "half a character": ("\ud800", r"'\ud800'"),
+    "nothing said": (ToolReturn("paid", metadata={"ref": 1}), "paid"),
+    "number": (7, 7),
+    "too long a number": (10**5000, "(a value of type int that cannot be shown)"),
+    "object": (Pay, str(Pay)),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("returned, kept", ODD_VALUES.values(), ids=ODD_VALUES)
+async def test_an_effect_is_recorded_whatever_it_returned(returned: object, kept: object) -> None:
+    """It has happened; what cannot be kept as it is must not make it happen again."""
+    session, desk = Session(), Pay(returned)
+    capability, toolset = pipeline(session), FunctionToolset[Any]([desk.tool()])
+    assert await call_by_hand(capability, toolset, "pay", order_id="7") is returned
+    assert await call_by_hand(capability, toolset, "pay", order_id="7") == kept
+    assert desk.paid == ["7"]
+    assert [(event.success, event.replayed) for event in events(session)] == [(True, False), (True, True)]
+
+
+@pytest.mark.anyio
+async def test_an_effect_that_ran_out_of_time_is_unknown() -> None:
+    """PydanticAI would have the model try again at once; the model reads that somebody must find out first."""
+    session = Session()
+    started: list[str] = []
+
+    async def slow(order_id: str) -> str:
+        started.append(order_id)
+        await asyncio.Event().wait()
+        return order_id
+
+    tool = Tool(slow, timeout=0.02, metadata={"effect": "external", "idempotency": ONCE})
+    calls = [Call("slow", {"order_id": "7"}), Call("slow", {"order_id": "7"})]
+    cut_off = "slow was stopped: Timed out after 0.02 seconds. Whether it took effect outside is unknown"
+    script = called(*calls, c1=Outcome.failed(cut_off), c2=Outcome.failed("it is not known whether it took effect"))
+    await play(pipeline(session), script, tools=[tool], retries=0)
+    assert started == ["7"]
+    assert outcomes(session) == [("c1", False, Step.HANDLER), ("c2", False, Step.CLAIM)]
+
+
+@pytest.mark.anyio
+async def test_a_call_without_an_id_cannot_act_outside() -> None:
+    """It could not be known again; one that acts here needs none."""
+    session, desk = Session(), Pay()
+    capability = pipeline(session)
+    with pytest.raises(ToolFailed, match="has no id by which it could be known again"):
+        await call_by_hand(capability, FunctionToolset[Any]([desk.tool()]), "pay", None, order_id="7")
+    assert desk.paid == []
+    assert await call_by_hand(capability, FunctionToolset[Any]([desk.pay]), "pay", None, order_id="7") == "paid 7"
+    assert [event.call_id for event in events(session)] == ["", ""]
+
+
+@pytest.mark.anyio
+async def test_a_retry_leaves_the_key_of_an_effect_free() -> None:
+    """The tool says itself that it wants to be called again."""
+    session, desk = Session(), Pay(error=ModelRetry("which order?"))
+    capability, toolset = pipeline(session), FunctionToolset[Any]([desk.tool()])
+    with pytest.raises(ModelRetry, match="which order"):
+        await call_by_hand(capability, toolset, "pay", order_id="7")
+    desk.error = None
+    assert await call_by_hand(capability, toolset, "pay", order_id="7") == "paid 7"
+    assert desk.keys == ["call:c1", "call:c1"]
+
+
+def test_a_foreign_tool_says_of_itself_what_the_pipeline_asks() -> None:
+    """Its schema is PydanticAI's affair."""
+    tool = ForeignTool(name="Pay it!", description="", effect="external")
+    assert tool.parameters_schema == {"type": "object"}
+    assert (tool.claims, tool.writes, tool.is_async) == (True, True, True)
+
+
+@pytest.mark.anyio
+async def test_a_stored_session_keeps_foreign_calls_and_their_effects(tmp_path: Path) -> None:
+    """Opened anew, it has the same record, and the ledger answers the call of before."""
+    desk, path = Pay({"ref": [1, None]}), tmp_path / "desk.db"
+    script = called(pay("7"), Call("add_note", {"text": "milk"}), Call("pay", {"order_id": 7}), Call("pya"))
+    with SqliteStore(path) as store, Session.open(store, "s") as session:
+        capability = pipeline(session, ADD_NOTE)
+        await play(capability, script, tools=[desk.tool()])
+        before = events(session)
+    with SqliteStore(path) as store, Session.open(store, "s") as session:
+        assert events(session) == before
+        assert noted(session) == ["7", "milk"]
+        result = await play(pipeline(session, ADD_NOTE), called(pay("7")), tools=[desk.tool()])
+        assert returns(result.all_messages())["c1"].content == {"ref": [1, None]}
+        assert desk.paid == ["7"]
+
+
+@pytest.mark.anyio
+async def test_the_record_has_its_times_from_the_clock() -> None:
+    """How long the function took, and when the call ended."""
+    clock, session = FakeClock(), Session()
+
+    async def slow() -> str:
+        clock.advance(timedelta(seconds=2))
+        return "slow"
+
+    await play(pipeline(session, clock=clock), called(Call("slow")), tools=[slow])
+    (event,) = events(session)
+    assert (event.handler_seconds, event.total_seconds, event.at) == (2.0, 2.0, clock.now())

@@ -1,0 +1,289 @@
+"""`handrail.adapters.pydantic_ai.foreign`: what becomes of a foreign tool's call, row by row of its table."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn, UsageLimitExceeded
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.errors import PromptEvaluationError, ToolValidationError, VisibilityExpansionRequired
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.runtime import Deadline, Session, Step
+from handrail.testing import Call, Outcome, Reply
+from tests.adapters.foreign_desk import call_by_hand, called, context, events, outcomes, pipeline, play, returns, write
+from tests.adapters.notes import noted
+
+
+def plain(text: str) -> str:
+    """A plain function."""
+    write(text)
+    return f"plain {text}"
+
+
+async def awaited(text: str) -> str:
+    """An async function."""
+    write(text)
+    return f"awaited {text}"
+
+
+TOOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "def": ({"tools": [plain]}, "plain"),
+    "async def": ({"tools": [awaited]}, "awaited"),
+    "Tool": ({"tools": [Tool(plain, name="noted")]}, "noted"),
+    "toolset": ({"toolsets": [FunctionToolset([awaited], id="desk")]}, "awaited"),
+    "prefixed toolset": ({"toolsets": [FunctionToolset([awaited]).prefixed("desk")]}, "desk_awaited"),
+}
+
+
+@pytest.mark.parametrize("agent, name", TOOLS.values(), ids=TOOLS)
+@pytest.mark.anyio
+async def test_a_success_is_committed_and_recorded_once(agent: dict[str, Any], name: str) -> None:
+    """Whatever declares the tool: one transaction, one event with the right fields, and the answer as it is."""
+    session = Session(session_id="s")
+    script = called(Call(name, {"text": "milk"}), c1=Outcome.ok("milk"))
+    await play(pipeline(session), script, **agent)
+    (event,) = events(session)
+    assert (event.call_id, event.name, event.success, event.refused_at) == ("c1", name, True, None)
+    assert event.call.arguments == event.params == {"text": "milk"}
+    assert event.result.value in {"plain milk", "awaited milk"}
+    assert (event.session_id, event.effect_key, event.replayed) == ("s", None, False)
+    assert event.handler_seconds is not None
+    assert noted(session) == ["milk"]
+
+
+@pytest.mark.anyio
+async def test_what_a_tool_returns_beside_its_value_is_kept() -> None:
+    """The content reaches the model and the metadata stays in the history; the value alone is recorded."""
+
+    def look() -> ToolReturn[str]:
+        return ToolReturn("seen", content=["a picture"], metadata={"size": 3})
+
+    session = Session()
+    result = await play(pipeline(session), called(Call("look")), tools=[look])
+    part = returns(result.all_messages())["c1"]
+    assert (part.content, part.metadata) == ("seen", {"size": 3})
+    assert "a picture" in str(result.all_messages())
+    assert events(session)[0].result.value == "seen"
+
+
+@pytest.mark.anyio
+async def test_structured_answers_are_no_tool_calls() -> None:
+    """PydanticAI's output tools take no pipeline and leave no record."""
+
+    class Answer(BaseModel):
+        text: str
+
+    session = Session()
+    script = [Reply(calls=[Call("final_result", {"text": "yes"})])]
+    result = await play(pipeline(session), script, output_type=Answer)
+    assert result.output == Answer(text="yes")
+    assert events(session) == ()
+
+
+RAISED: dict[str, tuple[Exception, str]] = {
+    "ToolFailed": (ToolFailed("no paper"), "no paper"),
+    "ToolValidationError": (ToolValidationError("no such order"), "no such order"),
+    "any other": (KeyError("x"), "fail failed: KeyError: 'x'"),
+    "TimeoutError": (TimeoutError(), "fail failed: TimeoutError"),
+    "PermissionError": (PermissionError("shut"), "fail failed: PermissionError: shut"),
+}
+
+
+@pytest.mark.parametrize("error, told", RAISED.values(), ids=RAISED)
+@pytest.mark.anyio
+async def test_a_failure_is_undone_told_and_spares_the_siblings(error: Exception, told: str) -> None:
+    """The run goes on without a retry, the model reads what was wrong, and the other calls of the reply stand."""
+
+    def fail() -> str:
+        write("half")
+        raise error
+
+    session = Session()
+    milk = Call("plain", {"text": "milk"})
+    script = called(milk, Call("fail"), milk, c1=Outcome.ok(), c2=Outcome.failed(told), c3=Outcome.ok())
+    result = await play(pipeline(session), script, tools=[plain, fail], retries=0)
+    assert returns(result.all_messages())["c2"].content == told
+    assert outcomes(session) == [("c1", True, None), ("c2", False, Step.HANDLER), ("c3", True, None)]
+    assert noted(session) == ["milk", "milk"]
+
+
+@pytest.mark.anyio
+async def test_a_retry_that_a_tool_asks_for_stays_a_retry() -> None:
+    """The exception is PydanticAI's own again; the failed call is undone and recorded, and so is the next one."""
+    seen: list[str] = []
+
+    def pick(text: str) -> str:
+        write(text)
+        seen.append(text)
+        if len(seen) == 1:
+            raise ModelRetry("pick another")
+        return text
+
+    session = Session()
+    script = [Reply(calls=[Call("pick", {"text": "a"})]), Reply(calls=[Call("pick", {"text": "b"})]), Reply(text="b")]
+    result = await play(pipeline(session), script, tools=[pick])
+    assert returns(result.all_messages())["call-1"].outcome == "retried"
+    assert [(event.success, event.result.message) for event in events(session)] == [(False, "pick another"), (True, "")]
+    assert noted(session) == ["b"]
+
+
+ENDS: dict[str, tuple[Exception, type[Exception], str]] = {
+    "UsageLimitExceeded": (UsageLimitExceeded("too many"), PromptEvaluationError, "spend: too many"),
+    "EndsRun": (VisibilityExpansionRequired("open it"), VisibilityExpansionRequired, "open it"),
+}
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.parametrize("error, kind, told", ENDS.values(), ids=ENDS)
+@pytest.mark.anyio
+async def test_what_ends_the_run_is_undone_recorded_and_raised(
+    error: Exception, kind: type[Exception], told: str
+) -> None:
+    """No model can mend it."""
+
+    def spend() -> str:
+        write("half")
+        raise error
+
+    session = Session()
+    with pytest.raises(kind, match=told) as caught:
+        await play(pipeline(session), called(Call("spend")), tools=[spend])
+    if isinstance(caught.value, PromptEvaluationError):
+        assert (caught.value.phase, caught.value.tool) == ("budget", "spend")
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+    assert noted(session) == []
+
+
+def memory(path: Path) -> Filesystem:
+    """Files in memory."""
+    return InMemoryFilesystem({"note.txt": "before"})
+
+
+def host(path: Path) -> Filesystem:
+    """Files on disk."""
+    (path / "note.txt").write_text("before")
+    return HostFilesystem(path)
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.parametrize("files", [memory, host])
+@pytest.mark.anyio
+async def test_files_are_put_back_when_the_function_raises(files: Callable[[Path], Filesystem], tmp_path: Path) -> None:
+    """What a function writes through the filesystem of its call is part of the call."""
+    store = files(tmp_path)
+
+    def scribble(fail: bool) -> str:
+        own = context().filesystem
+        assert own is not None
+        own.write_text("note.txt", f"fail={fail}")
+        if fail:
+            raise RuntimeError("no ink")
+        return "written"
+
+    session = Session()
+    capability = pipeline(session, resources={Filesystem: store})
+    script = called(Call("scribble", {"fail": False}), Call("scribble", {"fail": True}), c2=Outcome.failed("no ink"))
+    await play(capability, script, tools=[scribble])
+    assert store.read_text("note.txt") == "fail=False"
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.anyio
+async def test_a_run_cancelled_in_mid_call_leaves_nothing_half_done() -> None:
+    """Session and files are as before, the call is recorded, and the session is free again."""
+    started = asyncio.Event()
+    store = InMemoryFilesystem({"note.txt": "before"})
+
+    async def endless() -> str:
+        write("half")
+        store.write_text("note.txt", "half")
+        started.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    session = Session()
+    capability = pipeline(session, resources={Filesystem: store})
+    run = asyncio.ensure_future(play(capability, called(Call("endless")), tools=[endless]))
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+    assert (noted(session), store.read_text("note.txt")) == ([], "before")
+    assert session.turn.queue == []
+
+
+@pytest.mark.requirement("A-28")
+@pytest.mark.anyio
+async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it() -> None:
+    """The function is cut off, and what it wrote is gone."""
+
+    async def endless() -> str:
+        write("half")
+        await asyncio.Event().wait()
+        return "never"
+
+    session = Session()
+    capability = pipeline(session, deadline=Deadline.after(timedelta(milliseconds=50)))
+    with pytest.raises(PromptEvaluationError, match="the deadline passed while the handler ran") as caught:
+        await call_by_hand(capability, FunctionToolset([endless]), "endless")
+    assert (caught.value.phase, caught.value.tool) == ("tool", "endless")
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+    assert noted(session) == []
+
+
+@pytest.mark.anyio
+async def test_a_thread_that_outlives_its_call_writes_nothing() -> None:
+    """PydanticAI's timeout leaves the thread behind; the transaction of its call is closed."""
+    release, ended = threading.Event(), threading.Event()
+    late: list[str] = []
+
+    def slow() -> str:
+        release.wait()
+        try:
+            write("late")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at below
+            late.append(type(error).__name__)
+        ended.set()
+        return "late"
+
+    session = Session()
+    script = called(Call("slow"))
+    await play(pipeline(session), script, tools=[Tool(slow, timeout=0.02)])
+    release.set()
+    ended.wait()
+    assert late == ["TransactionClosedError"]
+    assert noted(session) == []
+    assert outcomes(session) == [("c1", False, Step.HANDLER)]
+
+
+@pytest.mark.anyio
+async def test_outside_of_a_call_there_is_no_context() -> None:
+    """Nor is one left over when the call has ended."""
+    session = Session()
+    assert tool_context() is None
+    await play(pipeline(session), called(Call("awaited", {"text": "x"})), tools=[awaited])
+    assert tool_context() is None
+
+
+@pytest.mark.anyio
+async def test_a_context_is_that_of_the_call() -> None:
+    """It has the id of the call, and the resources and the session of the run."""
+    seen: list[object] = []
+
+    async def look() -> str:
+        seen.extend((context().call_id, context().session, context().idempotency_key))
+        return "seen"
+
+    session = Session()
+    await play(pipeline(session), called(Call("look")), tools=[look])
+    assert seen == ["c1", session, None]

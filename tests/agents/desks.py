@@ -1,0 +1,141 @@
+"""Agents for the tests of runs: project folders, tools of the test, models that play scripts, people who answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import ModelMessage, ToolReturnPart
+from pydantic_ai.messages import ModelRequest
+
+from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.agents.approval.values import Answer, GatedCall
+from handrail.agents.builtin import built_ins
+from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
+from handrail.agents.events import RunEvent
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
+from handrail.testing import Call, Outcome, Reply, ScriptedModel
+from handrail.testing.script import Expect
+from tests.agents.folders import agent, write
+
+NOBODY_RULES = ApprovalRules()
+"""No rules: what holds is what tools say of themselves, and the defaults of their effects."""
+
+DONE = Reply(text="Done.")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a tool leaves in the session of its call."""
+
+    text: str
+
+
+def write_line(text: str) -> None:
+    """Leave a line in the session of the call that runs here."""
+    context = tool_context()
+    assert context is not None, "no call runs here"
+    context.session[Line].append(Line(text))
+
+
+def lines(session: Session) -> list[str]:
+    """The lines that were left and not undone."""
+    return [line.text for line in session[Line].all()]
+
+
+def desk(
+    folder: Path,
+    *,
+    tools: Sequence[Any] = (),
+    toolsets: Mapping[str, Any] | None = None,
+    also: Sequence[str] = (),
+    others: Mapping[str, str] | None = None,
+) -> LoadedAgent:
+    """The agent `desk` of a project, which names all tools and toolsets that are given.
+
+    Args:
+        folder: where the project is made.
+        tools: the tools of the program.
+        toolsets: its toolsets, by name.
+        also: names of other toolsets that the agent names, built in or agents.
+        others: agent files beside, and other files, by their paths.
+    """
+    registry = Registry.of_python(tools=list(tools), toolsets=dict(toolsets or {}))
+    text = agent("desk", tools=f"[{', '.join(registry.tools)}]", toolsets=f"[{', '.join((*registry.toolsets, *also))}]")
+    write(folder, {"desk.agent": text, **(others or {})})
+    project = Project.load(folder, built_ins=(*built_ins(), DYNAMIC_AGENTS), entries=registry.entries, packages=False)
+    return LoadedAgent(project, project.resolve("desk"))
+
+
+async def play(agent: LoadedAgent, replies: Sequence[Reply], input: str | None = "Do it.", **options: Any) -> RunResult:
+    """Have an agent play a script to its end; everything is approved unless `options` say otherwise."""
+    chosen: dict[str, Any] = {"mode": "approve-all", **options}
+    with ScriptedModel(replies) as model:
+        return await agent.run_async(input, RunOptions(model=model, **chosen))
+
+
+def called(*calls: Call, within: str = "", **came: Outcome) -> list[Reply]:
+    """A script of one reply with calls, named `c1`, `c2`, ..., and what must have come of them."""
+    named = [Call(call.name, call.arguments, id=call.id or f"c{number}") for number, call in enumerate(calls, 1)]
+    return [Reply(calls=named, within=within), Reply(text="Done.", within=within, expect=Expect(messages=came))]
+
+
+def events(session: Session) -> tuple[ToolInvoked, ...]:
+    """What was recorded."""
+    return session[ToolInvoked].all()
+
+
+def outcomes(session: Session) -> list[tuple[str, bool]]:
+    """Id and success of each call, in the order in which the calls ended."""
+    return [(event.call_id, event.success) for event in events(session)]
+
+
+def returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    """What the model was sent of its calls."""
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    return [part for message in requests for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
+@dataclass
+class Person:
+    """Answers questions, all in the same way unless told otherwise for a tool, and keeps what it was asked."""
+
+    answer: Answer = field(default_factory=lambda: Answer("yes"))
+    to: Mapping[str, Answer] = field(default_factory=dict[str, Answer])
+    asked: list[GatedCall] = field(default_factory=list[GatedCall])
+
+    async def __call__(self, call: GatedCall) -> Answer:
+        self.asked.append(call)
+        return self.to.get(call.tool, self.answer)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the calls that it was asked about."""
+        return [call.call_id for call in self.asked]
+
+
+@dataclass
+class Heard:
+    """Keeps what a run tells."""
+
+    events: list[RunEvent] = field(default_factory=list[RunEvent])
+
+    def __call__(self, event: RunEvent) -> None:
+        self.events.append(event)
+
+    @property
+    def story(self) -> list[str]:
+        """Each event as its agents and what it is."""
+        return [f"{'/'.join(event.path)} {_told(event)}" for event in self.events]
+
+
+def _told(event: RunEvent) -> str:
+    kind = type(event).__name__
+    detail = next((str(getattr(event, name)) for name in ("status", "tool", "text") if hasattr(event, name)), "")
+    call = getattr(event, "call", None)
+    return f"{kind} {call.tool if call is not None else detail}".rstrip()

@@ -1,0 +1,262 @@
+"""A desk whose agents take notes and charge orders, in a stored session: run in this process, or in one that dies.
+
+Its model is resumed as a real one is: what it says next depends on nothing but what has been said.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from handrail import store
+from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
+from handrail.runtime import Session, ToolInvoked
+from handrail.testing import crash_at
+from tests.agents.folders import write
+
+PATIENCE = timedelta(seconds=20)
+UNKNOWN = "it is not known whether it took effect"
+
+_TOOLS = """
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic_ai import ApprovalRequired, RunContext, Tool
+
+from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.prompt import Tool as OwnTool, ToolContext, ToolResult
+from handrail.runtime import IdempotencyConfig
+from tests.agents.stored_desks import Note, Order
+
+WORLD = Path(__file__).parent / "world"
+
+
+def note(text: str) -> str:
+    tool_context().session[Note].append(Note(text))
+    return f"noted {text}"
+
+
+def charge(order: str) -> str:
+    with WORLD.open("a") as world:
+        world.write(f"{order}\\n")
+    return f"charged {order}"
+
+
+def bill(params: Order, *, context: ToolContext) -> ToolResult[Order]:
+    charge(params.order)
+    return ToolResult.ok(params)
+
+
+def guard(ctx: RunContext, text: str) -> str:
+    if not ctx.tool_call_approved:
+        raise ApprovalRequired
+    return note(text)
+
+
+LEASE = IdempotencyConfig(lease=timedelta(milliseconds=300))
+
+TOOLS = [
+    Tool(note, metadata={"approval": "allow"}),
+    Tool(note, name="sign", metadata={"approval": "ask"}),
+    Tool(note, name="stamp", requires_approval=True),
+    Tool(guard, metadata={"approval": "allow"}),
+    Tool(charge, metadata={"effect": "external", "approval": "allow", "idempotency": LEASE}),
+    Tool(charge, name="pay", metadata={"effect": "external", "approval": "ask", "idempotency": LEASE}),
+    OwnTool[Order, Order](name="bill", description="Bills an order.", handler=bill, effect="external", idempotency=LEASE),
+]
+"""
+
+_AGENT = """
+---
+name: {name}
+description: The {name}.
+tools: [note, sign, stamp, guard, charge, pay, bill]
+toolsets: [{toolsets}]
+---
+I am {name}
+"""
+
+RULES = "allow: [bill]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note in a session."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order, and what its bill comes to."""
+
+    order: str
+
+    def render(self) -> str:
+        """What the model reads."""
+        return f"billed {self.order}"
+
+
+class Asked(NamedTuple):
+    """A call that the model of a desk asks for."""
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+Replies = Mapping[str, Sequence[Sequence[Asked] | str]]
+"""What each agent says: calls, or its answer."""
+
+
+@dataclass
+class Reader:
+    """A model that says what is next, and sees to it that every call before has exactly one answer.
+
+    Attributes:
+        replies: what each agent says.
+        seen: what each agent was told last, in the order in which they were asked.
+    """
+
+    replies: Replies
+    seen: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
+
+    def model(self) -> FunctionModel:
+        """It as a model."""
+        return FunctionModel(self._reply, model_name="reader")
+
+    def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        agent = (info.instructions or "").partition("I am ")[2].split()[0]
+        said = [message for message in messages if isinstance(message, ModelResponse)]
+        told = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        asked = [call.tool_call_id for reply in said for call in reply.tool_calls]
+        assert sorted(part.tool_call_id for part in told) == sorted(asked)
+        texts = {part.tool_call_id: part.model_response_str() for part in told}
+        self.seen.append((agent, [texts[call.tool_call_id] for call in said[-1].tool_calls] if said else []))
+        reply = self.replies[agent][len(said)]
+        if isinstance(reply, str):
+            return ModelResponse([TextPart(reply)])
+        return ModelResponse([ToolCallPart(call.tool, dict(call.arguments), tool_call_id=call.id) for call in reply])
+
+
+@dataclass
+class Clerk:
+    """Answers by the name of the tool, and remembers what was asked.
+
+    Attributes:
+        answers: what is answered, by tool.
+        asked: the calls, in order.
+    """
+
+    answers: Mapping[str, Answer]
+    asked: list[GatedCall] = field(default_factory=list[GatedCall])
+
+    def __call__(self, call: GatedCall) -> Answer:
+        self.asked.append(call)
+        return self.answers[call.tool]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the calls that it was asked about."""
+        return [call.call_id for call in self.asked]
+
+
+class Desk(NamedTuple):
+    """A desk in a folder, with its sessions in a store.
+
+    Attributes:
+        folder: where the agents are.
+        url: the store.
+    """
+
+    folder: Path
+    url: str
+
+    @property
+    def world(self) -> list[str]:
+        """The orders that were charged, each as often as it was."""
+        file = self.folder / "world"
+        return file.read_text(encoding="utf-8").split() if file.exists() else []
+
+    def agent(self, name: str = "desk") -> LoadedAgent:
+        """An agent of the desk."""
+        return load_agent(self.folder / f"{name}.agent")
+
+    def run(self, reader: Reader, input: str | None = None, *, session_id: str = "s", **options: Any) -> RunResult:
+        """Run the desk in its stored session, and close it."""
+        agent = self.agent(options.pop("agent", "desk"))
+        with store.open(self.url) as kept_in, Session.open(kept_in, session_id, wait=PATIENCE) as session:
+            return agent.run(input, RunOptions(session=session, model=reader.model(), **options))
+
+    def notes(self, session_id: str = "s") -> list[str]:
+        """The notes of a session."""
+        return [each.text for each in self.values(Note, session_id)]
+
+    def values(self, kind: type[Any], session_id: str = "s") -> list[Any]:
+        """What a session has of a type."""
+        with store.open(self.url) as kept_in, Session.open(kept_in, session_id, create=False, wait=PATIENCE) as session:
+            return list(session[kind])
+
+    def calls(self, session_id: str = "s") -> list[tuple[str, bool]]:
+        """The calls that a session has recorded, and whether they succeeded."""
+        return [(event.call_id, event.success) for event in self.values(ToolInvoked, session_id)]
+
+
+def desk_in(folder: Path, url: str = "") -> Desk:
+    """Make a desk."""
+    files = {
+        "tools.py": _TOOLS,
+        "approval.yaml": RULES,
+        "pyproject.toml": '[tool.handrail]\napproval = "approval.yaml"\n',
+    }
+    files["desk.agent"] = _AGENT.format(name="desk", toolsets="helper, dynamic_agents").lstrip()
+    files["helper.agent"] = _AGENT.format(name="helper", toolsets="").lstrip()
+    return Desk(write(folder, files), url or f"sqlite:///{folder / 'desk.db'}")
+
+
+_IMPORTED_ONCE = [
+    *("pytest", "pydantic_ai.models.function", "genai_prices.data"),
+    *("handrail.agents", "handrail.store.sqlite", "handrail.store.postgres", "handrail.testing"),
+]
+
+
+class Doomed:
+    """Processes that run a desk and die at a point; they are forked from one that has imported everything."""
+
+    def __init__(self) -> None:
+        """Start the process that they come from; it ends with this one."""
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(_IMPORTED_ONCE)
+
+    def run(  # noqa: PLR0913, PLR0917 - what a process is to do, and where it dies
+        self, desk: Desk, replies: Replies, input: str | None, at: str, nth: int = 1, *, session_id: str = "s"
+    ) -> bool:
+        """Run a desk in a process that is to be killed at a point; returns whether it was."""
+        arguments = (str(desk.folder), desk.url, json.dumps(replies), input, session_id, at, nth)
+        process = self._context.Process(target=_run_and_die, args=arguments)
+        process.start()
+        process.join()
+        assert process.exitcode in {-signal.SIGKILL, 0}
+        return process.exitcode != 0
+
+
+def _run_and_die(  # noqa: PLR0913, PLR0917 - pickled for a process
+    folder: str, url: str, replies: str, input: str | None, session_id: str, at: str, nth: int
+) -> None:
+    said: dict[str, list[list[list[Any]] | str]] = json.loads(replies)
+    asked = {
+        agent: [reply if isinstance(reply, str) else [Asked(*call) for call in reply] for reply in its]
+        for agent, its in said.items()
+    }
+    clerk = Clerk({"sign": Answer("yes"), "stamp": Answer("yes"), "pay": Answer("yes")})
+    crash_at(at, nth=nth)
+    Desk(Path(folder), url).run(Reader(asked), input, session_id=session_id, asker=clerk)

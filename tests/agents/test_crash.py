@@ -1,0 +1,165 @@
+"""A process is killed in the middle of a run, and another one goes on with it: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from handrail import store
+from handrail.agents import Answer, RunOptions
+from handrail.agents.conversation import Conversation, Said
+from handrail.crash_points import POINTS
+from handrail.runtime import Session
+from tests.agents.stored_desks import PATIENCE, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, desk_in
+from tests.store.postgres_server import fresh_url
+
+OWN_WORK = [
+    Asked("d1", "note", {"text": "a"}),
+    Asked("d2", "charge", {"order": "tea"}),
+    Asked("d3", "bill", {"order": "bun"}),
+]
+HELP = [Asked("d4", "helper", {"input": "Help."}), Asked("d5", "note", {"text": "b"})]
+REPLIES = {
+    "desk": [OWN_WORK, HELP, "Done."],
+    "helper": [[Asked("h1", "note", {"text": "c"}), Asked("h2", "charge", {"order": "egg"})], "Helped."],
+}
+OUTSIDE = {"d2": "tea", "d3": "bun", "h2": "egg"}
+"""The calls that change the world, and what they leave there."""
+
+TOLD = {
+    "d1": "noted a",
+    "d2": "charged tea",
+    "d3": "billed bun",
+    "d4": "Helped.",
+    "d5": "noted b",
+    "h1": "noted c",
+    "h2": "charged egg",
+}
+"""What the model is told where nothing went wrong."""
+
+CALL_POINTS = [point for point in POINTS if not point.startswith(("unit-", "journal-"))]
+
+
+@pytest.fixture(scope="session")
+def doomed() -> Doomed:
+    """Where the processes that die come from."""
+    return Doomed()
+
+
+def told(reader: Reader) -> dict[str, str]:
+    """What the models were told of each call in the end."""
+    found: dict[str, str] = {}
+    for agent, replies in REPLIES.items():
+        texts = [texts for name, texts in reader.seen if name == agent and texts]
+        asked = [[call.id for call in reply] for reply in replies if not isinstance(reply, str)]
+        for ids, its in zip(reversed(asked), reversed(texts), strict=False):
+            found |= dict(zip(ids, its, strict=True))
+    return found
+
+
+def assert_whole(desk: Desk, reader: Reader, before: list[str]) -> None:
+    """The run has come to its end, with each call done once, or told to be unknown."""
+    assert sorted(desk.notes()) == ["a", "b"]
+    assert desk.notes("s/d4") == ["c"]
+    for id_, text in told(reader).items():
+        if UNKNOWN in text:
+            assert desk.world.count(OUTSIDE[id_]) == before.count(OUTSIDE[id_]) <= 1
+        else:
+            assert text == TOLD[id_]
+    known = {order for id_, order in OUTSIDE.items() if UNKNOWN not in told(reader).get(id_, "")}
+    assert {order for order in desk.world if desk.world.count(order) == 1} >= known & set(desk.world)
+    assert len(desk.world) == len(set(desk.world))
+    for session_id, wanted in (("s", {"d1", "d2", "d3", "d4", "d5"}), ("s/d4", {"h1", "h2"})):
+        recorded = [call_id for call_id, _ in desk.calls(session_id)]
+        assert sorted(recorded) == sorted(wanted)
+
+
+@pytest.mark.parametrize("point", CALL_POINTS)
+def test_a_run_that_was_killed_in_a_call_is_finished_by_another_process(
+    point: str, doomed: Doomed, tmp_path: Path
+) -> None:
+    """Whichever call it is, nested ones too: what was recorded is not done again, and the model gets every answer."""
+    for nth in count(1):
+        desk = desk_in(tmp_path / str(nth))
+        if not doomed.run(desk, REPLIES, "Do it.", point, nth):
+            assert nth > 1
+            assert sorted(desk.world) == sorted(OUTSIDE.values())
+            break
+        before = desk.world
+        reader = Reader(REPLIES)
+        assert desk.run(reader).output == "Done."
+        assert_whole(desk, reader, before)
+
+
+@pytest.mark.parametrize("nth", [3, 5, 8, 11, 14])
+@pytest.mark.parametrize("point", ["unit-before-commit", "unit-after-commit"])
+def test_a_run_that_was_killed_in_a_unit_of_work_is_finished_by_another_process(
+    point: str, nth: int, doomed: Doomed, tmp_path: Path
+) -> None:
+    """Replies, calls and ledger rows are there as a whole, or not at all."""
+    desk = desk_in(tmp_path)
+    assert doomed.run(desk, REPLIES, "Do it.", point, nth)
+    before = desk.world
+    reader = Reader(REPLIES)
+    assert desk.run(reader).output == "Done."
+    assert_whole(desk, reader, before)
+
+
+def test_a_run_that_was_killed_twice_is_finished_by_a_third_process(doomed: Doomed, tmp_path: Path) -> None:
+    """A resumed run can be resumed as well."""
+    desk = desk_in(tmp_path)
+    assert doomed.run(desk, REPLIES, "Do it.", "after-record", 2)
+    assert doomed.run(desk, REPLIES, None, "after-record", 2)
+    before = desk.world
+    reader = Reader(REPLIES)
+    assert desk.run(reader).output == "Done."
+    assert_whole(desk, reader, before)
+
+
+def test_a_kill_between_the_end_of_an_agent_and_its_record_asks_that_agent_nothing_again(
+    doomed: Doomed, tmp_path: Path
+) -> None:
+    """Its answer is in its own session; no model of it is asked a second time."""
+    desk = desk_in(tmp_path)
+    replies = {"desk": [HELP[:1], "Done."], "helper": ["Helped."]}
+    assert doomed.run(desk, replies, "Do it.", "after-handler")
+    assert desk.calls() == []
+    reader = Reader({"desk": replies["desk"], "helper": []})
+    assert desk.run(reader).output == "Done."
+    assert reader.seen == [("desk", ["Helped."])]
+    assert desk.calls() == [("d4", True)]
+
+
+def test_a_kill_in_postgresql_is_as_harmless(doomed: Doomed, tmp_path: Path) -> None:
+    """The other store keeps the same promise."""
+    with fresh_url() as url:
+        for number, point in enumerate(("after-handler", "after-commit")):
+            desk = desk_in(tmp_path / str(number), url)
+            assert doomed.run(desk, REPLIES, "Do it.", point, 5, session_id=f"s{number}")
+            before = desk.world
+            reader = Reader(REPLIES)
+            assert desk.run(reader, session_id=f"s{number}").output == "Done."
+            assert sorted(desk.notes(f"s{number}")) == ["a", "b"]
+            assert len(set(desk.world)) == len(desk.world)
+            assert set(desk.world) >= set(before)
+
+
+def test_what_a_person_said_before_the_kill_is_not_asked_again(doomed: Doomed, tmp_path: Path) -> None:
+    """Neither for the call that was recorded, nor for those that were only approved."""
+    desk = desk_in(tmp_path)
+    asked = [
+        Asked("d1", "sign", {"text": "a"}),
+        Asked("d2", "stamp", {"text": "b"}),
+        Asked("d3", "pay", {"order": "tea"}),
+    ]
+    replies = {"desk": [asked, "Done."]}
+    assert doomed.run(desk, replies, "Do it.", "after-record")
+    assert desk.calls() == [("d1", True)]
+    clerk = Clerk({"stamp": Answer("yes")})
+    reader = Reader(replies)
+    assert desk.run(reader, asker=clerk).output == "Done."
+    assert clerk.ids == ["d2"]
+    assert reader.seen == [("desk", ["noted a", "noted b", "charged tea"])]
+    assert (sorted(desk.notes()), desk.world) == (["a", "b"], ["tea"])

@@ -1,0 +1,189 @@
+"""Runs of an agent and its toolsets: entered once and left once, and what a program registered is left as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from handrail.agents import LoadedAgent, RunOptions, load_agent, shared
+from handrail.session import Session
+from handrail.testing import Call, Outcome, Reply, ScriptedModel
+from tests.agents.desks import DONE, called, desk, events, lines, play, write_line
+from tests.agents.folders import agent, write
+from tests.agents.toolsets.traced import Trace, Traced
+
+pytestmark = pytest.mark.anyio
+
+
+async def jot(text: str) -> str:
+    """Leave a line."""
+    write_line(text)
+    return f"jotted {text}"
+
+
+PROJECT = {
+    "desk.agent": agent("desk", toolsets="[traced]"),
+    "tools.py": """
+        from tests.agents.toolsets.traced import Trace, Traced
+
+        TRACED = Traced("traced", Trace(fails_at=frozenset({"call never"})))
+        TOOLSETS = [TRACED]
+    """,
+}
+
+
+def traced_of(loaded: LoadedAgent) -> Traced:
+    """The toolset that the module of `PROJECT` exports."""
+    found = loaded.agent.toolsets[0].value
+    assert isinstance(found, Traced)
+    return found
+
+
+@pytest.mark.requirement("A-24")
+def test_a_run_of_a_loaded_file_enters_its_toolset_once_and_leaves_it_once(tmp_path: Path) -> None:
+    """From a file, without an event loop; and it is the very object that the module exports."""
+    loaded = load_agent(write(tmp_path, PROJECT) / "desk.agent")
+    for _ in range(2):
+        with ScriptedModel(called(Call("traced"), c1=Outcome.ok("traced"))) as model:
+            assert loaded.run("Go.", RunOptions(model=model, mode="approve-all")).output == "Done."
+    traced = traced_of(loaded)
+    assert traced.trace.log == ["enter traced", "call traced", "exit traced"] * 2
+    assert (traced.depth, traced.deepest) == (0, 1)
+
+
+@pytest.mark.requirement("A-24")
+async def test_a_run_that_fails_leaves_its_toolset_once(tmp_path: Path) -> None:
+    """Whatever ends it: here a model that is not to be reached."""
+    traced = Traced("traced")
+    loaded = desk(tmp_path, toolsets={"traced": traced})
+    with pytest.raises(Exception, match="has ended with reply 1"):
+        await play(loaded, [Reply(calls=[Call("traced")])])
+    assert traced.trace.log == ["enter traced", "call traced", "exit traced"]
+
+
+@pytest.mark.requirement("A-24")
+async def test_a_run_that_is_cancelled_leaves_its_toolset_once(tmp_path: Path) -> None:
+    """In the middle of a call, which is recorded as failed."""
+    trace, session = Trace(stays_at="call traced"), Session()
+    loaded = desk(tmp_path, toolsets={"traced": Traced("traced", trace)})
+    running = asyncio.create_task(play(loaded, [Reply(calls=[Call("traced")])], session=session))
+    await trace.reached.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert trace.log == ["enter traced", "call traced", "exit traced"]
+    assert [event.success for event in events(session)] == [False]
+
+
+@pytest.mark.requirement("A-25")
+async def test_runs_share_an_instance_and_have_a_product_of_a_factory_each(tmp_path: Path) -> None:
+    """One after the other, the instance is entered twice; side by side, the factory makes two toolsets."""
+    instance, made = Traced("instance"), list[Traced]()
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        made.append(Traced("made"))
+        return made[-1]
+
+    loaded = desk(tmp_path, toolsets={"instance": instance, "made": make})
+    script = called(Call("instance"), Call("made"), c1=Outcome.ok(), c2=Outcome.ok())
+    await play(loaded, script)
+    await play(loaded, script)
+    assert (instance.entries, instance.deepest, len(made)) == (2, 1, 2)
+    await asyncio.gather(play(loaded, script), play(loaded, script))
+    assert (instance.entries, instance.depth, len(made)) == (4, 0, 4)
+    assert [(each.entries, each.deepest, each.depth) for each in made] == [(1, 1, 0)] * 4
+
+
+def nested(*inner: Call, within: str = "c1", outer: str = "child") -> list[Reply]:
+    """A script in which an agent is called, which makes these calls, and answers."""
+    first, last = called(Call(outer, {"input": "Go."}, id=within), **{within: Outcome.ok("Done.")})
+    return [first, Reply(calls=inner, within=within), Reply(text="Done.", within=within), last]
+
+
+@pytest.mark.requirement("A-26")
+@pytest.mark.parametrize("child", ["child", "desk"])
+async def test_an_agent_in_an_agent_nests_an_instance_and_has_products_of_its_own(tmp_path: Path, child: str) -> None:
+    """Also if it is the same agent; a shared resource stays open for the outer one."""
+    instance, inside, made = Traced("instance"), Traced("inside"), list[Traced]()
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        made.append(Traced("made"))
+        return made[-1]
+
+    toolsets = {"instance": instance, "shared": shared(inside), "made": make}
+    others = {"child.agent": agent("child", toolsets="[instance, shared, made]")}
+    loaded = desk(tmp_path, toolsets=toolsets, also=[child], others=others)
+    first, *inner, _ = nested(Call("instance", id="n1"), Call("inside", id="n2"), Call("made", id="n3"), outer=child)
+    again = Reply(calls=[Call("inside", id="c2"), Call("made", id="c3")])
+    await play(loaded, [first, *inner, again, DONE])
+    assert (instance.entries, instance.deepest, instance.depth) == (2, 2, 0)
+    assert (inside.entries, inside.deepest, inside.depth) == (1, 1, 0)
+    assert inside.trace.log == ["enter inside", "call inside", "call inside", "exit inside"]
+    assert [(each.entries, each.deepest, each.depth) for each in made] == [(1, 1, 0)] * 2
+    assert [each.trace.log for each in made] == [["enter made", "call made", "exit made"]] * 2
+
+
+@pytest.mark.requirement("A-27")
+async def test_a_toolset_that_cannot_be_entered_ends_the_run_and_those_before_it_are_left(tmp_path: Path) -> None:
+    """The error reaches the caller unchanged, and nobody calls `cleanup`."""
+    first, second = Traced("first"), Traced("second", Trace(fails_at=frozenset({"enter second"})))
+    loaded = desk(tmp_path, toolsets={"first": first, "second": second})
+    with pytest.raises(OSError, match=r"^failed at enter second$"):
+        await play(loaded, [DONE])
+    assert first.trace.log == ["enter first", "exit first"]
+    assert second.depth == 0
+
+
+def values_of(value: object) -> dict[str, Any]:
+    """What an object holds, at this moment; tools are held as they are."""
+    held = vars(value).items()
+    return {name: dict(item) if isinstance(item, dict) else item for name, item in held}  # pyright: ignore[reportUnknownArgumentType] - whatever it holds
+
+
+@pytest.mark.requirement("A-18")
+async def test_what_a_program_registers_is_left_as_it_is(tmp_path: Path) -> None:
+    """The very same objects are used, and three runs have set nothing on them."""
+    careful: Tool[Any] = Tool(jot, name="careful", requires_approval=True, metadata={"effect": "state"}, max_retries=7)
+    plain: Tool[Any] = Tool(jot, name="plain")
+    static = FunctionToolset[Any]([plain, careful], id="static").prefixed("static")
+    registered: list[object] = [careful, static, static.wrapped, plain]
+    before = [values_of(each) for each in registered]
+    settings = deepcopy([(tool.requires_approval, tool.metadata, tool.max_retries) for tool in (careful, plain)])
+    loaded = desk(tmp_path, tools=[careful], toolsets={"static": static})
+    assert (loaded.agent.tools[0].value, loaded.agent.toolsets[0].value) == (careful, static)
+    for _ in range(3):
+        session = Session()
+        calls = (Call("careful", {"text": "a"}), Call("static_plain", {"text": "b"}))
+        await play(loaded, called(*calls, c1=Outcome.ok(), c2=Outcome.ok()), session=session)
+        assert sorted(lines(session)) == ["a", "b"]
+    assert [values_of(each) for each in registered] == before
+    assert [(tool.requires_approval, tool.metadata, tool.max_retries) for tool in (careful, plain)] == settings
+    assert loaded.agent.tools[0].value is careful
+    assert loaded.agent.toolsets[0].value is static
+
+
+@pytest.mark.requirement("A-16")
+async def test_a_name_of_both_kinds_is_the_tool_in_one_agent_and_the_toolset_in_another(tmp_path: Path) -> None:
+    """And the third one has both."""
+
+    async def x(text: str) -> str:
+        return f"tool {text}"
+
+    async def inner(text: str) -> str:
+        return f"toolset {text}"
+
+    others = {"a.agent": agent("a", tools="[x]"), "b.agent": agent("b", toolsets="[x]")}
+    both = desk(tmp_path, tools=[x], toolsets={"x": FunctionToolset([inner])}, others=others)
+    calls = (Call("x", {"text": "1"}), Call("inner", {"text": "2"}))
+    await play(both, called(*calls, c1=Outcome.ok("tool 1"), c2=Outcome.ok("toolset 2")))
+    unknown = Outcome.failed("The tools are")
+    only_tool = LoadedAgent(both.project, both.project.resolve("a"))
+    await play(only_tool, called(*calls, c1=Outcome.ok("tool 1"), c2=unknown))
+    only_toolset = LoadedAgent(both.project, both.project.resolve("b"))
+    await play(only_toolset, called(*calls, c1=unknown, c2=Outcome.ok("toolset 2")))

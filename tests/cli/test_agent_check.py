@@ -1,0 +1,165 @@
+"""`handrail check`: everything that can be known of an agent without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.agent_folders import write
+from tests.cli.desk import Command, Ran
+
+Check = Callable[..., Ran]
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str], folder: Path) -> Check:
+    """Check the agent, with the output in a pipe."""
+    command = Command("", capsys)
+    return lambda *words: command("check", "desk.agent", *words)
+
+
+def test_the_tools_are_shown_with_what_is_known_of_them(check: Check) -> None:
+    """What they do to the world, whether rules let them run, and where they are from; no model is needed."""
+    ran = check()
+    assert ran.code == 0
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["tool", "effect", "approval", "from", "section", "policies"],
+        ["look", "read", "allow", "tool", "look", "(tools.py)", "-", "-"],
+        ["note", "state", "ask", "tool", "note", "(tools.py)", "-", "-"],
+    ]
+    assert ran.err == "desk can run, with 2 tools; no model is named yet.\n"
+
+
+def test_rules_and_model_of_the_project_count(check: Check, folder: Path) -> None:
+    """As they would for a run; the model is not looked for."""
+    settings = "[tool.handrail]\napproval = 'rules.yaml'\nmodel = 'nobody:knows'\n"
+    write(folder, pyproject__toml=settings, rules__yaml="deny: [note]")
+    ran = check()
+    assert ran.code == 0
+    assert ran.out.splitlines()[2].split()[:3] == ["note", "state", "deny"]
+    assert ran.err.endswith("on nobody:knows (from [tool.handrail] of pyproject.toml).\n")
+
+
+def test_sections_and_policies_are_named(check: Check, folder: Path) -> None:
+    """A section brings its tools and what judges them."""
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [files]\n---\nHello.\n")
+    ran = check("--format", "json")
+    assert ran.code == 0
+    tools = {tool["name"]: tool for tool in json.loads(ran.out)["tools"]}
+    assert tools["write_file"]["source"] == "toolset files (built-in)"
+    assert tools["write_file"]["section"]
+    assert tools["write_file"]["policies"]
+    assert tools["read_file"]["effect"] == "read"
+
+
+def test_for_programs_there_is_one_document(check: Check) -> None:
+    """With the schemas of the tools."""
+    told = json.loads(check("--format", "json").out)
+    tool = told["tools"].pop()
+    assert tool.pop("approval")["verdict"] == "ask"
+    assert tool.pop("parameters")["required"] == ["text"]
+    assert tool == {
+        "name": "note",
+        "description": "Notes something.",
+        "effect": "state",
+        "source": "tool note (tools.py)",
+        "section": "",
+        "policies": [],
+    }
+    assert [one["name"] for one in told.pop("tools")] == ["look"]
+    assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": []}
+
+
+def test_every_problem_is_told_at_once(check: Check, folder: Path) -> None:
+    """Of all files of the project: who mends them wants to mend them all."""
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntools: [look, fly]\ntoolsets: [swim]\n---\nHello.\n",
+        other__agent="---\nname: other\ntoolz: []\n---\nHello.\n",
+        pyproject__toml="[tool.handrail]\nmodle = 'x'\n",
+    )
+    ran = check()
+    assert ran.code == 1
+    for told in ("fly", "swim", "toolz", "modle"):
+        assert told in ran.err
+    assert "desk cannot run: " in ran.err.splitlines()[-1]
+    told = json.loads(check("--format", "json").out)
+    assert not told["ok"]
+    assert len(told["problems"]) >= 3
+    assert {"ResolutionError", "AgentFileError", "ProjectError"} <= {problem["kind"] for problem in told["problems"]}
+
+
+@pytest.mark.parametrize("name", ["desk__agent", "tools__py"])
+def test_a_file_that_cannot_be_read_is_a_problem(check: Check, folder: Path, name: str) -> None:
+    """It is told once."""
+    write(folder, **{name: "(\n"})
+    ran = check()
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.count(name.replace("__", ".")) >= 1
+
+
+def test_names_that_are_taken_twice_are_told(check: Check, folder: Path) -> None:
+    """With both origins, though nothing is run."""
+    tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef look() -> str:\n    'Looks.'\n    return ''\n\n"
+    tools += "TOOLS = [look]\nTOOLSETS = {'eyes': FunctionToolset([look])}\n"
+    write(folder, desk__agent="---\nname: desk\ntools: [look]\ntoolsets: [eyes]\n---\nHello.\n", tools__py=tools)
+    ran = check()
+    assert ran.code == 1
+    assert "tool look (tools.py)" in ran.err
+    assert "toolset eyes (tools.py)" in ran.err
+
+
+def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path) -> None:
+    """A factory of theirs may fail; agents that call each other are checked once."""
+    tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
+        other__agent="---\nname: other\ntoolsets: [desk, broken]\n---\nHello.\n",
+        tools__py=tools,
+    )
+    ran = check()
+    assert ran.code == 1
+    assert "the tools of other cannot be made: KeyError: 'no such shelf'" in ran.err
+    assert ran.out.splitlines()[1].split()[0] == "other"
+
+
+def test_only_the_agent_that_is_named_has_its_tools_shown(check: Check, folder: Path) -> None:
+    """Those that it can call are made all the same."""
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
+        other__agent="---\nname: other\ntools: [look]\n---\nHello.\n",
+    )
+    ran = check()
+    assert ran.code == 0
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["tool", "other"]
+
+
+def test_an_agent_that_is_called_like_a_toolset_is_told(check: Check, folder: Path) -> None:
+    """With both origins."""
+    write(folder, desk__agent="---\nname: files\n---\nHello.\n")
+    ran = check()
+    assert (ran.code, ran.out) == (1, "")
+    assert "built-in" in ran.err
+    assert "desk.agent" in ran.err
+    assert ran.err.endswith("files cannot run: 1 problem.\n")
+
+
+def test_a_problem_is_told_once(check: Check, folder: Path) -> None:
+    """Though the file is read as the agent, and as a part of the project."""
+    write(folder, desk__agent="Hello.\n")
+    ran = check()
+    assert ran.err.count("handrail: ") == 1
+    assert ran.err.endswith("desk.agent cannot run: 1 problem.\n")
+
+
+@pytest.mark.parametrize("path", ["nowhere.agent", "."])
+def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str) -> None:
+    """Exit code 2: nothing was checked."""
+    ran = handrail("check", path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("(see handrail check --help)\n")

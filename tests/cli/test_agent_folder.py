@@ -1,0 +1,49 @@
+"""The folder of a new agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from handrail.cli.agent_folder import write_agent_folder
+from handrail.errors import AgentError
+
+
+def test_a_folder_is_written_whole(tmp_path: Path) -> None:
+    """Every file has the name of the agent where it belongs; nothing else is left behind."""
+    folder = write_agent_folder("my-desk", tmp_path / "agents")
+    assert folder == tmp_path / "agents" / "my-desk"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "approval.yaml",
+        "my-desk.agent",
+        "pyproject.toml",
+        "script.yaml",
+        "test_my-desk.py",
+        "tools.py",
+    ]
+    assert [path for path in folder.iterdir() if "NAME" in path.read_text()] == []
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+    """Not even an empty folder, or a link to nothing."""
+    there = tmp_path / "desk"
+    if kind == "file":
+        there.write_text("mine")
+    elif kind == "folder":
+        there.mkdir()
+    else:
+        there.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(AgentError, match="desk is there already, and nothing of it was changed"):
+        write_agent_folder("desk", tmp_path)
+    assert list(tmp_path.iterdir()) == [there]
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    """A file where a folder should be, say."""
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(AgentError, match="desk cannot be written: "):
+        write_agent_folder("desk", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"

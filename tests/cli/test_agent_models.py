@@ -1,0 +1,104 @@
+"""Which model runs an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from cyclopts import CycloptsError
+from pydantic_ai.models.test import TestModel
+
+from handrail.cli.agent_models import NamedModel, check_played, chosen_model, opened_model
+from handrail.errors import ScriptError
+from handrail.testing import ScriptedModel
+
+TYPED = "--model"
+
+
+@pytest.mark.parametrize(
+    "typed, file, project, environment, chosen",
+    [
+        ("a", "b", "c", {"HANDRAIL_MODEL": "d"}, NamedModel("a", "--model")),
+        (None, "b", "c", {"HANDRAIL_MODEL": "d"}, NamedModel("b", "the agent file")),
+        (None, None, "c", {"HANDRAIL_MODEL": "d"}, NamedModel("c", "[tool.handrail] of pyproject.toml")),
+        (None, None, None, {"HANDRAIL_MODEL": " d "}, NamedModel("d", "HANDRAIL_MODEL")),
+        (None, None, None, {"HANDRAIL_MODEL": " "}, None),
+        (None, None, None, {}, None),
+    ],
+)
+def test_what_is_typed_counts_most(
+    typed: str | None, file: str | None, project: str | None, environment: Mapping[str, str], chosen: NamedModel | None
+) -> None:
+    """Then the agent file, then the project, then the environment."""
+    assert chosen_model(typed, file, project, environment) == chosen
+
+
+def test_without_a_model_all_places_for_one_are_named() -> None:
+    """Four of them."""
+    with pytest.raises(CycloptsError) as caught:
+        opened_model(None)
+    for place in ("--model", "`model:` in the agent file", "[tool.handrail]", "HANDRAIL_MODEL"):
+        assert place in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("openai:gpt-5.2", "the environment variable OPENAI_API_KEY is not set"),
+        ("gpt-5", "no such model is known; a name is provider:model"),
+        ("nobody:gpt-5", "no such model is known"),
+        (":", "no such model is known"),
+        ("groq:llama", "Please install"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_told(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key, a package or the model may be missing; nothing has been asked yet."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(CycloptsError) as caught:
+        opened_model(NamedModel(name, "the agent file"))
+    assert str(caught.value).startswith(f"the model {name} (the agent file) cannot be used: {told}")
+
+
+def test_a_model_is_opened_by_its_name() -> None:
+    """PydanticAI's own for tests among them."""
+    assert isinstance(opened_model(NamedModel("test", TYPED)), TestModel)
+
+
+def test_a_script_plays_a_model(tmp_path: Path) -> None:
+    """It counts for every agent of the run, as a model that is typed does."""
+    script = tmp_path / "script.yaml"
+    script.write_text("replies: [{text: Hello.}]")
+    named = NamedModel(f"script:{script}", TYPED)
+    assert isinstance(opened_model(named), ScriptedModel)
+    assert named.typed
+    assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
+    assert not NamedModel("test", "HANDRAIL_MODEL").typed
+    with pytest.raises(CycloptsError, match="no such model is known"):
+        opened_model(NamedModel(f"script:{script}", "the agent file"))
+
+
+def test_a_script_must_be_played_to_its_end(tmp_path: Path) -> None:
+    """Other models have no end."""
+    script = tmp_path / "script.yaml"
+    script.write_text("replies: [{text: Hello.}]")
+    with pytest.raises(ScriptError):
+        check_played(opened_model(NamedModel(f"script:{script}", TYPED)))
+    check_played(TestModel())
+    check_played(None)
+
+
+@pytest.mark.parametrize("name", ["nowhere.yaml", "", "."])
+def test_a_script_that_cannot_be_read_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the name that was typed."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CycloptsError, match=r"the script .* \(--model\) cannot be read: "):
+        opened_model(NamedModel(f"script:{name}", TYPED))
+
+
+def test_a_file_that_is_no_script_is_told(tmp_path: Path) -> None:
+    """With its line."""
+    script = tmp_path / "script.yaml"
+    script.write_text("replys: []")
+    with pytest.raises(ScriptError, match=r"script\.yaml:1:1"):
+        opened_model(NamedModel(f"script:{script}", TYPED))

@@ -1,0 +1,267 @@
+"""`handrail run`, from the command line to the answer, over agents that a scripted model plays."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from handrail.cli import main
+from tests.cli.agent_folders import call, events, noting, script, write
+from tests.cli.desk import Ran
+
+HELLO = {"text": "Hello."}
+
+COUNTING = """
+from pathlib import Path
+
+def look() -> str:
+    "Looks, and leaves a trace."
+    Path("looked").touch()
+    return ""
+
+def note() -> str:
+    "Notes nothing."
+    return ""
+
+TOOLS = [look, note]
+"""
+
+
+Run = Callable[..., Ran]
+
+
+def test_the_answer_goes_to_standard_output(run: Run, folder: Path) -> None:
+    """And what the agent does to standard error."""
+    model = script(folder, {"text": "Let me look.", "calls": [call("look")]}, {"text": "There are no notes."})
+    ran = run("What is there?", "--model", model)
+    assert (ran.code, ran.out) == (0, "There are no notes.\n")
+    assert [line.partition(",")[0] for line in ran.err.splitlines()] == [
+        "desk: started on scripted",
+        "desk: Let me look.",
+        "desk: look()",
+        "desk: look ok",
+        "desk: done",
+    ]
+
+
+def test_input_comes_from_standard_input_too(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `echo hello | handrail run desk.agent`."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    assert run("--model", script(folder, HELLO)).out == "Hello.\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    assert run("-", "--model", script(folder, HELLO)).out == "Hello.\n"
+
+
+def test_without_input_nothing_runs(run: Run, folder: Path) -> None:
+    """Exit code 2, and what to type."""
+    ran = run("--model", script(folder, HELLO))
+    assert (ran.code, ran.out) == (2, "")
+    assert "what is the agent to do?" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_script_must_be_played_to_its_end(run: Run, folder: Path) -> None:
+    """What is left over is told, beside the answer."""
+    ran = run("hello", "--model", script(folder, HELLO, HELLO))
+    assert (ran.code, ran.out) == (1, "Hello.\n")
+    assert "script.yaml" in ran.err
+
+
+def test_a_run_that_the_script_does_not_expect_fails(run: Run, folder: Path) -> None:
+    """The line says what was expected."""
+    ran = run("hello", "--model", script(folder, {"text": "x", "expect": {"tools": ["fly"]}}))
+    assert (ran.code, ran.out) == (1, "")
+    assert "fly" in ran.err
+
+
+def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
+    """One a line, in the order in which they happened."""
+    ran = run("note it", "--model", noting(folder, "milk"), "--format", "json", "--approve", "approve-all")
+    assert (ran.code, ran.err) == (0, "")
+    told = events(ran.out)
+    assert [event["event"] for event in told if event["event"] != "text_delta"] == [
+        "run_started",
+        "call_started",
+        "call_ended",
+        "run_ended",
+    ]
+    assert told[-1] | {"at": ""} == {
+        "event": "run_ended",
+        "at": "",
+        "path": ["desk"],
+        "status": "done",
+        "output": "Done.",
+        "usage": told[-1]["usage"],
+    }
+
+
+@pytest.mark.requirement("A-30")
+def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path) -> None:
+    """The run goes on, and what to do about it is said once."""
+    ran = run("note it", "--model", noting(folder, "milk", "bread"))
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert ran.err.count("There is no terminal to ask on") == 1
+    assert ran.err.count("note failed") == 2
+
+
+@pytest.mark.parametrize("mode, line", [("approve-all", "note ok"), ("deny-all", "note failed")])
+def test_a_mode_answers_every_question(run: Run, folder: Path, mode: str, line: str) -> None:
+    """Nobody is asked."""
+    assert line in run("note it", "--model", noting(folder, "milk"), "--approve", mode).err
+
+
+def test_rules_may_be_given(run: Run, folder: Path) -> None:
+    """Instead of those of the project."""
+    (folder / "rules.yaml").write_text("allow: [note]")
+    assert "note ok" in run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml").err
+
+
+def test_rules_that_are_none_are_told(run: Run, folder: Path) -> None:
+    """With the line, and exit code 2: nothing has run."""
+    (folder / "rules.yaml").write_text("alow: [note]")
+    ran = run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml")
+    assert (ran.code, ran.out) == (2, "")
+    assert "rules.yaml:1:1" in ran.err
+
+
+@pytest.mark.parametrize(
+    "name, text, told",
+    [
+        ("desk__agent", "---\nname: desk\ntoolz: [x]\n---\nHello.\n", "desk.agent:3"),
+        ("desk__agent", "---\nname: desk\ntools: [fly]\n---\nHello.\n", "fly"),
+        ("desk__agent", "Hello.\n", "desk.agent"),
+        ("tools__py", "1 / 0\n", "tools.py"),
+        ("pyproject__toml", "[tool.handrail]\nmodle = 'x'\n", "modle"),
+        ("pyproject__toml", "[tool.handrail]\napproval = 'nowhere.yaml'\n", "nowhere.yaml"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told(run: Run, folder: Path, name: str, text: str, told: str) -> None:
+    """Exit code 2: nothing has run."""
+    write(folder, **{name: text})
+    ran = run("hello", "--model", script(folder, HELLO))
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (("hello", "--model", "nobody:x"), "no such model is known"),
+        (("hello",), "which model?"),
+        (("hello", "--model", "script:nowhere.yaml"), "the script nowhere.yaml (--model) cannot be read"),
+        (("", "--model", "test"), "INPUT is empty"),
+        (("hello", "-", "--model", "test"), "INPUT is typed, and `-` says to read it"),
+        (("--modl", "test", "hello"), "Unknown option: --modl. Did you mean --model?"),
+        (("hello", "--model", "test", "--session", "one"), "--session needs a store"),
+        (("hello", "--model", "test", "--approve", "later"), "--approve later needs a store"),
+        (("hello", "--model", "test", "--max-depth", "0"), "--max-depth is 0"),
+        (("hello", "--model", "test", "--root", "tools.py"), "--root tools.py is no folder"),
+        (("hello", "--model", "test", "--approve", "maybe"), "--approve"),
+        (("hello", "world", "--model", "test"), "world"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], told: str) -> None:
+    """In one line with exit code 2, and where the help is."""
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert ran.err.endswith("(see handrail run --help)\n")
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path) -> None:
+    """The model reads why."""
+    ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert "note failed: " in ran.err
+    assert "the pen is broken" in ran.err
+
+
+def test_a_limit_ends_the_run(run: Run, folder: Path) -> None:
+    """Exit code 1, in one line."""
+    ran = run("note it", "--model", noting(folder, "milk"), "--request-limit", "1", "--approve", "approve-all")
+    assert (ran.code, ran.out) == (1, "")
+    assert "handrail: desk: the run failed: " in ran.err
+
+
+def test_what_a_factory_raises_ends_in_one_line(run: Run, folder: Path) -> None:
+    """With its type and the place: it is the program's own."""
+    tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [broken]\n---\nHello.\n", tools__py=tools)
+    ran = run("hello", "--model", script(folder, HELLO))
+    assert (ran.code, ran.out) == (1, "")
+    assert "KeyError: 'no such shelf'" in ran.err
+    assert "tools.py:2]" in ran.err
+
+
+def test_the_root_is_the_folder_to_work_on(run: Run, folder: Path) -> None:
+    """Files are read below it, and not elsewhere."""
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [files_ro]\n---\nRead.\n")
+    (folder / "desk").mkdir()
+    (folder / "desk" / "inside.txt").write_text("found me")
+    reading = [call("read_file", "a", path="inside.txt"), call("read_file", "b", path="../tools.py")]
+    ran = run("read", "--model", script(folder, {"calls": reading}, HELLO), "--root", "desk", "--format", "json")
+    told = {event["call_id"]: event for event in events(ran.out) if event["event"] == "call_ended"}
+    assert told["a"]["success"]
+    assert "found me" in told["a"]["content"]
+    assert not told["b"]["success"]
+
+
+@pytest.mark.parametrize("url", ["sqlite:///no/such/folder/desk.db", "mysql://ada:secret@host/db"])
+def test_a_store_that_cannot_be_used_is_told(run: Run, folder: Path, url: str) -> None:
+    """Exit code 1, as for every command."""
+    ran = run("hello", "--model", script(folder, HELLO), "--store", url)
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "secret" not in ran.err
+
+
+def test_a_reader_that_goes_away_stops_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As `handrail run ... --format json | head -1` does: nothing more is done for nobody."""
+    write(folder, tools__py=COUNTING)
+    replies = [{"calls": [call("look", f"c{number}")]} for number in range(9)]
+    words = ["run", "desk.agent", "hello", "--model", script(folder, *replies, HELLO), "--format", "json"]
+    read, write_end = os.pipe()
+    os.close(read)
+    with os.fdopen(write_end, "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main([*words, "--approve", "approve-all"]) == 141
+    assert capfd.readouterr().err == ""
+    assert not (folder / "looked").exists()
+
+
+@pytest.mark.parametrize("shape", ["text", "json"])
+def test_output_that_cannot_be_written_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shape: str
+) -> None:
+    """An answer that was not written must not look like success."""
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO), "--format", shape]) == 1
+    assert "the output cannot be written: " in capsys.readouterr().err
+
+
+def test_every_problem_of_the_project_is_told(run: Run, folder: Path) -> None:
+    """Each for itself: nothing has run."""
+    write(folder, other__agent="Hello.\n", pyproject__toml="[tool.handrail]\nmodle = 'x'\n")
+    ran = run("hello", "--model", script(folder, HELLO))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("handrail: ") == 2
+    assert "other.agent" in ran.err
+    assert "modle" in ran.err
+
+
+def test_a_model_may_be_named_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PydanticAI's own for tests calls every tool."""
+    monkeypatch.setenv("HANDRAIL_MODEL", "test")
+    ran = run("hello", "--approve", "approve-all")
+    assert ran.code == 0
+    assert "desk: started on test" in ran.err

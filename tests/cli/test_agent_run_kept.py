@@ -1,0 +1,121 @@
+"""`handrail run` before a person: asking, leaving a question for later, and going on with a session that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from handrail import store as stores
+from handrail.cli import main
+from handrail.cli.run_store import opened_session
+from tests.cli.agent_folders import call, noting, script, write
+from tests.cli.desk import Ran
+from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
+
+Run = Callable[..., Ran]
+
+HELLO = {"text": "Hello."}
+
+
+@pytest.mark.requirement("A-32")
+def test_a_person_is_asked_before_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text streams, the question stands on lines of its own, and the answer is not printed twice."""
+    dialogue = Dialogue(monkeypatch, ["y\n", "n\n", "no bread\n"])
+    model = script(
+        folder,
+        {"text": "I note", "calls": [call("note", "a", text="milk"), call("note", "b", text="bread")]},
+        {"text": "Done."},
+    )
+    codes: list[int] = []
+    dialogue.run(lambda: codes.append(main(["run", "desk.agent", "note it", "--model", model])))
+    assert codes == [0]
+    assert dialogue.lines.count("approve?   desk wants to call note") == 2
+    assert 'arguments  text = "milk"' in dialogue.lines
+    assert "desk: note ok, " in dialogue.screen
+    assert "no bread" in dialogue.screen
+    assert dialogue.lines.count("Done.") == 1
+    assert dialogue.lines.count("I note") == 1
+
+
+@pytest.mark.parametrize("typed, code, told", [(ENDS_INPUT, 0, "note failed"), (INTERRUPTS, 130, "May it run?")])
+def test_a_person_may_go_away_instead(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, told: str
+) -> None:
+    """The end of the input is a no; Ctrl-C ends the run."""
+    dialogue = Dialogue(monkeypatch, [typed])
+    model = noting(folder, "milk")
+    codes: list[int] = []
+    dialogue.run(lambda: codes.append(main(["run", "desk.agent", "note it", "--model", model])))
+    assert codes == [code]
+    assert told in dialogue.screen
+    assert "Traceback" not in dialogue.screen
+
+
+def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And asked again when the session is resumed, in whatever process."""
+    words = ["run", "desk.agent", "--store", "sqlite:///desk.db", "--session", "monday"]
+    codes: list[int] = []
+    first = script(folder, {"calls": [call("note", text="milk")]})
+    Dialogue(monkeypatch, ["l\n"]).run(lambda: codes.append(main([*words, "note it", "--model", first])))
+    again = Dialogue(monkeypatch, ["y\n"])
+    again.run(lambda: codes.append(main([*words, "--model", script(folder, {"text": "Done."})])))
+    assert codes == [3, 0]
+    assert 'arguments  text = "milk"' in again.lines
+    assert again.lines.count("approve?   desk wants to call note") == 1
+    assert "Done." in again.lines
+
+
+def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path) -> None:
+    """From another process, with the call that was left open."""
+    kept = ("--store", "sqlite:///desk.db", "--session", "monday")
+    first = script(folder, {"calls": [call("note", text="milk")]})
+    ran = run("note it", "--model", first, "--approve", "later", *kept)
+    assert (ran.code, ran.out) == (3, "")
+    assert "Decide and go on with: handrail run desk.agent --store sqlite:///desk.db --session monday" in ran.err
+    ran = run("--model", script(folder, {"text": "Done."}), "--approve", "later", *kept)
+    assert ran.code == 3
+    ran = run("--model", script(folder, {"text": "Done."}), "--approve", "approve-all", *kept)
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert "note ok" in ran.err
+    ran = run("--model", script(folder, {"text": "Done."}), *kept)
+    assert (ran.code, ran.out) == (2, "")
+    assert "give an input" in ran.err
+
+
+def test_a_session_is_begun_and_named_where_there_is_a_store(run: Run, folder: Path) -> None:
+    """So that it can be gone on with."""
+    ran = run("hello", "--model", script(folder, HELLO), "--store", "sqlite:///desk.db")
+    assert ran.code == 0
+    with stores.open("sqlite:///desk.db") as store:
+        (row,) = store.sessions()
+    assert f"Session {row.session_id} is kept in sqlite:///desk.db." in ran.err
+
+
+def test_a_conversation_goes_on(run: Run, folder: Path) -> None:
+    """With the next input."""
+    write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///kept.db'\n")
+    for _ in range(2):
+        assert run("hello", "--model", script(folder, HELLO), "--session", "one").code == 0
+    assert (folder / "kept.db").exists()
+
+
+def test_a_session_that_somebody_else_has_open_is_told(run: Run, folder: Path) -> None:
+    """Another run of it goes on."""
+    words = ("hello", "--model", script(folder, HELLO), "--store", "sqlite:///desk.db", "--session", "one")
+    with opened_session("sqlite:///desk.db", "one"):
+        ran = run(*words)
+    assert (ran.code, ran.out) == (1, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "one" in ran.err
+
+
+def test_a_session_of_another_agent_is_told(run: Run, folder: Path) -> None:
+    """Nothing has run."""
+    kept = ("--store", "sqlite:///desk.db", "--session", "one")
+    assert run("hello", "--model", script(folder, HELLO), *kept).code == 0
+    write(folder, desk__agent="---\nname: other\n---\nHello.\n")
+    ran = run("hello", "--model", script(folder, HELLO), *kept)
+    assert (ran.code, ran.out) == (2, "")
+    assert "give each agent a session of its own" in ran.err

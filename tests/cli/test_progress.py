@@ -1,0 +1,221 @@
+"""What a run does, told while it goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+from handrail.agents.approval.values import Decision
+from handrail.agents.events import (
+    CallEnded,
+    CallStarted,
+    QuestionAsked,
+    QuestionDecided,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    TextDelta,
+)
+from handrail.cli.progress import NOBODY_TO_ASK, Recorded, Told
+from handrail.cli.screen import Screen
+from handrail.limits import TokenUsage
+from handrail.testing import FakeClock
+from tests.cli.test_questions import call_of
+
+DESK = ("desk",)
+CHILD = ("desk", "research")
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+class Streams:
+    """A screen whose streams are kept, each of them a terminal or not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self._out, self._err = io.StringIO(), io.StringIO()
+        options = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "width": 200}
+        self.screen = Screen(
+            Console(file=self._out, force_terminal=terminal, **options),  # type: ignore[arg-type]
+            Console(file=self._err, force_terminal=False, **options),  # type: ignore[arg-type]
+        )
+
+    @property
+    def out(self) -> str:
+        return self._out.getvalue()
+
+    @property
+    def err(self) -> list[str]:
+        return self._err.getvalue().splitlines()
+
+
+def told(*events: RunEvent, terminal: bool, answer: str | None = None) -> Streams:
+    """What a person has seen after some events, and the answer."""
+    streams = Streams(terminal=terminal)
+    teller = Told(streams.screen)
+    for event in events:
+        teller(event)
+    if answer is not None:
+        teller.answer(answer)
+    return streams
+
+
+def started(by: tuple[str, ...] = DESK, /, **arguments: object) -> CallStarted:
+    """The model has asked for a call."""
+    return CallStarted(by, "c", "look", arguments)
+
+
+def ended(content: str = "fine", *, success: bool = True, replayed: bool = False) -> CallEnded:
+    """It is over."""
+    return CallEnded(DESK, "c", "look", success, content, 0.25, replayed)
+
+
+DONE = RunEnded(DESK, "done", "All done.", TokenUsage(1200, 34))
+
+
+def test_in_a_pipe_there_is_the_answer_and_nothing_else() -> None:
+    """What the agent does goes to standard error, a line each; also what it says before a call."""
+    streams = told(
+        RunStarted(DESK, "scripted", "s"),
+        TextDelta(DESK, "I shall "),
+        TextDelta(DESK, "look.\n"),
+        started(path="a.md", depth=2),
+        ended(),
+        TextDelta(DESK, "All done."),
+        DONE,
+        terminal=False,
+        answer="All \x1b[1mdone.",
+    )
+    assert streams.out == "All \x1b[1mdone.\n"
+    assert streams.err == [
+        "desk: started on scripted",
+        "desk: I shall look.",
+        'desk: look(path="a.md", depth=2)',
+        "desk: look ok, 0.2 s",
+        "desk: done, 1,200 tokens in, 34 out",
+    ]
+
+
+def test_on_a_terminal_the_text_streams() -> None:
+    """Each piece at once, each remark on a line of its own; the answer is not printed twice."""
+    streams = told(
+        TextDelta(DESK, "I shall "),
+        TextDelta(DESK, "look."),
+        started(),
+        ended(),
+        TextDelta(DESK, "All\tdone.\x1b[2J\n"),
+        DONE,
+        terminal=True,
+        answer="All\tdone.\x1b[2J",
+    )
+    assert streams.out == "I shall look.\nAll\tdone.\\x1b[2J\n"
+
+
+def test_a_question_begins_on_a_line_of_its_own() -> None:
+    """Text may stand before it."""
+    assert told(TextDelta(DESK, "Well"), QuestionAsked(call_of()), terminal=True).out == "Well\n"
+
+
+@pytest.mark.parametrize("answer, printed", [("Not what was said", "Not what was said\n"), ("", "")])
+def test_an_answer_that_was_not_streamed_is_printed(answer: str, printed: str) -> None:
+    """A resumed run may end with what was said before."""
+    streams = told(TextDelta(DESK, "Well"), started(), DONE, terminal=True, answer=answer)
+    assert streams.out == f"Well\n{printed}"
+
+
+def test_nested_agents_say_what_they_say_on_standard_error() -> None:
+    """Their answer is the result of a call, so it is not told twice."""
+    streams = told(
+        TextDelta(CHILD, "Let me see"),
+        started(CHILD),
+        TextDelta(CHILD, "the answer"),
+        RunEnded(CHILD, "done", "the answer", TokenUsage()),
+        terminal=True,
+    )
+    assert streams.out == ""
+    assert streams.err == [
+        "desk/research: Let me see",
+        "desk/research: look()",
+        "desk/research: done, 0 tokens in, 0 out",
+    ]
+
+
+@pytest.mark.parametrize(
+    "event, line",
+    [
+        (RunStarted(DESK, "m", "s", resumed=True), "desk: goes on on m"),
+        (ended(replayed=True), "desk: look ok, 0.2 s (replayed: it has happened before)"),
+        (ended("no\nsuch \x1b file", success=False), "desk: look failed: no such \\x1b file"),
+        (ended("x" * 300, success=False), f"desk: look failed: {'x' * 200}..."),
+        (started(text="x" * 100), f'desk: look(text="{"x" * 59}... (102 characters in all))'),
+        (
+            QuestionDecided(call_of(), Decision("allow", "d", by="remembered")),
+            "desk/research: write_file allow, as answered before",
+        ),
+        (RunEnded(DESK, "waiting", "", TokenUsage(1, 1)), "desk: waiting, 1 token in, 1 out"),
+    ],
+)
+def test_events_are_told_in_a_line(event: RunEvent, line: str) -> None:
+    """Short, without line ends, and without what a terminal obeys."""
+    assert told(event, terminal=False).err == [line]
+
+
+@pytest.mark.parametrize("by", ["rule", "mode", "person"])
+def test_a_decision_that_needs_no_word_has_none(by: str) -> None:
+    """A refusal is told as the failure of the call."""
+    assert told(QuestionDecided(call_of(), Decision("deny", "d", by=by)), terminal=False).err == []  # type: ignore[arg-type]
+
+
+def recorded_at_noon(screen: Screen) -> Recorded:
+    """Events for programs, all at noon."""
+    return Recorded(screen, clock=FakeClock(NOON))
+
+
+@pytest.mark.parametrize("teller", [Told, recorded_at_noon])
+def test_that_there_is_nobody_to_ask_is_said_once(teller: Callable[[Screen], Told | Recorded]) -> None:
+    """However many calls are denied for it."""
+    streams = Streams(terminal=False)
+    tell = teller(streams.screen)
+    for _ in range(3):
+        tell(QuestionDecided(call_of(), Decision("deny", "d", by="nobody")))
+    assert streams.err == [NOBODY_TO_ASK]
+
+
+def test_for_programs_each_event_is_a_line_of_json() -> None:
+    """With the name of the event, the time, and all its fields."""
+    streams = Streams(terminal=False)
+    recorded = Recorded(streams.screen, clock=FakeClock(NOON))
+    for event in (started(n=float("nan"), s="\n\x1b"), QuestionAsked(call_of()), DONE):
+        recorded(event)
+    recorded.answer("All done.")
+    at = NOON.isoformat()
+    call = {
+        "path": ["desk", "research"],
+        "session_id": "s",
+        "call_id": "c",
+        "tool": "write_file",
+        "effect": "state",
+        "arguments": {"path": "notes.md"},
+        "digest": "d",
+        "origin": "toolset files (built-in)",
+        "asks": [],
+        "default": None,
+    }
+    started_fields = {"path": ["desk"], "call_id": "c", "tool": "look", "arguments": {"n": "nan", "s": "\n\x1b"}}
+    usage = {"input": 1200, "output": 34, "cached": 0}
+    assert [json.loads(line) for line in streams.out.splitlines()] == [
+        {"event": "call_started", "at": at, **started_fields},
+        {"event": "question_asked", "at": at, "call": call},
+        {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done.", "usage": usage},
+    ]
+    assert streams.err == []
+
+
+def test_what_json_cannot_say_is_told_as_text() -> None:
+    """A line that cannot be printed would end the run."""
+    streams = Streams(terminal=False)
+    Recorded(streams.screen, clock=FakeClock(NOON))(started(odd={1}, bits=[b"x"]))
+    assert json.loads(streams.out)["arguments"] == {"odd": "{1}", "bits": ["b'x'"]}

@@ -1,0 +1,342 @@
+"""The shell suite as a section: its text, its tool, and what becomes of the calls and of what programs change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Generator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import ProgramEnded, ShellRule, ShellRun, ShellToolsSection, VfsToolsSection
+from handrail.errors import DuplicateBindingError
+from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.prompt import Prompt, PromptTemplate, ToolContext
+from handrail.resources import ResourceRegistry
+from handrail.runtime import Session, ToolCall
+from tests.contrib.suites import SuiteRun
+
+PYTHON = Path(sys.executable).name
+PYTHON_PATH = os.fspath(Path(sys.executable).parent)
+ANY_PYTHON = ShellRule((PYTHON,), confined=False)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with a note and a link that leads out."""
+    root = tmp_path / "root"
+    (root / "notes").mkdir(parents=True)
+    (root / "notes/plan.md").write_text("plan\n")
+    (root / "out").symlink_to(tmp_path)
+    (root / "back").symlink_to("notes")
+    return root
+
+
+@pytest.fixture
+def files(root: Path) -> Generator[HostFilesystem]:
+    """The folder, opened."""
+    with HostFilesystem(root, journal=root.with_name("journal")) as files:
+        yield files
+
+
+def python_section(folder: Path | HostFilesystem, **options: Any) -> ShellToolsSection:
+    """A section that runs Python with anything."""
+    given: dict[str, Any] = {"allow": [ANY_PYTHON], "environment": {"PATH": PYTHON_PATH}} | options
+    return ShellToolsSection(folder, **given)
+
+
+def script(text: str) -> list[str]:
+    """A command that runs Python code."""
+    return [PYTHON, "-I", "-S", "-c", text]
+
+
+def rendered(section: ShellToolsSection) -> str:
+    """What the model is told by the section."""
+    return Prompt(PromptTemplate(ns="tests", key="shell", sections=[section])).render().text
+
+
+def test_section_brings_one_tool_that_acts_outside(root: Path) -> None:
+    """Its example is a command that may be run, as far as a rule says one."""
+    (tool,) = ShellToolsSection(root, allow=[("ls", "-*"), ("cat",)]).tools
+    assert (tool.name, tool.effect, tool.accepts_overrides) == ("shell_run", "external", False)
+    assert tool.examples[0].input.command == ("cat",)
+    assert ShellToolsSection(root).tools[0].examples[0].input.command == ("ls",)
+    assert ShellToolsSection(root, accepts_overrides=True).tools[0].accepts_overrides
+
+
+def test_text_of_the_section(files: HostFilesystem) -> None:
+    """What a model sees; a program that is not installed is not spoken of."""
+    section = ShellToolsSection(files, allow=[("sh", "run"), ShellRule(("ls",), options=("-l",)), ("no-such-program",)])
+    assert section.missing == {"no-such-program"}
+    assert rendered(section) == snapshot("""\
+## 1. Programs
+
+Run programs with `shell_run`, one program a call. There is no shell: give the name of the program and each argument as
+a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the program itself makes of them.
+
+**What may be run**
+
+- `sh run`
+- `ls` with no options but -l
+
+**Rules**
+
+- A program starts in `folder`, and paths are relative to it. Absolute paths, `..` and links that lead out are refused.
+- Give the value of an option as the next string: `"-n", "5"`. Where an option is refused, the message lists the others.
+- A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
+- A program may take 60 s. Whatever it leaves running is killed. Of a long output the middle is left out.
+- What a program that fails has changed in the folder is undone, but for what it has done in `.git`. What it does
+  outside is not undone.\
+""")
+
+
+def test_text_says_what_is_undone(root: Path, files: HostFilesystem) -> None:
+    """Only over a filesystem is anything; programs that only look change nothing; none may be run without rules."""
+    reads, unconfined = ShellRule(("ls",), reads=True), ShellRule(("ls",), confined=False)
+    assert "Nothing that a program does is undone" in rendered(ShellToolsSection(root, allow=[("ls",)]))
+    assert "has changed in the folder is undone" in rendered(ShellToolsSection(files, allow=[("ls",), reads]))
+    for folder in (root, files):
+        assert "these programs only look" in rendered(ShellToolsSection(folder, allow=[reads]))
+    assert "every program is refused" in rendered(ShellToolsSection(root))
+    assert "links that lead out are refused" not in rendered(ShellToolsSection(root, allow=[unconfined]))
+
+
+def test_program_runs_in_the_folder_that_is_named(root: Path) -> None:
+    """Links inside are followed; the result has the shortest form of the path."""
+    run = SuiteRun(ShellToolsSection(root, allow=[("ls",), ("cat",)]))
+    assert run.told("shell_run", command=["ls", "notes"]) == "plan.md\n"
+    message = run.call("shell_run", command=["ls"], folder="./notes/")
+    assert message.result.value == ProgramEnded(("ls",), "notes", 0, "plan.md\n")
+    assert run.told("shell_run", command=["ls"], folder="back") == "plan.md\n"
+    assert run.told("shell_run", command=["cat"], input="é\0") == "é␀"
+    assert run.told("shell_run", command=["cat"]) == "cat has written nothing."
+
+
+@pytest.mark.requirement("A-36")
+@pytest.mark.parametrize(
+    "folder, told",
+    [
+        ("..", "leads out of the root"),
+        ("/etc", "this one is absolute"),
+        ("out", "a link that leads out of the root"),
+        ("notes/plan.md", "there is no folder 'notes/plan.md'"),
+        ("nowhere", "there is no folder 'nowhere'"),
+        ("", "the path is empty"),
+        ("a\0b", "NUL"),
+        ("\ud800", "surrogate"),
+        ("x" * 5000, "longer than"),
+    ],
+)
+def test_folder_outside_of_the_root_is_refused(folder: str, told: str, root: Path) -> None:
+    """And so is one that is none."""
+    run = SuiteRun(ShellToolsSection(root, allow=[("ls",)]))
+    assert told in run.refused("shell_run", command=["ls"], folder=folder)
+
+
+@pytest.mark.parametrize(
+    "command, told",
+    [
+        ("ls -l", "expected an array"),
+        ([], "$.command: it is empty"),
+        ([""], "'' is not among what may be run here: `ls`"),
+        (["ls -l notes"], 'Give each argument as a string of its own: ["ls", "-l", "notes"].'),
+        (["/bin/ls"], "is a path. Give the bare name of a program: 'ls'."),
+        (["./ls"], "is a path"),
+        (["ls", "&&", "rm"], "$.command[1]: '&&' means nothing here, because there is no shell"),
+        (["ls", "2>&1"], "there is no shell"),
+        (["ls", "a\0b"], "$.command[1]: it holds a NUL character"),
+        (["ls", "\udc80"], "$.command[1]: a string with one half of a surrogate"),
+        (["rm"], "'rm' is not among what may be run here: `ls`."),
+        (["ls", "/"], "may lead out of the folder"),
+    ],
+)
+def test_command_that_is_none_is_refused_with_what_would_be_right(command: object, told: str, root: Path) -> None:
+    """A whole line, paths, and what means something only to a shell."""
+    assert told in SuiteRun(ShellToolsSection(root, allow=[("ls",)])).refused("shell_run", command=command)
+
+
+def test_without_rules_every_program_is_refused(root: Path) -> None:
+    """Nothing is allowed by default."""
+    assert "no program may be run here" in SuiteRun(ShellToolsSection(root)).refused("shell_run", command=["ls"])
+
+
+def test_program_that_is_not_installed_is_told(root: Path) -> None:
+    """The rule stands; the model does without."""
+    run = SuiteRun(ShellToolsSection(root, allow=[("no-such-program",)]))
+    assert run.refused("shell_run", command=["no-such-program"]) == snapshot(
+        "no-such-program may be run, but it is not installed here. Do without it."
+    )
+
+
+def test_programs_are_looked_for_once(root: Path, tmp_path: Path) -> None:
+    """One that is planted later, in the folder or earlier on the path, is not run; the path that was found is."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for place in (first, second):
+        place.mkdir()
+
+    def plant(place: Path, text: str) -> None:
+        (place / "tool").write_text(f"#!/bin/sh\necho {text} $0\n")
+        (place / "tool").chmod(0o755)
+
+    plant(second, "right")
+    run = SuiteRun(ShellToolsSection(root, allow=[("tool",)], environment={"PATH": f"{first}:{second}:/bin"}))
+    plant(first, "wrong")
+    plant(root, "wrong")
+    assert run.told("shell_run", command=["tool"]) == f"right {second}/tool\n"
+    (second / "tool").unlink()
+    assert run.refused("shell_run", command=["tool"]) == "tool cannot be run: No such file or directory."
+
+
+def test_environment_is_small_and_can_be_added_to(root: Path) -> None:
+    """Nothing of this process's own environment reaches a program."""
+    tell = "import os; [print(name, os.environ[name]) for name in sorted(os.environ)]"
+    run = SuiteRun(python_section(root, environment={"PATH": PYTHON_PATH, "HOME": "/somewhere"}))
+    assert run.told("shell_run", command=script(tell)).replace(PYTHON_PATH, "P").replace(
+        os.fspath(root.parent.resolve()), "R"
+    ) == snapshot("""\
+GIT_CEILING_DIRECTORIES R
+GIT_CONFIG_GLOBAL /dev/null
+GIT_CONFIG_NOSYSTEM 1
+GIT_NO_LAZY_FETCH 1
+GIT_OPTIONAL_LOCKS 0
+GIT_TERMINAL_PROMPT 0
+HOME /somewhere
+LANG C.UTF-8
+PATH P
+""")
+
+
+def test_other_exit_code_than_nought_fails_the_call_and_undoes_it(root: Path, files: HostFilesystem) -> None:
+    """Over a filesystem what a failing program has changed is undone; what one that succeeds has changed stays."""
+    run = SuiteRun(python_section(files))
+    told = run.refused("shell_run", command=script("open('new', 'w'); print('oh'); raise SystemExit(3)"))
+    assert told == f"{PYTHON} has ended with exit code 3. What it changed in the folder is undone.\noh\n"
+    assert not (root / "new").exists()
+    run.told("shell_run", command=script("open('new', 'w')"))
+    assert (root / "new").exists()
+
+
+def test_over_a_plain_folder_nothing_is_undone_and_the_model_is_told(root: Path) -> None:
+    """A program that is killed is told by the name of the signal."""
+    run = SuiteRun(python_section(root))
+    dies = "import os; open('new', 'w').close(); os.kill(os.getpid(), {})"
+    assert run.refused("shell_run", command=script(dies.format(9))).startswith(
+        f"{PYTHON} was ended by SIGKILL. Nothing of it is undone.\n"
+    )
+    assert (root / "new").exists()
+    told = run.refused("shell_run", command=script(dies.format(int(signal.SIGRTMIN) + 3)))
+    assert f"was ended by signal {int(signal.SIGRTMIN) + 3}." in told
+
+
+def test_program_that_takes_too_long_fails_the_call_in_doubt(root: Path, files: HostFilesystem) -> None:
+    """What it did in the folder is undone; what it did elsewhere nobody knows, unless it only looks."""
+    slow = script("import time; open('new', 'w').close(); print('begun', flush=True); time.sleep(600)")
+    options: dict[str, Any] = {"timeout": timedelta(seconds=0.5)}
+    run = SuiteRun(python_section(files, **options))
+    killed = f"{PYTHON} was killed, because it may take 0.5 s and was not done."
+    assert run.refused("shell_run", command=slow) == (
+        f"{killed} What it changed in the folder is undone. Whether it has done something elsewhere is unknown: find "
+        "out before you ask for it again.\nbegun\n"
+    )
+    assert not (root / "new").exists()
+    assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown"]
+    looks = SuiteRun(python_section(files, allow=[ShellRule((PYTHON,), confined=False, reads=True)], **options))
+    assert (
+        looks.refused("shell_run", command=slow)
+        == f"{PYTHON} was killed, because it may take 0.5 s and was not done.\nbegun\n"
+    )
+
+
+def test_long_output_is_cut_in_the_middle(root: Path) -> None:
+    """What is left out is counted."""
+    run = SuiteRun(python_section(root, max_output_bytes=10))
+    message = run.call("shell_run", command=script("print('a' * 50 + 'b' * 49)"))
+    assert message.content == "aaaaa\n[... 90 bytes left out ...]\nbbbb\n"
+    assert message.result.value is not None
+    assert message.result.value.left_out == 90
+
+
+def test_program_is_not_started_when_the_tree_cannot_be_kept(root: Path) -> None:
+    """Nothing could be undone then; for a program that only looks nothing needs to be kept."""
+    with HostFilesystem(root, journal=root.with_name("journal"), git="no-such-git") as files:
+        run = SuiteRun(python_section(files))
+        told = run.refused("shell_run", command=script("open('new', 'w')"))
+        assert told.startswith(f"{PYTHON} was not started: git is needed to keep whole trees")
+        assert not (root / "new").exists()
+        looks = SuiteRun(ShellToolsSection(files, allow=[ShellRule(("ls",), reads=True)]))
+        assert "notes" in looks.told("shell_run", command=["ls"])
+
+
+def test_shell_and_file_tools_work_on_one_filesystem(root: Path, files: HostFilesystem) -> None:
+    """Both bind it, each for its own type, and both are undone with the call."""
+    template = PromptTemplate(ns="tests", key="both", sections=[VfsToolsSection(files), python_section(files)])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    calls: tuple[tuple[str, dict[str, object]], ...] = (
+        ("write_file", {"path": "a", "content": "1"}),
+        ("shell_run", {"command": script("open('a', 'a').write('2'); print(open('a').read())")}),
+        ("shell_run", {"command": script("open('a', 'a').write('3'); 1 / 0")}),
+        ("read_file", {"path": "a"}),
+    )
+    messages = executor.execute_all([ToolCall(f"call-{at}", tool, given) for at, (tool, given) in enumerate(calls)])
+    assert [message.success for message in messages] == [True, True, False, True]
+    assert messages[-1].content.endswith("\n12")
+    assert (root / "a").read_text() == "12"
+
+
+def test_section_binds_its_filesystem_beside_what_it_is_given(files: HostFilesystem) -> None:
+    """So that calls take turns on it; another one in the same section is a mistake."""
+    for resources in ({Filesystem: files}, ResourceRegistry.build({Filesystem: files})):
+        registry = ShellToolsSection(files, resources=resources).registry
+        assert HostFilesystem in registry
+        assert Filesystem in registry
+    with pytest.raises(DuplicateBindingError):
+        ShellToolsSection(files, resources={HostFilesystem: files})
+
+
+@pytest.mark.anyio
+async def test_program_of_a_call_that_is_cancelled_is_killed(root: Path, files: HostFilesystem) -> None:
+    """And waited for; what it has changed is undone."""
+    os.mkfifo(root.with_name("fifo"))
+    descriptor = os.open(root.with_name("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+    begun = asyncio.Event()
+    asyncio.get_running_loop().add_reader(descriptor, begun.set)
+    template = PromptTemplate(ns="tests", key="shell", sections=[python_section(files)])
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    text = "import time; open('new', 'w').close(); held = open('../fifo', 'w'); print(1, file=held, flush=True)"
+    call = ToolCall("call-1", "shell_run", {"command": script(f"{text}; time.sleep(600)")})
+    task = asyncio.ensure_future(executor.execute_async(call))
+    try:
+        await begun.wait()
+        assert (root / "new").exists()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert os.read(descriptor, 10) == b"1\n"
+        assert os.read(descriptor, 10) == b""
+        assert not (root / "new").exists()
+    finally:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+
+
+@pytest.mark.anyio
+async def test_call_that_is_cancelled_at_once_leaves_no_program(root: Path) -> None:
+    """Be it that it is not started any more, or that it is killed; a second cancellation changes nothing."""
+    (tool,) = python_section(root).tools
+    assert tool.handler is not None
+    params = ShellRun(tuple(script("import time; time.sleep(600)")))
+    for times in (1, 2):
+        returned: Any = tool.handler(params, context=ToolContext.of())
+        task: asyncio.Future[Any] = asyncio.ensure_future(returned)
+        await asyncio.sleep(0)
+        for _ in range(times):
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -1,0 +1,260 @@
+"""Rules of the shell suite: what they take, what they let through, and what they say to what they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import ShellRule
+from handrail.contrib.tools.shell_rules import Place, permitted, rules_of, shown
+from handrail.errors import PromptValidationError, ToolValidationError
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A root with a folder, a link that stays inside, and links that lead out."""
+    root = (tmp_path / "root").resolve()
+    (root / "notes").mkdir(parents=True)
+    (tmp_path / "secret").write_text("no")
+    (root / "out").symlink_to(tmp_path)
+    (root / "-k").symlink_to(tmp_path)
+    (root / "notes" / "in").symlink_to("../notes")
+    (root / "notes" / "s").symlink_to(tmp_path / "secret")
+    return Place(root, root)
+
+
+def refusal(rule: ShellRule, *command: str, place: Place) -> str:
+    """What is said to a command that must be refused."""
+    with pytest.raises(ToolValidationError) as caught:
+        permitted((rule,), command, place)
+    return str(caught.value)
+
+
+def test_a_command_must_begin_with_the_tokens_of_a_rule(place: Place) -> None:
+    """Each token of the prefix is a glob for one token; the program is none."""
+    rule = ShellRule(("make", "test-*"))
+    assert permitted((rule,), ("make", "test-unit", "-j"), place) is rule
+    for command in (("make",), ("make", "all"), ("make", "x", "test-unit"), ("maker", "test-unit"), ("MAKE", "test-a")):
+        assert "is not among what may be run here: `make test-*`." in refusal(rule, *command, place=place)
+
+
+def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: Place) -> None:
+    """The model is told where to go on; a long command is not repeated at length."""
+    rules = rules_of([("ls",), ShellRule(("make", "test"), exact=True)])
+    with pytest.raises(ToolValidationError) as caught:
+        permitted(rules, ("rm", "x" * 1000), place)
+    assert str(caught.value) == snapshot(
+        "'rm xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is "
+        "not among what may be run here: `ls`, `make test` and nothing more."
+    )
+    with pytest.raises(ToolValidationError, match="no program may be run here"):
+        permitted((), ("ls",), place)
+    assert shown("short") == "'short'"
+
+
+def test_one_rule_that_allows_a_command_is_enough(place: Place) -> None:
+    """The fault that is told is that of the rule that says most about the command."""
+    rules = rules_of([ShellRule(("git",), options=()), ShellRule(("git", "log"), options=("-p",))])
+    assert permitted(rules, ("git", "log", "-p"), place) is rules[1]
+    assert permitted(rules, ("git", "status"), place) is rules[0]
+    with pytest.raises(ToolValidationError, match=r"none of the options allowed with `git log`: -p\."):
+        permitted(rules, ("git", "log", "-x"), place)
+    with pytest.raises(ToolValidationError, match=r"none of the options allowed with `git`: there are none\."):
+        permitted(rules, ("git", "tag", "-d"), place)
+
+
+def test_exact_rule_lets_nothing_follow(place: Place) -> None:
+    """Not even an operand."""
+    rule = ShellRule(("make", "test"), exact=True)
+    assert permitted((rule,), ("make", "test"), place) is rule
+    assert refusal(rule, "make", "test", "SHELL=x", place=place) == snapshot(
+        "nothing may follow `make test`, so leave out 'SHELL=x'."
+    )
+
+
+@pytest.mark.parametrize(
+    "pattern, refused, taken",
+    [
+        ("-exec", ["-exec"], ["-e", "-execdir", "exec"]),
+        ("-exec*", ["-exec", "-execdir"], ["-ex"]),
+        ("--output", ["--output", "--output=x", "--outp", "--o=x"], ["--output-indicator", "--", "-output", "--in"]),
+        ("--pre*", ["--pre=x", "--pre-glob"], ["--print"]),
+        ("-o", ["-o", "-ofile", "-xo"], ["-", "--o", "o", "-x"]),
+        ("*%G*", ["--format=%G?", "%GK"], ["%H"]),
+    ],
+)
+def test_forbidden_tokens_are_known_in_every_way_they_can_be_written(
+    pattern: str, refused: list[str], taken: list[str], place: Place
+) -> None:
+    """Joined letters, values and shortened long options included."""
+    rule = ShellRule(("x",), forbid=(pattern,))
+    for token in refused:
+        assert "is forbidden with `x`" in refusal(rule, "x", "a", token, place=place)
+    for token in taken:
+        assert permitted((rule,), ("x", "a", token), place) is rule
+
+
+@pytest.mark.parametrize("token", ["-la", "-l5", "-5", "-", "--", "--all", "--all=5", "-name", "-7k", "file", "+x"])
+def test_options_that_are_listed_may_follow(token: str, place: Place) -> None:
+    """Letters may be joined, with digits; long ones may have a value; operands are none."""
+    rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name", "-[0-9]*"))
+    assert permitted((rule,), ("x", token), place) is rule
+
+
+@pytest.mark.parametrize("token", ["-x", "-lx", "--al", "--all-of", "-nam", "-names", "-l=", "--l", "-é"])
+@pytest.mark.parametrize("before", [(), ("--",), ("-l", "file")])
+def test_options_that_are_not_listed_may_not_follow(token: str, before: tuple[str, ...], place: Place) -> None:
+    """Wherever they stand: not every program takes what comes after `--` for operands."""
+    rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name"))
+    assert "is none of the options allowed" in refusal(rule, "x", *before, token, place=place)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "/etc/passwd",
+        "..",
+        "../x",
+        "a/../../x",
+        "notes/..",
+        "--file=/etc/x",
+        "--file=../x",
+        "-f/etc/x",
+        "-f../x",
+        "-f..",
+        "@/etc/x",
+        "a:/etc/x",
+        "a,/etc/x",
+        "out",
+        "out/secret",
+        "notes/s",
+        "notes/in/s",
+        "-fout",
+        "-xfout",
+        "--file=out",
+        "--file=a,out",
+        "@out",
+        "x:out",
+        "-k",
+    ],
+)
+def test_confined_rule_refuses_what_leads_out(token: str, place: Place) -> None:
+    """In a token of its own, joined to an option, as its value, behind a sign, and over a link."""
+    told = refusal(ShellRule(("x",)), "x", token, place=place)
+    assert told.startswith("$.command[1]: ")
+    assert "out of the folder" in told
+    unconfined = ShellRule(("x",), confined=False)
+    assert permitted((unconfined,), ("x", token), place) is unconfined
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "notes",
+        "notes/in",
+        "HEAD~1..HEAD",
+        "..HEAD",
+        "a..b",
+        "...",
+        "--x=notes/in",
+        "a=b/c",
+        "new/file",
+        "é",
+        "x" * 9000,
+    ],
+)
+def test_confined_rule_takes_what_stays_inside(token: str, place: Place) -> None:
+    """Links that stay inside, ranges, and names of what is not there yet."""
+    rule = ShellRule(("x",))
+    assert permitted((rule,), ("x", token), place) is rule
+
+
+def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: Place) -> None:
+    """The same token leads elsewhere from another folder."""
+    rule, notes = ShellRule(("x",)), Place(place.root, place.root / "notes")
+    assert permitted((rule,), ("x", "out"), notes) is rule
+    with pytest.raises(ToolValidationError, match="leads out of the folder"):
+        permitted((rule,), ("x", "s"), notes)
+
+
+def test_long_tokens_full_of_separators_are_judged_in_time(place: Place) -> None:
+    """What a model can send takes no time that grows with the square of it."""
+    rule = ShellRule(("x",))
+    for token in ("=" * 100_000, f"-{'a' * 100_000}"):
+        assert permitted((rule,), ("x", token), place) is rule
+
+
+def test_other_tokens_can_run_in_the_place_of_the_prefix() -> None:
+    """For options that must always be there."""
+    rule = ShellRule(("git", "log"), runs=("git", "--no-pager", "log"))
+    assert rule.line(("git", "log", "-p")) == ("git", "--no-pager", "log", "-p")
+    assert rule.program == "git"
+    assert ShellRule(("ls",)).line(("ls", "-l")) == ("ls", "-l")
+
+
+def test_rules_in_words() -> None:
+    """For the guidance; long lists of options are left out of it."""
+    rules = (
+        ShellRule(("ls",)),
+        ShellRule(("ls",), options=()),
+        ShellRule(("ls",), options=("-l", "-a")),
+        ShellRule(("ls",), options=tuple(f"-{letter}" for letter in "abcdefg"), forbid=("*%G*",)),
+        ShellRule(("ls",), options=(), forbid=("-x",), exact=True),
+    )
+    assert [rule.described for rule in rules] == snapshot(
+        [
+            "`ls`",
+            "`ls` without options",
+            "`ls` with no options but -l -a",
+            "`ls` with no options but a few options, never with *%G*",
+            "`ls` and nothing more",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "fields, told",
+    [
+        ({"prefix": ()}, "begins with the bare name of a program, such as 'git', and not with nothing"),
+        ({"prefix": "ls"}, "prefix of a shell rule is a str; write a tuple of strings"),
+        ({"prefix": 5}, "prefix of a shell rule is a int"),
+        ({"prefix": ("ls", 5)}, "prefix of a shell rule holds 5"),
+        ({"prefix": ("ls", "")}, "prefix of a shell rule holds ''"),
+        ({"prefix": ("/bin/ls",)}, "and not with '/bin/ls'"),
+        ({"prefix": ("./ls",)}, "and not with './ls'"),
+        ({"prefix": ("l*",)}, "and not with 'l*'"),
+        ({"prefix": ("ls -l",)}, "and not with 'ls -l'"),
+        ({"prefix": ("ls",), "runs": ("/bin/ls",)}, "runs of a shell rule begins with the bare name"),
+        ({"prefix": ("ls", "*"), "runs": ("ls",)}, "has no globs in its prefix"),
+        ({"prefix": ("ls",), "options": "-l"}, "options of a shell rule is a str"),
+        ({"prefix": ("ls",), "options": ("l",)}, "options of a shell rule holds 'l'"),
+        ({"prefix": ("ls",), "options": ("--",)}, "options of a shell rule holds '--'"),
+        ({"prefix": ("ls",), "forbid": None}, "forbid of a shell rule is a NoneType"),
+        ({"prefix": ("ls",), "exact": 1}, "exact of a shell rule is a int; write True or False"),
+    ],
+)
+def test_rule_that_cannot_be_meant_is_refused(fields: dict[str, Any], told: str) -> None:
+    """Where it is written, and with what would be right."""
+    with pytest.raises(PromptValidationError) as caught:
+        ShellRule(**fields)
+    assert told in str(caught.value)
+
+
+def test_every_fault_of_the_declared_rules_is_told() -> None:
+    """A plain string is a common mistake: it looks like a rule, and would be a rule of single letters."""
+    declared: Any = [("ls",), "git status", ("a/b",), 7]
+    with pytest.raises(PromptValidationError) as caught:
+        rules_of(declared)
+    for told in (
+        "allow[1] is the string 'git status'",
+        "allow[2]: prefix",
+        "allow[3]: prefix of a shell rule is a int",
+    ):
+        assert told in str(caught.value)
+    nothing: Any
+    for nothing in ("ls", b"ls", None, 5):
+        with pytest.raises(PromptValidationError, match="write a rule for each program"):
+            rules_of(nothing)

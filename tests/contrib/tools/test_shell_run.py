@@ -1,0 +1,252 @@
+"""One run of a program: what it reads and writes, and that nothing of it is left when it has ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.clock import SYSTEM_CLOCK
+from handrail.contrib.tools.shell_run import Ended, Output, Program, ProgramRun
+
+_LONG = 600.0
+
+
+def program(script: str, folder: Path, **fields: Any) -> Program:
+    """A Python script as a program."""
+    given: dict[str, Any] = {"input": b"", "seconds": _LONG, "max_output_bytes": 1000}
+    given |= {"environment": dict[str, str]()} | fields
+    return Program(line=(sys.executable, "-I", "-S", "-c", script), folder=folder, **given)
+
+
+def ended(script: str, folder: Path, **fields: Any) -> Ended:
+    """How a script ends."""
+    return ProgramRun(SYSTEM_CLOCK).carry_out(program(script, folder, **fields))
+
+
+class Witness:
+    """A fifo that a program, and what it starts, hold open: it tells when the last of them has gone."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the fifo."""
+        self.path = folder / "fifo"
+        os.mkfifo(self.path)
+        self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def wait(self) -> bytes:
+        """What was written to it next; nothing when nobody holds it any more."""
+        assert select.select([self._descriptor], [], [], 30)[0], "somebody still holds it"
+        return os.read(self._descriptor, 100)
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._descriptor)
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Generator[Witness]:
+    """A fifo in the folder of the test."""
+    witness = Witness(tmp_path)
+    yield witness
+    witness.close()
+
+
+_FOREVER = """
+import os, sys, time
+held = open("fifo", "wb", buffering=0)
+if os.fork():
+    held.write(b"on")
+    print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+def test_program_reads_its_input_and_writes_to_one_output(tmp_path: Path) -> None:
+    """Output and error output come as they are written; the exit code is the program's."""
+    script = """
+import os, sys
+text = sys.stdin.read()
+os.write(2, b"error ")
+os.write(1, text[::-1].encode())
+sys.exit(3)
+"""
+    assert ended(script, tmp_path, input=b"abc") == Ended("exited", 3, "error cba", 0)
+
+
+def test_program_without_input_finds_its_end(tmp_path: Path) -> None:
+    """It does not wait for a person."""
+    assert ended("import sys; print(repr(sys.stdin.read()))", tmp_path).output == "''\n"
+
+
+def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(tmp_path: Path) -> None:
+    """Reading and writing go on side by side; what is not wanted is no fault."""
+    big = b"x" * 1_000_000
+    echo = "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
+    end = ended(echo, tmp_path, input=big)
+    assert (end.code, end.left_out) == (0, 999_000)
+    assert ended("import os; os.close(0); print('done')", tmp_path, input=big).output == "done\n"
+    waits = "import os, time; os.close(0); os.write(1, b'closed'); time.sleep(0.1)"
+    assert ended(waits, tmp_path, input=big).output == "closed"
+
+
+def test_program_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
+    """The end of the output is not the end of the program."""
+    script = "import os, time; os.close(1); os.close(2); time.sleep(0.1); open('done', 'w').close()"
+    assert ended(script, tmp_path) == Ended("exited", 0, "", 0)
+    assert (tmp_path / "done").exists()
+
+
+def test_program_has_the_environment_and_the_folder_that_it_is_given(tmp_path: Path) -> None:
+    """And nothing of this process's own environment, nor any of its open files."""
+    script = "import os; print(sorted(os.environ), os.getcwd(), len(os.listdir('/dev/fd')))"
+    told = ended(script, tmp_path, environment={"PATH": "/bin", "LANG": "C.UTF-8"}).output.split()
+    assert told[:3] == ["['LANG',", "'PATH']", os.fspath(tmp_path.resolve())]
+    assert int(told[3]) <= 4
+
+
+def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(tmp_path: Path, witness: Witness) -> None:
+    """What it has written until then is kept."""
+    end = ended(_FOREVER, tmp_path, seconds=0.5)
+    assert (end.how, end.code, end.output) == ("timeout", -signal.SIGKILL, "begun\n")
+    assert witness.wait() == b"on"
+    assert witness.wait() == b""
+
+
+def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path, witness: Witness) -> None:
+    """It could change files when nobody undoes it any more."""
+    script = _FOREVER.replace('print("begun", flush=True)', "sys.exit()")
+    assert ended(script, tmp_path).how == "exited"
+    assert witness.wait() == b"on"
+    assert witness.wait() == b""
+
+
+def test_daemon_that_has_left_the_group_is_not_waited_for(tmp_path: Path, witness: Witness) -> None:
+    """It holds the pipe, and cannot be found; the test ends it."""
+    script = """
+import os, sys, time
+held = open("fifo", "wb", buffering=0)
+ready, left = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    sys.exit()
+os.setsid()
+held.write(str(os.getpid()).encode())
+os.write(left, b"x")
+time.sleep(600)
+"""
+    assert ended(script, tmp_path).how == "exited"
+    os.kill(int(witness.wait()), signal.SIGKILL)
+    assert witness.wait() == b""
+
+
+def test_daemon_that_never_stops_writing_is_not_read_for_ever(tmp_path: Path) -> None:
+    """It is ended by its next write when nobody reads any more."""
+    script = """
+import os, sys
+ready, left = os.pipe()
+if os.fork():
+    os.read(ready, 1)
+    sys.exit()
+os.setsid()
+os.write(left, b"x")
+while True:
+    os.write(1, bytes(1 << 16))
+"""
+    end = ended(script, tmp_path)
+    assert (end.how, end.code) == ("exited", 0)
+    assert end.left_out
+
+
+def test_running_program_is_stopped_from_another_thread(tmp_path: Path, witness: Witness) -> None:
+    """As a call is that is cancelled; stopping again, and when it has ended, is no harm."""
+    run, ends = ProgramRun(SYSTEM_CLOCK), list[Ended]()
+    thread = threading.Thread(target=lambda: ends.append(run.carry_out(program(_FOREVER, tmp_path))))
+    thread.start()
+    assert witness.wait() == b"on"
+    run.stop()
+    run.stop()
+    thread.join()
+    run.stop()
+    (end,) = ends
+    assert (end.how, end.code) == ("stopped", -signal.SIGKILL)
+    assert witness.wait() == b""
+
+
+def test_program_that_is_stopped_before_it_starts_does_not_start(tmp_path: Path) -> None:
+    """There is no moment at which a stop is lost."""
+    run = ProgramRun(SYSTEM_CLOCK)
+    run.stop()
+    assert run.carry_out(program("open('ran', 'w')", tmp_path)).how == "stopped"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_program_that_cannot_be_started_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    """No process, and no open pipe."""
+    before = sorted(Path("/dev/fd").iterdir())
+    for line in (("/nowhere/x",), (os.fspath(tmp_path),)):
+        missing = Program(line=line, folder=tmp_path, environment={}, input=b"x", seconds=1, max_output_bytes=1)
+        with pytest.raises(OSError):  # noqa: PT011 - which one depends on the line
+            ProgramRun(SYSTEM_CLOCK).carry_out(missing)
+    assert sorted(Path("/dev/fd").iterdir()) == before
+
+
+def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
+    """However programs end."""
+    before = sorted(Path("/dev/fd").iterdir())
+    for script, seconds in (("", _LONG), ("1/0", _LONG), ("import time; time.sleep(600)", 0.3)):
+        tells = f"import os; print(os.getpid(), flush=True); {script}"
+        process = int(ended(tells, tmp_path, seconds=seconds, input=b"x").output.split()[0])
+        with pytest.raises(ChildProcessError):
+            os.waitpid(process, os.WNOHANG)
+    assert sorted(Path("/dev/fd").iterdir()) == before
+
+
+def test_program_that_somebody_else_has_waited_for_has_not_succeeded(tmp_path: Path) -> None:
+    """Nobody knows how it ended; here the process has its children waited for by the system."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(ChildProcessError):
+            ended("", tmp_path)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 10, 1000])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 9, 10, 11, 5000])
+@pytest.mark.parametrize("step", [1, 4, 5000])
+def test_output_keeps_beginning_and_end(most: int, size: int, step: int) -> None:
+    """Whatever the pieces in which it comes, all of it is either shown or counted."""
+    data = bytes(ord("a") + at % 26 for at in range(size))
+    output = Output(most)
+    for start in range(0, size, step):
+        output.add(data[start : start + step])
+    assert output.left_out == max(0, size - most)
+    if size <= most:
+        assert output.text() == data.decode()
+    else:
+        head, tail = data[: most // 2].decode(), data[size - (most - most // 2) :].decode()
+        assert output.text() == f"{head}\n[... {size - most:,} bytes left out ...]\n{tail}"
+
+
+def test_output_is_cut_between_characters() -> None:
+    """No half of one is shown."""
+    output = Output(7)
+    output.add("ééééééé".encode())
+    assert output.text() == "é\n[... 7 bytes left out ...]\néé"
+
+
+def test_output_that_is_no_text_has_signs_in_its_place() -> None:
+    """Bytes that are no UTF-8, and NUL, which stores do not take."""
+    output = Output(100)
+    output.add(b"a\xff\0b")
+    assert output.text() == "a\ufffd\u2400b"
+    short = Output(4)
+    short.add(b"\0\xff" + b"x" * 9 + b"\x80\0")
+    assert short.text() == "\u2400\ufffd\n[... 9 bytes left out ...]\n\u2400"

@@ -1,0 +1,228 @@
+"""Runs and commands that go wrong, each by the words of `docs/agent-errors.md` that its message has."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from importlib import invalidate_caches
+from pathlib import Path
+
+from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
+from handrail.agents.conversation import Said
+from handrail.agents.options import DEFAULT_OPTIONS
+from handrail.cli import main
+from handrail.runtime import Session
+from handrail.testing import Call, Reply, ScriptedModel
+from tests.docs.agent_faults import DESK, TOOLS
+
+Fault = tuple[str, str]
+"""What kind of error it is, as the page has it, and its message."""
+
+
+def written(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """A sound project with some files of its own; its agent file."""
+    for name, content in {"desk.agent": DESK, "tools.py": TOOLS, **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / "desk.agent"
+
+
+def raised(act: Callable[[], object]) -> Fault:
+    """The exception that ends an act."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever ends the act is what is looked for
+        return type(error).__name__, str(error)
+    raise AssertionError("nothing was raised")
+
+
+def inspected(agent_file: Path) -> object:
+    """What an agent would be offered, its rules included."""
+    agent = load_agent(agent_file)
+    return agent.rules(), asyncio.run(agent.inspect(RunOptions(root=agent_file.parent / "within")))
+
+
+def failed_call(agent: LoadedAgent, call: Call, options: RunOptions = DEFAULT_OPTIONS) -> Fault:
+    """What the model reads of a call that fails."""
+    failed: list[str] = []
+
+    def hear(event: RunEvent) -> None:
+        if isinstance(event, CallEnded) and not event.success:
+            failed.append(event.content)
+
+    model = ScriptedModel([Reply(calls=[call]), Reply(text="Done.")])
+    agent.run("Go.", replace(options, model=model, listener=hear))
+    (told,) = failed
+    return "a failed call", told
+
+
+def _run(agent_file: Path, *replies: Reply, session: Session | None = None, input: str | None = "Go.") -> object:
+    options = RunOptions(model=ScriptedModel(replies), session=session, request_limit=1)
+    return load_agent(agent_file).run(input, options)
+
+
+def _no_folder(folder: Path) -> Fault:
+    return raised(lambda: Project.load(folder / "nowhere"))
+
+
+def _no_file(folder: Path) -> Fault:
+    return raised(lambda: load_agent(folder / "nowhere.agent"))
+
+
+def _a_folder(folder: Path) -> Fault:
+    return raised(lambda: load_agent(folder))
+
+
+def _unknown_agent(folder: Path) -> Fault:
+    return raised(lambda: load_agent(written(folder, {})).project.resolve("dsk"))
+
+
+def _broken_package(folder: Path) -> Fault:
+    info = "handrail_broken-1.0.dist-info"
+    files = {
+        f"site/{info}/METADATA": "Metadata-Version: 2.1\nName: handrail-broken\nVersion: 1.0\n",
+        f"site/{info}/entry_points.txt": "[handrail.tools]\nbroken = handrail_broken:nothing\n",
+        "desk.agent": "---\nname: desk\ntools: [broken]\n---\nBe kind.\n",
+    }
+    agent_file = written(folder, files)
+    sys.path.insert(0, str(folder / "site"))
+    invalidate_caches()
+    try:
+        return raised(lambda: load_agent(agent_file))
+    finally:
+        sys.path.remove(str(folder / "site"))
+
+
+def _no_run(_folder: Path) -> Fault:
+    return raised(current_run)
+
+
+def _no_model(folder: Path) -> Fault:
+    return raised(lambda: load_agent(written(folder, {})).run("Go."))
+
+
+def _on_a_loop(folder: Path) -> Fault:
+    agent = load_agent(written(folder, {}))
+
+    async def run() -> Fault:  # the loop that `run` would stop
+        return raised(lambda: agent.run("Go."))
+
+    return asyncio.run(run())
+
+
+def _wrong_mode(_folder: Path) -> Fault:
+    return raised(lambda: RunOptions(mode="perhaps"))  # type: ignore[arg-type] # wrong on purpose
+
+
+def _too_many_requests(folder: Path) -> Fault:
+    return raised(lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done.")))
+
+
+def _deferred(folder: Path) -> Fault:
+    module = "from pydantic_ai import CallDeferred, Tool\n\ndef ping() -> str:\n    raise CallDeferred\n\n"
+    files = {"tools.py": f"{module}TOOLS = [Tool(ping, metadata={{'approval': 'allow'}})]\n"}
+    return raised(lambda: _run(written(folder, files), Reply(calls=[Call("ping")])))
+
+
+def _nobody_to_ask(folder: Path) -> Fault:
+    return failed_call(load_agent(written(folder, {})), Call("ping"))
+
+
+def _denied_by_mode(folder: Path) -> Fault:
+    files = {"desk.agent": "---\nname: desk\ntoolsets: [files_ro]\n---\nBe kind.\n"}
+    agent = load_agent(written(folder, files))
+    return failed_call(agent, Call("list_files"), RunOptions(mode="deny-all", root=folder))
+
+
+def _too_deep(folder: Path) -> Fault:
+    files = {"desk.agent": "---\nname: desk\ntoolsets: [desk]\n---\nBe kind.\n"}
+    return failed_call(load_agent(written(folder, files)), Call("desk", {"input": "Go on."}), RunOptions(max_depth=1))
+
+
+def _dynamic(folder: Path, call: Call) -> Fault:
+    files = {"desk.agent": "---\nname: desk\ntoolsets: [dynamic_agents]\n---\nBe kind.\n"}
+    return failed_call(load_agent(written(folder, files)), call)
+
+
+def _nobody_of_that_name(folder: Path) -> Fault:
+    return _dynamic(folder, Call("agent_call", {"agent": "nobody", "input": "Go."}))
+
+
+def _more_than_its_own(folder: Path) -> Fault:
+    return _dynamic(folder, Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]}))
+
+
+def _nothing_to_resume(folder: Path) -> Fault:
+    return raised(lambda: _run(written(folder, {}), session=Session(), input=None))
+
+
+def _unfinished(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {})
+    raised(lambda: _run(agent_file, Reply(calls=[Call("ping")]), session=session))
+    return raised(lambda: _run(agent_file, session=session))
+
+
+def _of_another_agent(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {"other.agent": DESK.replace("name: desk", "name: other")})
+    _run(agent_file, Reply(text="Done."), session=session)
+    return raised(lambda: _run(folder / "other.agent", session=session))
+
+
+def _of_another_version(folder: Path) -> Fault:
+    session = Session()
+    session[Said].append(Said("desk", '[{"kind": "nothing that there is"}]'))
+    return raised(lambda: _run(written(folder, {}), session=session))
+
+
+def typed(folder: Path, *words: str) -> Fault:
+    """What a command says on standard error, and its exit code; `FOLDER` in a word is the folder."""
+    written(folder, {"taken/note.md": ""})
+    screen = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(screen):
+        code = main([word.replace("FOLDER", str(folder)) for word in words])
+    return f"exit code {code}", screen.getvalue()
+
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "there is no file": ("run", "FOLDER/nowhere.agent", "Go."),
+    "name one of its agent files": ("run", "FOLDER", "Go."),
+    "which model?": ("run", "FOLDER/desk.agent", "Go."),
+    "no such model is known": ("run", "FOLDER/desk.agent", "Go.", "--model", "nowhere:none"),
+    "what is the agent to do?": ("run", "FOLDER/desk.agent", "--model", "test"),
+    "needs a store that stays": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--session", "monday"),
+    "--root": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--root", "FOLDER/nowhere"),
+    "is there already": ("new", "taken", "--folder", "FOLDER"),
+    "names no agent": ("new", "a b", "--folder", "FOLDER"),
+    "is a built-in toolset": ("new", "files", "--folder", "FOLDER"),
+}
+"""What is typed."""
+
+ACTS: Mapping[str, Callable[[Path], Fault]] = {
+    "there is no such file": _no_file,
+    "an agent file is a text file": _a_folder,
+    "does not exist": _no_folder,
+    "has no agent": _unknown_agent,
+    "cannot be loaded from package": _broken_package,
+    "no agent is running here": _no_run,
+    "which model is agent": _no_model,
+    "run would stop the event loop": _on_a_loop,
+    "mode is": _wrong_mode,
+    "stopped:": _too_many_requests,
+    "are carried out by somebody outside": _deferred,
+    "it needs approval": _nobody_to_ask,
+    "no rule allows it": _denied_by_mode,
+    "was not started: it would be at depth": _too_deep,
+    "that you may call": _nobody_of_that_name,
+    "cannot be given": _more_than_its_own,
+    "so there is nothing to go on with": _nothing_to_resume,
+    "go on with it without an input": _unfinished,
+    "holds a conversation of agent": _of_another_agent,
+    "cannot be read by this version": _of_another_version,
+}
+"""What is done in a folder."""

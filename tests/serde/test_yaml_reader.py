@@ -1,0 +1,89 @@
+"""`handrail.serde.yaml_reader`: mappings, lists and texts of a document, and their faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from handrail.errors import ApprovalRulesError, DocumentError
+from handrail.serde.yaml_reader import Reader, listed, shown
+from handrail.serde.yaml_tree import Tree, read_tree
+
+KNOWN = ("allow", "ask", "deny")
+
+
+def tree(text: str) -> Tree:
+    """The tree of a text that holds something."""
+    found = read_tree(text, name="rules")
+    assert found is not None
+    return found
+
+
+def told(text: str, faults: list[DocumentError] | None = None) -> str:
+    """The error that a mapping of lists of texts raises."""
+    reader = Reader("rules", faults=faults)
+    with pytest.raises(DocumentError) as caught:
+        read(reader, text)
+    return str(caught.value)
+
+
+def read(reader: Reader, text: str) -> dict[str, tuple[str, ...] | None]:
+    """Reads a mapping of lists of texts."""
+    keys = reader.mapping(tree(text), "the file", KNOWN)
+    return {key: reader.read(keys, key, lambda found: reader.items(found, "a rule", reader.text)) for key in KNOWN}
+
+
+def test_a_document_is_read_key_by_key() -> None:
+    """Nothing is the empty text, a number is text as it is written, and a key that is not there is None."""
+    assert read(Reader("rules"), "allow: [a, 010, ~]\nask: []") == {"allow": ("a", "010", ""), "ask": (), "deny": None}
+
+
+def test_a_mapping_without_known_keys_takes_any() -> None:
+    """Each once."""
+    assert list(Reader("rules").mapping(tree("{x: 1, y: 2}"), "this")) == ["x", "y"]
+
+
+FAULTS = {
+    "no mapping": ("[a]", "rules:1:1: the file is a mapping, 'key: value'"),
+    "no list": ("allow: a", "rules:1:8: a rule is a list; write a rule: [...]"),
+    "no text": ("allow: [[a]]", "rules:1:9: text is due here"),
+    "no text for a key": ("? [a]\n: b", "rules:1:3: text is due here"),
+    "near": ("alow: []", "rules:1:1: the file has no key 'alow'. Did you mean 'allow'? The keys are allow, ask, deny."),
+    "far": ("x: []", "rules:1:1: the file has no key 'x'. The keys are allow, ask, deny."),
+    "twice": ("ask: []\nask: []", "rules:2:1: the key 'ask' stands here twice"),
+}
+
+
+@pytest.mark.parametrize("text, message", FAULTS.values(), ids=FAULTS)
+def test_the_first_fault_is_raised_with_its_place(text: str, message: str) -> None:
+    """Where no list of faults is given."""
+    assert told(text) == message
+
+
+def test_a_huge_key_is_cut_in_messages() -> None:
+    """And escaped, if it cannot be printed."""
+    assert len(told(f"{'k' * 100_000}: []")) < 200
+    assert shown("a\x1b[2J") == r"'a\x1b[2J'"
+
+
+def test_with_a_list_of_faults_reading_goes_on() -> None:
+    """What is at fault is left out, and all the rest is read."""
+    faults: list[DocumentError] = []
+    text = "alow: []\nask: [a, [b], {c: d}, e]\nask: []\n? [k]\n: v\ndeny: none"
+    assert read(Reader("rules", faults=faults), text) == {"allow": None, "ask": ("a", "e"), "deny": None}
+    assert [(fault.line, fault.column) for fault in faults] == [(1, 1), (3, 1), (4, 3), (2, 10), (2, 15), (6, 7)]
+    assert listed(faults[:2]) == (
+        "2 faults\n  rules:1:1: the file has no key 'alow'. Did you mean 'allow'? The keys are allow, ask, deny."
+        "\n  rules:3:1: the key 'ask' stands here twice"
+    )
+
+
+def test_a_document_that_is_no_mapping_ends_the_reading_all_the_same() -> None:
+    """There is nothing to go on with."""
+    assert told("[a]", faults=[]) == "rules:1:1: the file is a mapping, 'key: value'"
+
+
+def test_the_errors_are_the_callers_own() -> None:
+    """Of the class that it asks for."""
+    with pytest.raises(ApprovalRulesError, match="rules:1:1: no") as caught:
+        Reader("rules", refusal=ApprovalRulesError).fail(tree("a"), "no")
+    assert (caught.value.file, caught.value.line, caught.value.column) == ("rules", 1, 1)

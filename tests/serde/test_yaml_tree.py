@@ -1,0 +1,231 @@
+"""`handrail.serde.yaml_tree`: YAML as a tree with places, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.errors import AgentFileError, DocumentError
+from handrail.serde.yaml_tree import DEEPEST, MOST_REPEATED, Mapping, Scalar, Sequence, Tree, read_tree
+
+
+def value(tree: Tree | None) -> object:
+    """What a tree says, as JSON has it."""
+    if isinstance(tree, Mapping):
+        return {str(value(key)): value(found) for key, found in tree.entries}
+    if isinstance(tree, Sequence):
+        return [value(item) for item in tree.items]
+    return None if tree is None else tree.value
+
+
+def refused(text: str) -> str:
+    """The error for a text that is refused."""
+    with pytest.raises(DocumentError) as caught:
+        read_tree(text, name="desk")
+    return str(caught.value)
+
+
+def test_every_part_knows_its_line_and_column() -> None:
+    """Both count from 1; a list begins with its bracket or dash."""
+    assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == Mapping(
+        (
+            (Scalar("a", "a", 1, 1), Sequence((Scalar("1", 1, 2, 5),), 2, 3)),
+            (Scalar("b", "b", 3, 1), Mapping(((Scalar("c", "c", 3, 5), Scalar("x", "x", 3, 8)),), 3, 4)),
+        ),
+        1,
+        1,
+    )
+
+
+def test_nothing_behind_a_key_stands_where_the_key_stands() -> None:
+    """And not in the line of whatever comes next."""
+    tree = read_tree("a: 1\ntools:   # none\n\nb: 1", name="desk")
+    assert isinstance(tree, Mapping)
+    assert tree.entries[1][1] == Scalar("", None, 2, 1)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "# a comment"])
+def test_a_text_without_a_document_is_none(text: str) -> None:
+    """A comment is no document either."""
+    assert read_tree(text, name="desk") is None
+
+
+VALUES: dict[str, object] = {
+    "on": "on",
+    "yes": "yes",
+    "2026-01-01": "2026-01-01",
+    "12:30": "12:30",
+    "true": True,
+    "FALSE": False,
+    "~": None,
+    "Null": None,
+    "nULL": "nULL",
+    "010": 10,
+    "-0x1F": -31,
+    "0o17": 15,
+    "0b11": 3,
+    "1_000": 1000,
+    "1__0": "1__0",
+    "_1": "_1",
+    "1.": 1.0,
+    ".5e1": 5.0,
+    "1e400": math.inf,
+    "-.Inf": -math.inf,
+    ".": ".",
+    "0b": "0b",
+    "'1'": "1",
+    '"on"': "on",
+    "|\n  1": "1",
+    "=": "=",
+    "<<": "<<",
+    r'"\ud83d\ude00"': "😀",
+    r'"\0"': "\0",
+}
+
+
+@pytest.mark.parametrize("text, meant", VALUES.items(), ids=map(repr, VALUES))
+def test_plain_text_means_what_the_core_schema_of_yaml_12_says(text: str, meant: object) -> None:
+    """What is quoted is text; so are dates and times, which JSON does not have."""
+    tree = read_tree(text, name="desk")
+    assert isinstance(tree, Scalar)
+    assert tree.value == meant
+    assert type(tree.value) is type(meant)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x85\u2028\u2029"))
+
+
+def test_the_line_breaks_of_yaml_11_fold_unless_they_are_escaped() -> None:
+    """As the docstring of the module says."""
+    for character in "\x85\u2028\u2029":
+        assert value(read_tree(json.dumps(character), name="desk")) == character
+    assert value(read_tree('"a\x85b\u2028c"', name="desk")) == "a b\u2028c"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | TEXTS,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+        max_leaves=20,
+    ),
+    st.booleans(),
+)
+def test_json_is_yaml(data: object, ascii_only: bool) -> None:
+    """Whatever JSON says is read as JSON reads it, pairs of surrogates among it."""
+    text = json.dumps(data, ensure_ascii=ascii_only)
+    try:
+        tree = read_tree(text, name="desk")
+    except DocumentError as error:
+        assert "cannot stand in YAML" in str(error)  # noqa: PT017 - DEL and the like: JSON has them as they are
+    else:
+        assert value(tree) == data
+
+
+FAULTS = {
+    "nothing closed": ("a: [", "desk:1:5: expected the node content"),
+    "no place of the problem": ("a: 'b", "desk:1:6: found unexpected end of stream"),
+    "colon": ("a: b: c", "desk:1:5: mapping values are not allowed here; text that holds ': ' is put in quotes"),
+    "tab": ("a:\n\t- b", "desk:2:1: a tab stands where YAML takes only spaces"),
+    "NUL": ("a: b\r\nc: \0", "desk:2:4: the character U+0000 cannot stand in YAML"),
+    "BEL": ("a:\rb: \x07", "desk:2:4: the character U+0007 cannot stand in YAML"),
+    "surrogate": ("a: \ud800", "desk:1:4: the character U+D800 cannot stand in YAML"),
+    "half a character": (r'a: "\udc00\ud800"', "desk:1:4: this text holds half a character"),
+    "beyond Unicode": (r'a: "\UFFFFFFFF"', "desk:1:1: an escape or a directive from here on is out of range"),
+    "beyond Unicode by one": (r'a: "\U00110000"', "desk:1:1: an escape or a directive from here on is out of range"),
+    "two documents": ("a\n---\nb", "desk:2:1: but found another document; there can be only one"),
+    "older YAML": ("%YAML 1.1\n---\non", "desk:2:1: directives are not read here"),
+    "tag directive": ("%TAG !e! tag:example.com,2026:\n---\na", "desk:2:1: directives are not read here"),
+    "tag": ("a: !!python/name:os.system", "desk:1:4: the tag 'tag:yaml.org,2002:python/name:os.system' is not read"),
+    "tag of a list": ("a: !!set {b}", "desk:1:4: the tag 'tag:yaml.org,2002:set' is not read"),
+    "long number": ("a: " + "9" * 5_000, "desk:1:4: a number has at most 1000 characters"),
+    "long number of bits": ("a: 0x" + "f" * 5_000, "desk:1:4: a number has at most 1000 characters"),
+    "unknown alias": ("a: *b", "desk:1:4: nothing before the alias *b has that anchor"),
+    "a list in itself": ("a: &b [*b]", "desk:1:4: this value holds itself, by an alias"),
+    "deep list": ("a: " + "[" * 100_000, "desk:1:67: values stand in each other more than 64 deep"),
+    "deep block": ("- " * 100_000, "desk:1:129: values stand in each other more than 64 deep"),
+    "deep mapping": ("{a: " * 100_000, "desk:1:257: values stand in each other more than 64 deep"),
+}
+
+
+@pytest.mark.parametrize("text, told", FAULTS.values(), ids=FAULTS)
+def test_what_is_no_yaml_or_too_much_of_it_is_told_with_its_place(text: str, told: str) -> None:
+    """File, line and column, and the cure."""
+    assert refused(text).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 200_000 + "x", "1_" * 100_000, "1e" + "1" * 200_000 + "e", "." + "1" * 200_000 + "."]
+)
+def test_long_text_that_begins_like_a_number_is_text(text: str) -> None:
+    """It is told from a number in one pass; going back at every digit would take hours."""
+    tree = read_tree(text, name="desk")
+    assert isinstance(tree, Scalar)
+    assert tree.value == text
+
+
+def test_values_may_stand_as_deep_as_is_said() -> None:
+    """One level more is refused, however it comes about."""
+    assert read_tree("[" * DEEPEST + "]" * DEEPEST, name="desk") is not None
+    assert "deep" in refused("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1))
+
+
+def test_aliases_make_a_tree_no_deeper_than_its_text_could() -> None:
+    """Each list holds the one before it, and none is deep by itself."""
+    lists = ["- &a0 []", *(f"- &a{n} [*a{n - 1}]" for n in range(1, 100))]
+    assert refused("\n".join(lists)) == f"desk:{DEEPEST}:9: values stand in each other more than {DEEPEST} deep"
+
+
+def test_an_alias_stands_for_a_value_that_was_given_before() -> None:
+    """Texts, lists and mappings; the anchor that was given last counts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree = read_tree("[&a x, &b [*a], &c {k: *b}, *c, &a y, *a]", name="desk")
+    assert value(tree) == ["x", ["x"], {"k": ["x"]}, {"k": ["x"]}, "y", "y"]
+
+
+def test_a_short_text_cannot_stand_for_billions_of_values() -> None:
+    """It is refused at the first alias too many, before anything of the size is made."""
+    levels = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [
+        f"{here}: &{here} [{', '.join([f'*{before}'] * 10)}]"
+        for before, here in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
+    assert refused("\n".join(levels)).startswith(
+        f"desk:4:36: with this alias, more than {MOST_REPEATED} values are repeated"
+    )
+
+
+def test_a_part_of_a_file_is_told_by_the_lines_of_the_file() -> None:
+    """Values and faults, and the errors are the caller's own."""
+    tree = read_tree("a: b", name="desk", first_line=5)
+    assert tree is not None
+    assert (tree.line, tree.column) == (5, 1)
+    for text in ("a: [", "a: \0", "a: *b"):
+        with pytest.raises(AgentFileError) as caught:
+            read_tree(text, name="desk", first_line=5, refusal=AgentFileError)
+        assert (caught.value.file, caught.value.line) == ("desk", 5)
+
+
+@given(st.text(st.sampled_from("ab:- [],{}\n\t'\"&*!|>%#?~\\U0x1_.\ud800\x07\r\x85é"), max_size=30) | st.text())
+def test_no_text_raises_anything_else(text: str) -> None:
+    """A tree, nothing, or the one error."""
+    try:
+        read_tree(text, name="desk")
+    except DocumentError as error:
+        assert error.line is not None  # noqa: PT017 - most texts raise nothing
+        assert error.column is not None  # noqa: PT017
+
+
+def test_a_missing_ruamel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.delitem(sys.modules, "handrail.serde.yaml_tree")
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    with pytest.raises(ImportError, match=r"pip install 'handrail\[agents\]'"):
+        importlib.import_module("handrail.serde.yaml_tree")
