@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import signal
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -62,7 +64,7 @@ def guard(ctx: RunContext, text: str) -> str:
     return note(text)
 
 
-LEASE = IdempotencyConfig(lease=timedelta(milliseconds=300))
+LEASE = IdempotencyConfig(strategy="none", lease=timedelta(milliseconds=300))
 
 TOOLS = [
     Tool(note, metadata={"approval": "allow"}),
@@ -71,7 +73,7 @@ TOOLS = [
     Tool(guard, metadata={"approval": "allow"}),
     Tool(charge, metadata={"effect": "external", "approval": "allow", "idempotency": LEASE}),
     Tool(charge, name="pay", metadata={"effect": "external", "approval": "ask", "idempotency": LEASE}),
-    OwnTool[Order, Order](name="bill", description="Bills an order.", handler=bill, effect="external", idempotency=LEASE),
+    OwnTool[Order, Order](name="bill", description="Bills.", handler=bill, effect="external", idempotency=LEASE),
 ]
 """
 
@@ -135,7 +137,7 @@ class Reader:
         return FunctionModel(self._reply, model_name="reader")
 
     def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        agent = (info.instructions or "").partition("I am ")[2].split()[0]
+        agent = (info.instructions or "").partition("I am ")[2].partition("\n")[0] or "desk"
         said = [message for message in messages if isinstance(message, ModelResponse)]
         told = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
         asked = [call.tool_call_id for reply in said for call in reply.tool_calls]
@@ -203,7 +205,7 @@ class Desk(NamedTuple):
 
     def values(self, kind: type[Any], session_id: str = "s") -> list[Any]:
         """What a session has of a type."""
-        with store.open(self.url) as kept_in, Session.open(kept_in, session_id, create=False, wait=PATIENCE) as session:
+        with store.open(self.url) as kept_in, Session.open(kept_in, session_id, wait=PATIENCE) as session:
             return list(session[kind])
 
     def calls(self, session_id: str = "s") -> list[tuple[str, bool]]:
@@ -223,6 +225,14 @@ def desk_in(folder: Path, url: str = "") -> Desk:
     return Desk(write(folder, files), url or f"sqlite:///{folder / 'desk.db'}")
 
 
+def change_conversation(desk: Desk, old: str, new: str) -> None:
+    """Put another text, of the same length, into the stored conversation of a desk in SQLite."""
+    assert len(old) == len(new)
+    sql = "UPDATE handrail_entries SET items = CAST(replace(items, ?, ?) AS BLOB) WHERE type_name = 'handrail.said'"
+    with closing(sqlite3.connect(desk.url.removeprefix("sqlite:///"))) as database, database:
+        database.execute(sql, (old, new))
+
+
 _IMPORTED_ONCE = [
     *("pytest", "pydantic_ai.models.function", "genai_prices.data"),
     *("handrail.agents", "handrail.store.sqlite", "handrail.store.postgres", "handrail.testing"),
@@ -237,7 +247,7 @@ class Doomed:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(_IMPORTED_ONCE)
 
-    def run(  # noqa: PLR0913, PLR0917 - what a process is to do, and where it dies
+    def run(  # noqa: PLR0913 - what a process is to do, and where it dies
         self, desk: Desk, replies: Replies, input: str | None, at: str, nth: int = 1, *, session_id: str = "s"
     ) -> bool:
         """Run a desk in a process that is to be killed at a point; returns whether it was."""

@@ -37,8 +37,8 @@ class Committing(FunctionToolset[Any]):
         """Write to the session and to a file, and then stay, or end the run."""
         write_line("half")
         root = current_run().filesystem(current_run().root)
-        root.write("notes.txt", "half")
-        root.write("new.txt", "half")
+        root.write_text("notes.txt", "half")
+        root.write_text("new.txt", "half")
         if self.end is not None:
             raise self.end
         await self.trace.at("written")

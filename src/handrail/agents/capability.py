@@ -7,7 +7,7 @@ decided here but enforced in the pipeline, by the policy `approval`; here it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic_ai import (
     ApprovalRequired,
     DeferredToolRequests,
     DeferredToolResults,
+    ModelMessage,
     ModelRequestContext,
     ModelResponse,
     RunContext,
@@ -23,6 +24,7 @@ from pydantic_ai import (
     ToolDefinition,
 )
 from pydantic_ai.capabilities import ValidatedToolArgs
+from pydantic_ai.messages import ModelResponsePart
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
@@ -82,10 +84,10 @@ class AgentCapability(PipelineCapability):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Keep the reply before any of its calls is carried out."""
+        """Keep the reply before any of its calls is carried out; see to it that each of them has an id of its own."""
         self.count(response)
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
-        self.recorded = {}  # it answers calls of the reply before this one
+        response = _with_ids_of_its_own(response, ctx.messages)
         self.conversation.keep([*ctx.messages, response])
         return response
 
@@ -134,3 +136,22 @@ class AgentCapability(PipelineCapability):
             elif (await self.gate.decide(replace(gated, default="ask"))).verdict != "later":
                 settled[call.tool_call_id] = ToolApproved()
         return DeferredToolResults(approvals=dict(settled)) if settled else None
+
+
+def _with_ids_of_its_own(response: ModelResponse, before: Sequence[ModelMessage]) -> ModelResponse:
+    """A reply whose calls have ids that no call of the conversation has had.
+
+    Some models begin to count anew in each reply; and what is approved, recorded and resumed goes by the id of the
+    call. Providers take letters, digits, `_` and `-`.
+    """
+    taken = {call.tool_call_id for said in before if isinstance(said, ModelResponse) for call in said.tool_calls}
+    parts: list[ModelResponsePart] = []
+    for part in response.parts:
+        if isinstance(part, ToolCallPart):
+            first, number = part.tool_call_id, 1
+            while part.tool_call_id in taken:
+                number += 1
+                part = replace(part, tool_call_id=f"{first}_{number}")  # noqa: PLW2901 - the same call
+            taken.add(part.tool_call_id)
+        parts.append(part)
+    return replace(response, parts=parts)

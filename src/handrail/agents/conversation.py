@@ -28,7 +28,6 @@ class Said:
     Attributes:
         agent: the agent whose conversation it is.
         messages: the messages as JSON, in the form that PydanticAI gives them.
-        recorded: how many calls of the session had been recorded by then; those that follow belong to what is said here.
         ended: whether a run ended with these messages, with an answer.
     """
 
@@ -36,7 +35,6 @@ class Said:
 
     agent: str
     messages: str
-    recorded: int = 0
     ended: bool = False
 
 
@@ -47,7 +45,7 @@ class Conversation:
         history: what was said before this run.
     """
 
-    __slots__ = ("_agent", "_ended", "_kept", "_recorded", "_session", "history")
+    __slots__ = ("_agent", "_ended", "_kept", "_session", "history")
 
     def __init__(self, session: Session, agent: str) -> None:
         """Read what was said so far.
@@ -57,7 +55,6 @@ class Conversation:
         """
         self._session = session
         self._agent = agent
-        self._recorded = 0
         self._ended = False
         self.history = self._read()
         self._kept = len(self.history)
@@ -95,9 +92,7 @@ class Conversation:
         wanted = {call.tool_call_id for call in self.unanswered}
         if not wanted:
             return {}
-        # Some models begin to count their calls anew in each reply.
-        since = self._session[ToolInvoked].all()[self._recorded :]
-        return {event.call_id: event for event in since if event.call_id in wanted}
+        return {event.call_id: event for event in self._session[ToolInvoked] if event.call_id in wanted}
 
     def keep(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
         """Keep what has been said since the last time.
@@ -113,7 +108,7 @@ class Conversation:
         new = list(messages[self._kept :])
         if new:
             text = ModelMessagesTypeAdapter.dump_json(new).decode()
-            self._session[Said].append(Said(self._agent, text, len(self._session[ToolInvoked]), ended))
+            self._session[Said].append(Said(self._agent, text, ended))
             self._kept += len(new)
 
     def _read(self) -> list[ModelMessage]:
@@ -132,9 +127,7 @@ class Conversation:
                     f"part {number} of the conversation in session {session!r} cannot be read by this version of "
                     f"PydanticAI: {error}"
                 ) from error
-            if any(isinstance(message, ModelResponse) for message in part):
-                self._recorded = said.recorded
-            self._ended = said.ended
             history += part
+            self._ended = said.ended
         # PydanticAI does the same at the start of a run, and what has been kept is counted in messages.
         return repair_messages(history, repair_last_response=False)

@@ -1,0 +1,198 @@
+"""What was said is kept in the session: before it is acted on, once, and in a form that the next run goes on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, Tool, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
+
+from handrail import store
+from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.agents import Answer, RunOptions
+from handrail.agents.conversation import Conversation, Said
+from handrail.errors import AgentError, StoreCorruptError
+from handrail.runtime import Session
+from handrail.testing import Call, Reply
+from tests.agents.desks import DONE, desk, play, returns
+from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, change_conversation, desk_in
+
+ASK = ModelRequest(parts=[UserPromptPart("Do it.")])
+TWO_CALLS = ModelResponse(parts=[ToolCallPart("note", {}, tool_call_id="a"), ToolCallPart("note", {}, tool_call_id="b")])
+ONE_ANSWER = ModelRequest(parts=[ToolReturnPart("note", "noted", tool_call_id="a")])
+THE_OTHER = ModelRequest(parts=[ToolReturnPart("note", "noted", tool_call_id="b")])
+ANSWER = ModelResponse(parts=[TextPart("Done.")])
+
+
+class Bill(BaseModel):
+    """A structured answer."""
+
+    total: int
+
+
+def conversation(*messages: ModelMessage, ended: bool = False) -> Conversation:
+    """A conversation that was kept by an earlier run."""
+    session = Session(session_id="s")
+    Conversation(session, "desk").keep(messages, ended=ended)
+    return Conversation(session, "desk")
+
+
+def kept(session: Session) -> list[ModelMessage]:
+    """All messages that are in a session."""
+    return [message for said in session[Said] for message in ModelMessagesTypeAdapter.validate_json(said.messages)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "unanswered", "unfinished", "put_off", "answer"),
+    [
+        ((), [], False, False, ""),
+        ((ASK, ANSWER), [], False, False, "Done."),
+        ((ASK, TWO_CALLS), ["a", "b"], True, False, ""),
+        ((ASK, TWO_CALLS, ONE_ANSWER), ["b"], True, True, ""),
+        ((ASK, TWO_CALLS, ONE_ANSWER, THE_OTHER), [], True, False, ""),
+        ((ASK, TWO_CALLS, ONE_ANSWER, THE_OTHER, ANSWER), [], False, False, "Done."),
+    ],
+)
+def test_where_a_conversation_stands_is_read_off_its_end(
+    messages: tuple[ModelMessage, ...], unanswered: list[str], unfinished: bool, put_off: bool, answer: str
+) -> None:
+    """Which calls lack an answer, whether the run went to its end, and what the answer was."""
+    found = conversation(*messages)
+    assert [call.tool_call_id for call in found.unanswered] == unanswered
+    assert (found.unfinished, found.put_off, found.answer) == (unfinished, put_off, answer)
+    assert found.recorded() == {}
+
+
+def test_nothing_new_is_nothing_to_keep() -> None:
+    """What has been kept is not kept again, by this run or the next."""
+    session = Session()
+    first = Conversation(session, "desk")
+    first.keep([ASK, ANSWER])
+    first.keep([ASK, ANSWER])
+    Conversation(session, "desk").keep([ASK, ANSWER], ended=True)
+    assert len(session[Said].all()) == 1
+
+
+def test_a_conversation_belongs_to_one_agent() -> None:
+    """The message names both."""
+    session = Session(session_id="s")
+    Conversation(session, "desk").keep([ASK])
+    with pytest.raises(AgentError, match=r"'s' holds a conversation of agent desk, so helper cannot go on"):
+        Conversation(session, "helper")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '[{"kind": "unheard"}]', "[1]"])
+def test_messages_that_cannot_be_read_are_told_with_their_place(text: str) -> None:
+    """Another version of PydanticAI may have written them."""
+    session = Session(session_id="s")
+    Conversation(session, "desk").keep([ASK])
+    session[Said].append(Said("desk", text))
+    with pytest.raises(AgentError, match="part 2 of the conversation in session 's' cannot be read by this version"):
+        Conversation(session, "desk")
+
+
+def test_a_damaged_row_is_the_stores_to_tell(tmp_path: Path) -> None:
+    """It names the entry; nothing is run."""
+    room = desk_in(tmp_path)
+    replies = {"desk": ["One.", "Two."]}
+    room.run(Reader(replies), "Do it.")
+    change_conversation(room, '[{"agent"', '[{"angel"')
+    reader = Reader(replies)
+    with pytest.raises(StoreCorruptError, match="session 's'"):
+        room.run(reader, "Again.")
+    assert reader.seen == []
+
+
+@pytest.mark.anyio
+async def test_a_reply_is_kept_before_any_of_its_calls_is_carried_out(tmp_path: Path) -> None:
+    """A tool finds in the session what asked for it."""
+    found: list[list[str]] = []
+
+    def look() -> str:
+        context = tool_context()
+        assert context is not None
+        replies = [message for message in kept(context.session) if isinstance(message, ModelResponse)]
+        found.append([call.tool_call_id for call in replies[-1].tool_calls])
+        return "looked"
+
+    agent = desk(tmp_path, tools=[Tool(look)])
+    calls = [Call("look", id="a"), Call("look", id="b")]
+    await play(agent, [Reply(calls=calls), Reply(calls=[Call("look", id="c")]), DONE])
+    assert found == [["a", "b"], ["a", "b"], ["c"]]
+
+
+@pytest.mark.anyio
+async def test_every_message_is_kept_once(tmp_path: Path) -> None:
+    """Over several runs in one session; its size is linear in what was said."""
+    session = Session()
+    agent = desk(tmp_path, tools=[Tool(echo)])
+    sizes: list[int] = []
+    for turn in range(6):
+        script = [Reply(calls=[Call("echo", {"text": "x"}, id=f"call-{turn}")]), DONE]
+        result = await play(agent, script, session=session)
+        assert kept(session) == list(result.messages)
+        sizes.append(sum(len(said.messages) for said in session[Said]))
+    grown = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+    assert len(result.messages) == 4 * 6
+    assert max(grown) - min(grown) < 100
+
+
+@pytest.mark.anyio
+async def test_calls_that_have_one_id_are_told_apart(tmp_path: Path) -> None:
+    """Some models count anew in each reply: each call is carried out and answered, in one reply and over several."""
+    session = Session()
+    agent = desk(tmp_path, tools=[Tool(echo, metadata={"effect": "external"})])
+    for text in ("a", "b"):
+        await play(agent, [Reply(calls=[Call("echo", {"text": text}, id="call")]), DONE], session=session)
+    replies = {"desk": [[], [], [], [], [Asked("call", "echo", {"text": "c"}), Asked("call", "echo", {"text": "d"})], "Done."]}
+    await agent.run_async("Do it.", RunOptions(session=session, model=Reader(replies).model(), mode="approve-all"))
+    told = {part.tool_call_id: part.content for part in returns(kept(session))}
+    assert told == {"call": "a", "call_2": "b", "call_3": "c", "call_4": "d"}
+
+
+@pytest.mark.anyio
+async def test_a_structured_answer_ends_a_run_too(tmp_path: Path) -> None:
+    """The next run begins with its own input, and the model has seen the one before."""
+    session = Session()
+    agent = desk(tmp_path)
+    first = await play(agent, [Reply(output={"total": 3})], session=session, output_type=Bill)
+    assert first.output == Bill(total=3)
+    assert not Conversation(session, "desk").unfinished
+    for total in (4, 5):
+        result = await play(agent, [Reply(output={"total": total})], "Again.", session=session, output_type=Bill)
+        assert result.output == Bill(total=total)
+    prompts = [part.content for said in kept(session) for part in said.parts if isinstance(part, UserPromptPart)]
+    assert prompts == ["Do it.", "Again.", "Again."]
+    assert [part.tool_name for part in returns(kept(session))] == ["final_result"] * 3
+
+
+def test_a_conversation_that_waited_is_gone_on_with_again_and_again(tmp_path: Path) -> None:
+    """No message is lost or doubled, however often it was put off."""
+    room: Desk = desk_in(tmp_path)
+    later, yes = Clerk({"pay": Answer("later")}), Clerk({"pay": Answer("yes")})
+    replies: dict[str, list[list[Asked] | str]] = {"desk": []}
+    for turn in range(3):
+        calls = [Asked(f"a{turn}", "note", {"text": "x"}), Asked(f"b{turn}", "pay", {"order": f"tea{turn}"})]
+        replies["desk"] += [calls, f"Answer {turn}."]
+    for turn in range(3):
+        assert room.run(Reader(replies), f"Input {turn}.", asker=later).status == "waiting"
+        assert room.run(Reader(replies), asker=later).status == "waiting"
+        assert room.run(Reader(replies), asker=yes).output == f"Answer {turn}."
+    with store.open(room.url) as kept_in, Session.open(kept_in, "s") as session:
+        messages = Conversation(session, "desk").history
+    prompts = [part.content for said in messages for part in said.parts if isinstance(part, UserPromptPart)]
+    assert prompts == ["Input 0.", "Input 1.", "Input 2."]
+    assert sorted(part.tool_call_id for part in returns(messages)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert [said.text for said in messages if isinstance(said, ModelResponse) and said.text] == [
+        "Answer 0.",
+        "Answer 1.",
+        "Answer 2.",
+    ]
+    assert room.world == ["tea0", "tea1", "tea2"]
+
+
+def echo(text: str) -> str:
+    """Say it again."""
+    return text

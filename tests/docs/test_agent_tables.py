@@ -1,0 +1,109 @@
+"""Tables of the pages on agents and approval list what the code has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from handrail.adapters.pydantic_ai import foreign_effects
+from handrail.agents import Answer, RunOptions, RunResult
+from handrail.agents.agent_file import KEYS, NAME_PATTERN
+from handrail.agents.approval import globs, matching
+from handrail.agents.approval.rules import DEFAULTS
+from handrail.agents.approval.rules_file import KEYS as RULES_KEYS
+from handrail.agents.approval.rules_file import RULE_KEYS
+from handrail.agents.approval.values import Mode
+from handrail.agents.builtin import built_ins
+from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
+from handrail.agents.events import RunEvent
+from handrail.agents.project_config import ProjectConfig
+from handrail.contrib.tools import VfsToolsSection
+from handrail.contrib.tools.planning import PlanningToolsSection
+from handrail.runtime import Session
+from tests.docs.test_tables import named_in, table_of
+
+
+def names(page: str, first_column: str) -> list[str]:
+    """What the first cells of a table name as code, in their order."""
+    return [name for row in table_of(page, first_column) for name in named_in(row)]
+
+
+@pytest.mark.parametrize(
+    "page, column, there",
+    [
+        ("agents.md", "key", KEYS),
+        ("agents.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
+        ("agents.md", "toolset", [entry.name for entry in (*built_ins(), DYNAMIC_AGENTS)]),
+        ("agents.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
+        ("agents.md", "option", [field.name for field in fields(RunOptions)]),
+        ("agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),
+        ("agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
+        ("approval.md", "key", RULES_KEYS),
+        ("approval.md", "key of a rule", RULE_KEYS),
+    ],
+)
+def test_a_table_lists_what_there_is(page: str, column: str, there: Collection[str]) -> None:
+    """All of it, and nothing else."""
+    assert sorted(names(page, column)) == sorted(there)
+
+
+def test_modes_are_those_that_there_are() -> None:
+    """In their order."""
+    assert tuple(row[0].strip("`") for row in table_of("approval.md", "mode")) == get_args(Mode)
+
+
+def test_answers_are_those_that_can_be_given() -> None:
+    """Each verdict and each length of memory has a row."""
+    told = [row[0].strip("`") for row in table_of("approval.md", "`Answer`")]
+    verdicts, remembers = ("yes", "no", "later"), ("nothing", "arguments", "rule")
+    assert told == [f'verdict="{word}"' for word in verdicts] + [f'remember="{word}"' for word in remembers]
+    assert {field.name for field in fields(Answer)} == {"verdict", "remember", "reason"}
+
+
+def test_defaults_are_those_of_the_code() -> None:
+    """Of approval by effect, of a project, and of a run."""
+    (row,) = [row for row in table_of("approval.md", "key") if named_in(row) == ["defaults"]]
+    assert re.findall(r"`(\w+)`", row[1]) == [*DEFAULTS]
+    assert re.findall(r"`(\w+)`", row[2]) == [*DEFAULTS.values()]
+    project = {named_in(row)[0]: row[2] for row in table_of("agents.md", "`[tool.handrail]`")}
+    for name in ("agents", "python"):
+        told = re.findall(r'"([^"]+)"', project[name])
+        assert told == [*getattr(ProjectConfig(), name)]
+    run = {named_in(row)[0]: row[2] for row in table_of("agents.md", "option")}
+    assert (run["max_depth"], run["request_limit"]) == (str(RunOptions().max_depth), str(RunOptions().request_limit))
+    assert run["mode"] == f'`"{RunOptions().mode}"`'
+    assert f"`{NAME_PATTERN}`" in table_of("agents.md", "key")[0][1]
+
+
+def test_tools_of_built_in_toolsets_are_those_of_their_sections() -> None:
+    """In the order in which a model sees them."""
+    tools = {named_in(row)[0]: re.findall(r"`(\w+)`", row[1]) for row in table_of("agents.md", "toolset")}
+    assert tools["files"] == [tool.name for tool in VfsToolsSection().tools]
+    assert tools["planning"] == [tool.name for tool in PlanningToolsSection(session=Session()).tools]
+
+
+@pytest.mark.parametrize(
+    "page, column, source",
+    [
+        ("agents.md", "hints of an MCP server", foreign_effects.__file__),
+        ("approval.md", "in a glob", globs.__file__),
+    ],
+)
+def test_a_table_says_what_the_head_of_its_module_says(page: str, column: str, source: str) -> None:
+    """Row by row, word by word."""
+    head = Path(source).read_text(encoding="utf-8").split('"""')[1]
+    there = [line for line in head.splitlines() if line.startswith("| ")][1:]
+    assert [f"| {cells} |" for cells in map(" | ".join, table_of(page, column))] == there
+
+
+def test_readings_of_globs_are_those_of_the_head_of_their_module() -> None:
+    """Each row about something is about the same thing there."""
+    head = (matching.__doc__ or "").splitlines()
+    there = [line.split(" | ")[0].lstrip("| ") for line in head if line.startswith("| ") and "allow:" not in line]
+    told = [row[0] for row in table_of("approval.md", "| `allow`, narrowly")]
+    assert told == there
