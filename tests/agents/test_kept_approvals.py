@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -10,12 +11,12 @@ from handrail import store
 from handrail.agents import Answer, GatedCall, RunOptions
 from handrail.agents.approval.kept import ApprovalRecord
 from handrail.runtime import Session
-from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, change_conversation, desk_in
+from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, Replies, change_conversation, desk_in
 
 LATER, YES, NO = Answer("later"), Answer("yes"), Answer("no", reason="too dear")
 PAY = Asked("d2", "pay", {"order": "tea"})
-BATCH = {"desk": [[Asked("d1", "note", {"text": "a"}), PAY, Asked("d3", "note", {"text": "b"})], "Done."]}
-NESTED = {
+BATCH: Replies = {"desk": [[Asked("d1", "note", {"text": "a"}), PAY, Asked("d3", "note", {"text": "b"})], "Done."]}
+NESTED: Replies = {
     "desk": [[Asked("d1", "helper", {"input": "Help."}), Asked("d2", "note", {"text": "a"})], "Done."],
     "helper": [[Asked("h1", "pay", {"order": "tea"}), Asked("h2", "note", {"text": "b"})], "Helped."],
 }
@@ -27,7 +28,7 @@ def desk(tmp_path: Path) -> Desk:
     return desk_in(tmp_path)
 
 
-def left_open(desk: Desk, replies: dict[str, list[list[Asked] | str]] = BATCH) -> None:  # type: ignore[assignment]
+def left_open(desk: Desk, replies: Replies = BATCH) -> None:
     """Run a desk, and leave every question open."""
     everything = Clerk(dict.fromkeys(("pay", "sign", "stamp", "guard"), LATER))
     assert desk.run(Reader(replies), "Do it.", asker=everything).status == "waiting"
@@ -91,7 +92,7 @@ def test_later_again_waits_still_and_runs_nothing(desk: Desk) -> None:
 def test_every_way_to_ask_can_wait(tool: str, alone: bool, desk: Desk) -> None:
     """A declared approval, PydanticAI's own, and a tool that raises `ApprovalRequired`; alone in its reply or not."""
     ask, note = Asked("d1", tool, {"text": "a"}), Asked("d2", "note", {"text": "b"})
-    replies = {"desk": [[ask] if alone else [ask, note], "Done."]}
+    replies: Replies = {"desk": [[ask] if alone else [ask, note], "Done."]}
     left_open(desk, replies)
     assert desk.notes() == ([] if alone else ["b"])
     clerk, reader = Clerk({tool: YES}), Reader(replies)
@@ -104,7 +105,7 @@ def test_every_way_to_ask_can_wait(tool: str, alone: bool, desk: Desk) -> None:
 def test_several_open_questions_are_asked_in_their_order_and_none_runs_before_all_are_answered(desk: Desk) -> None:
     """What has been answered is not asked again while the others wait."""
     asked = [PAY, Asked("d1", "sign", {"text": "a"}), Asked("d3", "stamp", {"text": "b"})]
-    replies = {"desk": [asked, "Done."]}
+    replies: Replies = {"desk": [asked, "Done."]}
     left_open(desk, replies)
     some = Clerk({"pay": YES, "sign": LATER, "stamp": NO})
     waiting = desk.run(Reader(replies), asker=some)
@@ -131,12 +132,13 @@ def test_a_question_of_a_nested_agent_waits_in_its_caller_and_is_answered_there(
 
 def test_questions_of_caller_and_nested_agent_wait_together(desk: Desk) -> None:
     """One process may leave what another one answers."""
-    replies = {"desk": [[*NESTED["desk"][0], Asked("d3", "sign", {"text": "c"})], "Done."], "helper": NESTED["helper"]}
-    left_open(desk, replies)  # type: ignore[arg-type]
+    both = [Asked("d1", "helper", {"input": "Help."}), Asked("d3", "sign", {"text": "c"})]
+    replies: Replies = {"desk": [both, "Done."], "helper": NESTED["helper"]}
+    left_open(desk, replies)
     clerk = Clerk({"pay": NO, "sign": YES})
     assert desk.run(Reader(replies), asker=clerk).output == "Done."
     assert sorted(clerk.ids) == ["d3", "h1"]
-    assert (sorted(desk.notes()), desk.world) == (["a", "c"], [])
+    assert (desk.notes(), desk.notes("s/d1"), desk.world) == (["c"], ["b"], [])
 
 
 def test_arguments_that_nobody_was_asked_about_are_not_run(desk: Desk) -> None:
@@ -161,7 +163,11 @@ def test_changed_arguments_may_be_put_off_as_well(desk: Desk) -> None:
     left_open(desk)
     change_conversation(desk, "tea", "gin")
     answers = iter((YES, LATER))
-    again = desk.run(Reader(BATCH), asker=lambda _call: next(answers))
+
+    def clerk(_call: GatedCall) -> Answer:
+        return next(answers)
+
+    again = desk.run(Reader(BATCH), asker=clerk)
     assert (again.status, [call.arguments for call in again.waiting]) == ("waiting", [{"order": "gin"}])
     assert desk.run(Reader(BATCH), asker=Clerk({"pay": YES})).output == "Done."
     assert desk.world == ["gin"]
@@ -169,9 +175,11 @@ def test_changed_arguments_may_be_put_off_as_well(desk: Desk) -> None:
 
 @pytest.mark.parametrize("remember", ["arguments", "rule"])
 @pytest.mark.parametrize("verdict", ["yes", "no"])
-def test_an_answer_for_later_calls_holds_in_later_runs(remember: str, verdict: str, desk: Desk) -> None:
+def test_an_answer_for_later_calls_holds_in_later_runs(
+    remember: Literal["arguments", "rule"], verdict: Literal["yes", "no"], desk: Desk
+) -> None:
     """As a yes and as a no, for the same arguments or for all; other arguments are asked about if it was for these."""
-    replies = {
+    replies: Replies = {
         "desk": [
             [Asked("d1", "pay", {"order": "tea"})],
             "One.",
@@ -179,13 +187,13 @@ def test_an_answer_for_later_calls_holds_in_later_runs(remember: str, verdict: s
             "Two.",
         ]
     }
-    always = Answer(verdict, remember=remember)  # type: ignore[arg-type]
+    always = Answer(verdict, remember=remember)
     desk.run(Reader(replies), "Do it.", asker=Clerk({"pay": always}))
     clerk, reader = Clerk({"pay": Answer("no", reason="asked")}), Reader(replies)
     assert desk.run(reader, "Again.", asker=clerk).output == "Two."
     assert clerk.ids == ([] if remember == "rule" else ["d3"])
     same, other = reader.seen[-1][1]
-    assert ("charged tea" == same) == (verdict == "yes")
+    assert (same == "charged tea") == (verdict == "yes")
     assert (f"a person said {verdict}, for later calls too" in same) == (verdict == "no")
     assert ("asked" in other) == (remember == "arguments")
     assert desk.world.count("tea") == (2 if verdict == "yes" else 0)
@@ -193,7 +201,7 @@ def test_an_answer_for_later_calls_holds_in_later_runs(remember: str, verdict: s
 
 def test_an_answer_for_later_calls_holds_for_the_open_ones_of_a_resumed_run(desk: Desk) -> None:
     """Two calls with the same arguments are one question."""
-    replies = {"desk": [[PAY, Asked("d3", "pay", {"order": "tea"})], "Done."]}
+    replies: Replies = {"desk": [[PAY, Asked("d3", "pay", {"order": "tea"})], "Done."]}
     left_open(desk, replies)
     clerk = Clerk({"pay": Answer("yes", remember="arguments")})
     assert desk.run(Reader(replies), asker=clerk).output == "Done."

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from handrail.agents import LoadedAgent, RunOptions, load_agent, shared
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
-from tests.agents.desks import DONE, called, desk, events, lines, play, write_line
+from tests.agents.desks import DONE, called, cut_off, desk, events, lines, play, write_line
 from tests.agents.folders import agent, write
 from tests.agents.toolsets.traced import Trace, Traced
 
@@ -72,11 +72,7 @@ async def test_a_run_that_is_cancelled_leaves_its_toolset_once(tmp_path: Path) -
     """In the middle of a call, which is recorded as failed."""
     trace, session = Trace(stays_at="call traced"), Session()
     loaded = desk(tmp_path, toolsets={"traced": Traced("traced", trace)})
-    running = asyncio.create_task(play(loaded, [Reply(calls=[Call("traced")])], session=session))
-    await trace.reached.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cut_off(trace, play(loaded, [Reply(calls=[Call("traced")])], session=session))
     assert trace.log == ["enter traced", "call traced", "exit traced"]
     assert [event.success for event in events(session)] == [False]
 

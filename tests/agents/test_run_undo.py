@@ -1,8 +1,7 @@
-"""What a call of a run has written is undone when the run ends in mid call, although its toolsets hear of no failure."""
+"""What a call has written is undone when the run ends in mid call, although its toolsets hear of no failure."""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from handrail.errors import PromptEvaluationError
 from handrail.limits import Deadline
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.desks import called, desk, lines, outcomes, play, write_line
+from tests.agents.desks import called, cut_off, desk, lines, outcomes, play, texts, write_line
 from tests.agents.toolsets.traced import Trace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A-28")]
@@ -76,7 +75,7 @@ SCRIPT = [Reply(calls=[Call("keep")]), Reply(calls=[Call("change")])]
 def check_undone(root: Path, session: Session, toolset: Committing) -> None:
     """What the call before has kept is there, and nothing of the one that was cut off, which is recorded as failed."""
     assert lines(session) == ["kept"]
-    assert {path.name: path.read_text("utf-8") for path in root.iterdir()} == {"notes.txt": "before"}
+    assert texts(root) == {"notes.txt": "before"}
     assert outcomes(session) == [("call-1", True), ("call-2", False)]
     assert toolset.told == [None]
 
@@ -85,12 +84,7 @@ async def test_a_run_that_is_cancelled_in_mid_call_undoes_the_call(tmp_path: Pat
     """In session and files."""
     toolset = Committing(Trace(stays_at="written"))
     loaded, session = ready(tmp_path, toolset)
-    running = asyncio.create_task(play(loaded, SCRIPT, session=session, root=root))
-    await toolset.trace.reached.wait()
-    assert (root / "new.txt").read_text("utf-8") == "half"
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cut_off(toolset.trace, play(loaded, SCRIPT, session=session, root=root))
     check_undone(root, session, toolset)
 
 
@@ -124,7 +118,7 @@ async def test_a_call_that_fails_is_undone_and_the_run_goes_on(tmp_path: Path, r
     result = await play(loaded, script, session=session, root=root)
     assert result.status == "done"
     assert lines(session) == ["kept"]
-    assert [path.name for path in root.iterdir()] == ["notes.txt"]
+    assert texts(root) == {"notes.txt": "before"}
 
 
 async def test_what_a_nested_run_has_committed_stays_when_a_later_call_of_it_is_undone(
@@ -155,13 +149,9 @@ async def test_what_a_nested_run_has_committed_stays_when_a_later_call_of_it_is_
         Reply(calls=[Call("keep", id="n1")], within="c1"),
         Reply(calls=[Call("change", id="n2")], within="c1"),
     ]
-    running = asyncio.create_task(play(loaded, script, session=session, root=root))
-    await toolset.trace.reached.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await cut_off(toolset.trace, play(loaded, script, session=session, root=root))
     assert lines(kept[0]) == ["kept"]
-    assert [path.read_text("utf-8") for path in root.iterdir()] == ["before"]
+    assert texts(root) == {"notes.txt": "before"}
     assert outcomes(kept[0]) == [("n1", True), ("n2", False)]
     assert outcomes(session) == [("c1", False)]
     assert toolset.told == [None, None]

@@ -36,7 +36,7 @@ from handrail.agents.events import (
     RunStarted,
     TextDelta,
 )
-from handrail.agents.loaded import LoadedAgent, load_agent
+from handrail.agents.loaded import BUILT_INS, LoadedAgent, load_agent
 from handrail.agents.options import RunOptions
 from handrail.agents.project import Project
 from handrail.agents.registry import Registry
@@ -44,6 +44,7 @@ from handrail.agents.run import RunResult
 from handrail.agents.toolsets.shared import shared
 
 __all__ = [
+    "BUILT_INS",
     "AgentFile",
     "Answer",
     "ApprovalRules",

@@ -17,6 +17,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.current import CurrentRun, current_run
+from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
 from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory, toolset_factory
 from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell_rules import rules_of
@@ -39,6 +40,7 @@ def built_ins() -> tuple[Entry, ...]:
     `project_files_ro`  as `files_ro`, below the folder of the project
     `planning`          tools that keep a plan in the session of the run
     `shell`             programs that only look, in the folder that the run works on
+    `dynamic_agents`    tools by which an agent makes agents, and calls them
     ==================  ==============================================================================================
     """
     made = {
@@ -49,7 +51,7 @@ def built_ins() -> tuple[Entry, ...]:
         "planning": toolset_factory(_planning),
         "shell": toolset_factory(_shell),
     }
-    return tuple(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items())
+    return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
 
 
 def files_toolset(folder: str | os.PathLike[str], *, read_only: bool = False, prefix: str = "") -> ToolsetFactory:

@@ -103,11 +103,13 @@ class AgentCapability(PipelineCapability):
         gated = None if call.tool_call_id in self.recorded else self.describe(call, tool_def, args)
         if gated is None:
             return args
-        self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments))
+        if call.tool_call_id not in self._asked:  # a call that was held back comes by again
+            self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments))
         self._asked[call.tool_call_id] = gated
-        if tool_def.kind != "function":
+        if tool_def.kind == "external" or self.gate.judge(gated).verdict != "ask":
             return args
-        if self.gate.judge(gated).verdict == "ask" and (await self.gate.decide(gated)).verdict == "later":
+        # PydanticAI puts a call off by itself if its tool requires approval.
+        if (await self.gate.decide(gated)).verdict == "later" and tool_def.kind == "function":
             raise ApprovalRequired
         return args
 

@@ -157,10 +157,8 @@ class RunDoors:
         )
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
-        """The toolset of this run that brings a tool; others may have its id."""
-        own = self._own.get(definition.toolset_id or "")
-        known = own is not None and own.executor.environment.rendered_prompt.tool(_own_name(definition) or "")
-        return own if known else None
+        """The toolset of this run that brings a tool."""
+        return self._own.get(definition.toolset_id or "")
 
     def _of_foreign(self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs) -> GatedCall:
         said = declared(definition)
@@ -199,7 +197,7 @@ class RunDoors:
         )
 
     def _toolset(self, id: str, own: _Own) -> HandrailToolset:
-        unique = id
+        unique = f"{id} ({self._session.session_id})"  # what a program has made cannot be called so
         while unique in self._own:
             unique += "'"
         self._own[unique] = own

@@ -45,6 +45,7 @@ from handrail.agents.events import CallEnded, RunEnded, RunStarted, Status, Text
 from handrail.agents.members import members_of
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.tool_report import ToolReport
+from handrail.agents.toolsets.preflight import static_conflicts
 from handrail.agents.toolsets.sourced import Reserved, SourcedToolset
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
@@ -157,11 +158,18 @@ class AgentRun:
             yield
 
     def toolset(self, reserved: Reserved) -> SourcedToolset:
-        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have."""
+        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have.
+
+        Raises:
+            ToolConflictError: names are taken twice for certain; nothing has been made or entered.
+        """
+        checked = self.tree.options.check_names
+        if checked and (conflict := static_conflicts((*self.agent.tools, *self.agent.toolsets))) is not None:
+            raise conflict
         return SourcedToolset(
             members_of(self.agent, self.tree.project.agents),
             reserved=reserved,
-            check=self.tree.options.check_names,
+            check=checked,
             tell=self._doors.note_origins,
         )
 
@@ -215,7 +223,8 @@ class AgentRun:
             found = Conversation(session, name)
             if found.history and not found.unfinished:
                 return found.answer
-            model = self.tree.model_for(agent.file, self.model)
+            made = name not in self.tree.project.agents  # by this run, whose model it uses
+            model = self.model if made else self.tree.model_for(agent.file, self.model)
             run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
             try:
                 result = await run.go(None if found.unfinished else input, Spent(ctx.usage, ctx.usage_limits))

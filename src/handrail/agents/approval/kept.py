@@ -29,6 +29,7 @@ class ApprovalRecord:
         verdict: what was decided; `"later"` for a question that is left open.
         reason: why, in words.
         by: who decided.
+        default: what the tool itself says of its calls, if it says something.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -45,6 +46,7 @@ class ApprovalRecord:
     verdict: Literal["allow", "deny", "later"]
     reason: str
     by: Literal["rule", "mode", "person", "remembered", "nobody"]
+    default: Literal["allow", "ask", "deny"] | None = None
 
     @property
     def call(self) -> GatedCall:
@@ -60,6 +62,7 @@ class ApprovalRecord:
             digest=self.digest,
             origin=self.origin,
             asks=self.asks,
+            default=self.default,
         )
 
 
@@ -108,6 +111,7 @@ def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None
             verdict=decision.verdict,
             reason=decision.reason,
             by=decision.by,
+            default=call.default,
         )
     )
 

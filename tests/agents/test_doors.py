@@ -1,0 +1,110 @@
+"""`handrail.agents.doors`, `tree` and `inspection`: what toolsets of a run are given, and how its calls are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, RunContext, ToolCallPart, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.adapters.pydantic_ai.foreign import ForeignTool
+from handrail.agents import ApprovalRules, RunOptions, current_run
+from handrail.agents.doors import RunDoors
+from handrail.agents.tree import RunTree
+from handrail.errors import AgentError
+from handrail.prompt import MarkdownSection, ToolContext, ToolResult
+from handrail.prompt import Tool as HandrailTool
+from handrail.session import Session
+from handrail.testing import Call, Outcome
+from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
+
+pytestmark = pytest.mark.anyio
+
+PING = ToolDefinition(name="ping", metadata={"approval": "ask"})
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Iterator[RunDoors]:
+    """The doors of a run of `desk`."""
+    with ExitStack() as stack:
+        tree = RunTree(desk(tmp_path).project, RunOptions(), ApprovalRules())
+        yield RunDoors(tree, tree.session, ("desk",), stack)
+
+
+def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunDoors) -> None:
+    """If its arguments are others by then, it is another call; what its tool says of approval still holds."""
+    tool = ForeignTool(name="ping", description="")
+    ahead = doors.describe_ahead(ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
+    assert ahead is not None
+    assert doors.describe(tool, {"text": "a"}, "c1") is ahead
+    changed = doors.describe(tool, {"text": "b"}, "c1")
+    assert (changed.arguments, changed.default, changed.key) == ({"text": "b"}, "ask", ahead.key)
+    assert changed.digest != ahead.digest
+    unseen = doors.describe(tool, None, "c2")
+    assert (unseen.arguments, unseen.default) == ({}, None)
+    assert doors.describe(tool, {"text": object}, "c3").arguments["text"].startswith("<class")
+
+
+async def test_toolsets_of_one_id_are_kept_apart(tmp_path: Path) -> None:
+    """Each call reaches the section that brings its tool."""
+
+    def section(name: str) -> MarkdownSection[None]:
+        def carry_out(params: None, *, context: ToolContext) -> ToolResult[None]:
+            return ToolResult.ok(None, message=name)
+
+        tool = HandrailTool[None, None](name=name, description="Do it.", handler=carry_out)
+        return MarkdownSection(title=name, template="T.", tools=[tool])
+
+    def one(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return current_run().section_toolset(section("one"), id="same")
+
+    def two(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return current_run().section_toolset(section("two"), id="same")
+
+    loaded = desk(tmp_path, toolsets={"one": one, "two": two})
+    await play(loaded, called(Call("one"), Call("two"), c1=Outcome.ok("one"), c2=Outcome.ok("two")))
+
+
+async def test_folders_that_lie_in_each_other_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever is opened first; the same folder is the same filesystem."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "root" / "below").mkdir(parents=True)
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
+        run = current_run()
+        folders = [run.root, run.root / "below"][:: ctx.deps]
+        assert run.filesystem(folders[0]) is run.filesystem(folders[0] / ".")
+        run.filesystem(folders[1])
+        return None
+
+    loaded = desk(tmp_path / "project", toolsets={"make": make})
+    for order in (1, -1):
+        with pytest.raises(AgentError, match="lie one inside the other"):
+            await play(loaded, [DONE], root=tmp_path / "root", deps=order)
+
+
+async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_path: Path) -> None:
+    """Nothing is asked while somebody only looks."""
+
+    async def make(ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
+        await Agent(ctx.model).run("Which tools?")
+        return None
+
+    with pytest.raises(AgentError, match="no model is asked here"):
+        await desk(tmp_path, toolsets={"make": make}).inspect()
+
+
+async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> None:
+    """A tool that calls one by a name of its own is a failed call; the agents are listed."""
+    session, heard = Session(), Heard()
+
+    async def ask(ctx: RunContext[Any]) -> str:
+        return await current_run().call_agent("nobody", "Go.", ctx)
+
+    told = Outcome.failed("there is no agent 'nobody'; the agents are: desk")
+    await play(desk(tmp_path, tools=[ask]), called(Call("ask"), c1=told), session=session, listener=heard)
+    assert outcomes(session) == [("c1", False)]

@@ -1,0 +1,150 @@
+"""What a run tells while it goes on: in which order, of which agents, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import ApprovalRequired, RunContext
+
+from handrail.agents import Answer, CallEnded, CallStarted, QuestionDecided, RunEnded, RunEvent, RunStarted
+from handrail.errors import AgentError
+from handrail.session import Session
+from handrail.testing import Call, Outcome, Reply
+from tests.agents.desks import DONE, Heard, Person, called, cut_off, desk, play, write_line
+from tests.agents.folders import agent
+from tests.agents.toolsets.traced import Trace, Traced
+
+pytestmark = pytest.mark.anyio
+
+
+async def jot(text: str) -> str:
+    """Leave a line."""
+    write_line(text)
+    return f"jotted {text}"
+
+
+async def test_a_run_tells_of_itself_its_questions_its_calls_and_its_end_in_order(tmp_path: Path) -> None:
+    """Those of nested agents stand between, each with its path."""
+    heard, session = Heard(), Session()
+    others = {"child.agent": agent("child", tools="[jot]")}
+    loaded = desk(tmp_path, tools=[jot], also=["child"], others=others)
+    first, last = called(Call("child", {"input": "Go."}), c1=Outcome.ok("found"))
+    inner = Reply(calls=[Call("jot", {"text": "x"}, id="n1")], within="c1")
+    script = [first, inner, Reply(text="found", within="c1"), last]
+    await play(loaded, script, mode="ask", asker=Person(), listener=heard, session=session)
+    assert heard.story == [
+        "desk RunStarted",
+        "desk CallStarted child",
+        "desk/child RunStarted",
+        "desk/child CallStarted jot",
+        "desk/child QuestionAsked jot",
+        "desk/child QuestionDecided jot",
+        "desk/child CallEnded jot",
+        "desk/child TextDelta found",
+        "desk/child RunEnded done",
+        "desk CallEnded child",
+        "desk TextDelta Done.",
+        "desk RunEnded done",
+    ]
+    started, ended = heard.events[0], heard.events[-1]
+    assert started == RunStarted(("desk",), "scripted", session.session_id)
+    assert isinstance(ended, RunEnded)
+    assert ended.output == "Done."
+
+
+async def test_what_is_told_of_a_call_is_what_was_recorded(tmp_path: Path) -> None:
+    """Its validated arguments ahead, its result behind; a refused one ends too, and one without sense never starts."""
+    heard = Heard()
+    loaded = desk(tmp_path, tools=[jot])
+    calls = [Call("jot", '{"text": "x"}'), Call("jot", {"text": "y"}), Call("jot", {}), Call("nope")]
+    person = Person(Answer("no"))
+    came: Mapping[str, Outcome] = {f"c{number}": Outcome.failed() for number in range(1, 5)}
+    await play(loaded, called(*calls, **came), mode="ask", asker=person, listener=heard)
+    started = [event for event in heard.events if isinstance(event, CallStarted)]
+    ended = [event for event in heard.events if isinstance(event, CallEnded)]
+    decided = [event for event in heard.events if isinstance(event, QuestionDecided)]
+    assert [(event.call_id, event.arguments) for event in started] == [("c1", {"text": "x"}), ("c2", {"text": "y"})]
+    assert sorted(event.call_id for event in ended) == ["c1", "c2", "c3", "c4"]
+    assert not any(event.success or event.replayed for event in ended)
+    assert all(event.content and event.seconds >= 0 for event in ended)
+    assert [event.decision.by for event in decided] == ["person", "person"]
+
+
+async def test_a_run_that_fails_tells_its_end(tmp_path: Path) -> None:
+    """With what went wrong; the exception passes."""
+    heard = Heard()
+    loaded = desk(tmp_path, toolsets={"traced": Traced("traced", Trace(fails_at=frozenset({"enter traced"})))})
+    with pytest.raises(OSError, match="enter traced"):
+        await play(loaded, [DONE], listener=heard)
+    (ended,) = [event for event in heard.events if isinstance(event, RunEnded)]
+    assert (ended.status, ended.output) == ("failed", "OSError: failed at enter traced")
+
+
+async def test_a_run_that_is_cancelled_tells_its_end_and_that_of_those_in_it(tmp_path: Path) -> None:
+    """The inner one first, and their calls are told as failed."""
+    heard, trace = Heard(), Trace(stays_at="call traced")
+    others = {"child.agent": agent("child", toolsets="[traced]")}
+    loaded = desk(tmp_path, toolsets={"traced": Traced("traced", trace)}, also=["child"], others=others)
+    script = [
+        Reply(calls=[Call("child", {"input": "Go."}, id="c1")]),
+        Reply(calls=[Call("traced", id="n1")], within="c1"),
+    ]
+    await cut_off(trace, play(loaded, script, listener=heard))
+    assert heard.story[-4:] == [
+        "desk/child CallEnded traced",
+        "desk/child RunEnded failed",
+        "desk CallEnded child",
+        "desk RunEnded failed",
+    ]
+    ends = [event.output for event in heard.events if isinstance(event, RunEnded)]
+    assert ends == ["CancelledError", "CancelledError"]
+
+
+async def test_a_listener_that_fails_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged with the event that it failed on."""
+
+    def broken(event: RunEvent) -> None:
+        raise OSError("no paper")
+
+    loaded = desk(tmp_path, tools=[jot])
+    with caplog.at_level(logging.ERROR, "handrail.agents"):
+        result = await play(loaded, called(Call("jot", {"text": "x"}), c1=Outcome.ok("jotted x")), listener=broken)
+    assert result.output == "Done."
+    assert "the listener failed on CallEnded" in caplog.text
+
+
+async def test_runs_side_by_side_tell_their_own_listeners(tmp_path: Path) -> None:
+    """They share the agent, and nothing else."""
+    loaded = desk(tmp_path, tools=[jot])
+    heard = [Heard(), Heard()]
+    script = called(Call("jot", {"text": "x"}), c1=Outcome.ok("jotted x"))
+    await asyncio.gather(*(play(loaded, script, listener=each) for each in heard))
+    assert heard[0].story == heard[1].story
+    assert heard[0].events[0] != heard[1].events[0]
+
+
+async def test_a_run_that_cannot_begin_tells_nothing(tmp_path: Path) -> None:
+    """It is the program's fault."""
+    heard = Heard()
+    with pytest.raises(AgentError):
+        await play(desk(tmp_path), [DONE], input="", listener=heard)
+    assert heard.events == []
+
+
+async def test_a_call_that_is_held_back_begins_once(tmp_path: Path) -> None:
+    """Although its arguments are looked at again when it was approved."""
+
+    async def ask(ctx: RunContext[Any], text: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return text
+
+    heard = Heard()
+    await play(desk(tmp_path, tools=[ask]), called(Call("ask", {"text": "x"}), c1=Outcome.ok("x")), listener=heard)
+    assert [type(event) for event in heard.events].count(CallStarted) == 1
+    assert [type(event) for event in heard.events].count(CallEnded) == 1

@@ -1,0 +1,133 @@
+"""Tool names of a run: those that are taken twice are told with every origin, and files stay below the root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import RunContext, UserError
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from handrail.agents import LoadedAgent, files_toolset, toolset_factory
+from handrail.errors import ToolConflictError
+from handrail.testing import Call, Outcome, Reply
+from tests.agents.desks import DONE, called, desk, play, returns
+from tests.agents.folders import agent
+from tests.agents.toolsets.traced import named
+
+pytestmark = pytest.mark.anyio
+
+
+class Note(BaseModel):
+    """An answer with a shape."""
+
+    text: str
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that runs work on; the journal of its files is kept beside it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+async def conflict(loaded: LoadedAgent, *before: Reply, **options: Any) -> ToolConflictError:
+    """What is said of the names of an agent's tools, after these replies."""
+    with pytest.raises(ToolConflictError) as caught:
+        await play(loaded, [*before, DONE], **options)
+    message = str(caught.value)
+    assert "Rename a tool, or prefix" in message
+    return caught.value
+
+
+@pytest.mark.requirement("A-34")
+async def test_all_names_that_are_taken_twice_are_told_with_every_origin(tmp_path: Path, root: Path) -> None:
+    """A tool and a static toolset, two toolsets that are built in, and an agent and a tool, all in one message."""
+    static = FunctionToolset([named("ping"), named("child")])
+    loaded = desk(
+        tmp_path / "project",
+        tools=[named("ping")],
+        toolsets={"static": static},
+        also=["files", "files_ro", "child"],
+        others={"child.agent": agent("child")},
+    )
+    error = await conflict(loaded, root=root)
+    assert error.tools[:1] == ("ping",)
+    assert {"read_file", "child"} <= set(error.tools)
+    told = str(error)
+    assert "  ping: tool ping (program), toolset static (program)\n" in told
+    assert "  child: toolset static (program), toolset child (child.agent)\n" in told
+    assert "  read_file: toolset files (built-in), toolset files_ro (built-in)\n" in told
+
+
+@pytest.mark.requirement("A-34")
+async def test_a_tool_may_not_be_called_as_the_tool_of_the_answer(tmp_path: Path) -> None:
+    """PydanticAI takes structured answers as calls of a tool."""
+    loaded = desk(tmp_path, tools=[named("final_result")])
+    error = await conflict(loaded, output_type=Note)
+    assert "  final_result: the agent's output, tool final_result (program)\n" in str(error)
+    await play(loaded, called(Call("final_result"), c1=Outcome.ok("final_result")))
+
+
+@pytest.mark.requirement("A-34")
+async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(tmp_path: Path) -> None:
+    """What the first step has called was carried out."""
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return FunctionToolset([named("late" if ctx.run_step == 1 else "ping")])
+
+    loaded = desk(tmp_path, tools=[named("ping")], toolsets={"steps": toolset_factory(make, per_run_step=True)})
+    error = await conflict(loaded, Reply(calls=[Call("ping")]))
+    assert "  ping: tool ping (program), toolset steps (program)\n" in str(error)
+
+
+@pytest.mark.requirement("A-35")
+async def test_without_our_check_that_of_pydantic_ai_ends_the_run(tmp_path: Path) -> None:
+    """It tells one name, and where it is."""
+    loaded = desk(tmp_path, tools=[named("ping")], toolsets={"static": FunctionToolset([named("ping")])})
+    with pytest.raises(UserError, match="defines a tool whose name conflicts with existing tool from"):
+        await play(loaded, [DONE], check_names=False)
+
+
+@pytest.mark.requirement("A-35")
+@pytest.mark.parametrize("check", [True, False])
+async def test_a_prefix_resolves_a_conflict(tmp_path: Path, check: bool) -> None:
+    """With either check."""
+    prefixed = FunctionToolset([named("ping")]).prefixed("my")
+    loaded = desk(tmp_path, tools=[named("ping")], toolsets={"static": prefixed})
+    script = called(Call("ping"), Call("my_ping"), c1=Outcome.ok("ping"), c2=Outcome.ok("ping"))
+    await play(loaded, script, check_names=check)
+
+
+@pytest.mark.requirement("A-36")
+async def test_no_path_leads_out_of_the_root_although_everything_is_approved(tmp_path: Path, root: Path) -> None:
+    """Neither `..`, nor a path from the top of the disk, nor a link."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret", encoding="utf-8")
+    (root / "link.txt").symlink_to(secret)
+    loaded = desk(tmp_path / "project", also=["files"])
+    paths = ["../secret.txt", str(secret), "link.txt", "a/../../secret.txt"]
+    calls = [Call("read_file", {"path": path}, id=f"r{number}") for number, path in enumerate(paths)]
+    calls += [Call("write_file", {"path": path, "content": "x"}, id=f"w{number}") for number, path in enumerate(paths)]
+    came = {call.id: Outcome.failed("root") for call in calls}
+    result = await play(loaded, called(*calls, **came), root=root)
+    assert "secret" not in [part.content for part in returns(result.messages)]
+    assert secret.read_text("utf-8") == "secret"
+
+
+@pytest.mark.requirement("A-36")
+async def test_two_folders_serve_one_agent_by_a_prefix(tmp_path: Path, root: Path) -> None:
+    """Fresh for each run; what is written lands in its own folder."""
+    for name in ("a", "b"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+    both = {"a": files_toolset("a", prefix="a"), "b": files_toolset("b")}
+    loaded = desk(tmp_path / "project", toolsets=both)
+    for number in range(2):
+        path = f"{number}.txt"
+        calls = [Call(name, {"path": path, "content": name}) for name in ("a_write_file", "write_file")]
+        await play(loaded, called(*calls, c1=Outcome.ok(), c2=Outcome.ok()))
+    assert [(tmp_path / "project" / "a" / f"{n}.txt").read_text("utf-8") for n in range(2)] == ["a_write_file"] * 2
+    assert [(tmp_path / "project" / "b" / f"{n}.txt").read_text("utf-8") for n in range(2)] == ["write_file"] * 2

@@ -1,0 +1,175 @@
+"""Agents that call agents: how deep, on whose budget, with whose model, and what becomes of their failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic_ai import ModelHTTPError, ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from handrail.agents import RunEnded, RunOptions, RunResult
+from handrail.errors import PromptEvaluationError
+from handrail.limits import Deadline, TokenUsage
+from handrail.session import Session
+from handrail.testing import Call, FakeClock, Outcome, Reply
+from tests.agents.desks import Heard, called, desk, events, inside, outcomes, play
+from tests.agents.folders import agent
+
+pytestmark = pytest.mark.anyio
+
+_MINUTE = timedelta(minutes=1)
+GO = {"input": "Go."}
+CHILD = {"child.agent": agent("child")}
+
+
+@pytest.mark.requirement("A-37")
+async def test_an_agent_that_would_be_too_deep_is_a_failed_call_of_its_caller(tmp_path: Path) -> None:
+    """The model reads depth, limit, chain and the agent that was not started; the run goes on."""
+    told = "agent desk was not started: it would be at depth 3, and the limit is 2 (desk/desk/desk)."
+    session = Session()
+    first, last = called(Call("desk", GO), c1=Outcome.ok("Done."))
+    inner, inner_last = inside("c1", called(Call("desk", GO, id="n1"), n1=Outcome.failed(told)))
+    loaded = desk(tmp_path, also=["desk"])
+    await play(loaded, [first, inner, inner_last, last], max_depth=2, session=session)
+    assert outcomes(session) == [("c1", True)]
+    await play(loaded, called(Call("desk", GO), c1=Outcome.failed("limit is 1")), max_depth=1)
+
+
+async def test_what_a_model_asks_of_an_agent_is_held_to_its_schema(tmp_path: Path) -> None:
+    """Missing, blank and further arguments are told, recorded, and start no agent."""
+    session, heard = Session(), Heard()
+    loaded = desk(tmp_path, also=["child"], others=CHILD)
+    calls = [
+        Call("child", {}, id="none"),
+        Call("child", {"input": ""}, id="empty"),
+        Call("child", {"input": 7}, id="number"),
+        Call("child", {"input": "x", "more": 1}, id="more"),
+        Call("child", {"input": " "}, id="blank"),
+    ]
+    came = {call.id: Outcome.failed("input" if call.id != "more" else "more") for call in calls}
+    await play(loaded, called(*calls, **came), session=session, listener=heard)
+    assert outcomes(session) == [(call.id, False) for call in calls]
+    assert "desk/child RunStarted" not in heard.story
+
+
+def split_model(
+    of_child: Callable[[], ModelResponse], *, requests: list[str] | None = None
+) -> Callable[[list[ModelMessage], AgentInfo], ModelResponse]:
+    """A model that calls the agent `child` and answers with what came of it; `of_child` plays that agent."""
+    noted = [] if requests is None else requests
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if not info.function_tools:
+            noted.append("child")
+            return of_child()
+        noted.append("desk")
+        if len(messages) == 1:
+            return ModelResponse([ToolCallPart("child", GO, "c1")])
+        (part,) = messages[-1].parts
+        return ModelResponse([TextPart(str(getattr(part, "content", "")))])
+
+    return reply
+
+
+async def run_split(
+    tmp_path: Path, of_child: Callable[[], ModelResponse], requests: list[str], session: Session, limit: int = 50
+) -> RunResult:
+    """What comes of an agent that calls another one."""
+    loaded = desk(tmp_path, also=["child"], others=CHILD)
+    model = FunctionModel(split_model(of_child, requests=requests))
+    options = RunOptions(model=model, mode="approve-all", session=session, request_limit=limit)
+    return await loaded.run_async("Go.", options)
+
+
+async def test_a_model_that_fails_in_a_nested_agent_is_a_failed_call_of_its_caller(tmp_path: Path) -> None:
+    """The caller's model reads what went wrong, and the run goes on."""
+
+    def fail() -> ModelResponse:
+        raise ModelHTTPError(503, "gone", "overloaded")
+
+    session, requests = Session(), list[str]()
+    result = await run_split(tmp_path, fail, requests, session)
+    assert "the evaluation of child stopped" in result.output
+    assert "503" in result.output
+    assert outcomes(session) == [("c1", False)]
+    assert requests == ["desk", "child", "desk"]
+
+
+async def test_a_reply_of_no_use_in_a_nested_agent_is_a_failed_call_of_its_caller(tmp_path: Path) -> None:
+    """As a failed request is."""
+    session, requests = Session(), list[str]()
+    result = await run_split(tmp_path, lambda: ModelResponse([]), requests, session)
+    assert "the evaluation of child stopped" in result.output
+    assert outcomes(session) == [("c1", False)]
+
+
+async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(tmp_path: Path) -> None:
+    """It is no failed call: nobody is left to make another request."""
+    session, requests = Session(), list[str]()
+    with pytest.raises(PromptEvaluationError) as caught:
+        await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, session, limit=1)
+    assert caught.value.phase == "budget"
+    assert requests == ["desk"]
+    assert outcomes(session) == [("c1", False)]
+    result = await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, Session(), limit=3)
+    assert result.output == "found"
+    with pytest.raises(PromptEvaluationError, match="request_limit of 2"):
+        await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, Session(), limit=2)
+
+
+async def test_the_deadline_holds_in_nested_agents(tmp_path: Path) -> None:
+    """It ends the whole run."""
+    clock = FakeClock()
+    deadline = Deadline.after(_MINUTE, clock=clock)
+
+    def late() -> ModelResponse:
+        clock.advance(2 * _MINUTE)
+        return ModelResponse([TextPart("late")])
+
+    loaded = desk(tmp_path, also=["child"], others=CHILD)
+    options = RunOptions(model=FunctionModel(split_model(late)), mode="approve-all", deadline=deadline)
+    with pytest.raises(PromptEvaluationError, match="deadline"):
+        await loaded.run_async("Go.", options)
+
+
+async def test_usage_is_told_of_each_run_by_itself_and_of_those_that_it_called(tmp_path: Path) -> None:
+    """A nested run is not charged with what its caller has used before it."""
+    heard = Heard()
+    first, last = called(Call("child", GO), c1=Outcome.ok("found"))
+    usages = [TokenUsage(100, 10, 5), TokenUsage(20, 2, 1), TokenUsage(7, 3, 0)]
+    script = [
+        Reply(calls=first.calls, usage=usages[0]),
+        Reply(text="found", within="c1", usage=usages[1]),
+        Reply(text="Done.", expect=last.expect, usage=usages[2]),
+    ]
+    loaded = desk(tmp_path, also=["child"], others=CHILD)
+    result = await play(loaded, script)
+    assert result.usage == usages[0] + usages[1] + usages[2]
+    await play(loaded, script, listener=heard)
+    child, outer = (event.usage for event in heard.events if isinstance(event, RunEnded))
+    assert child.input < outer.input
+    assert child.output < outer.output / 2  # estimated: what is streamed reports no usage
+
+
+async def test_two_agents_of_one_reply_run_side_by_side_on_sessions_of_their_own(tmp_path: Path) -> None:
+    """Each answer goes to its own call."""
+    session = Session()
+    loaded = desk(tmp_path, also=["child"], others=CHILD)
+    first, last = called(Call("child", GO), Call("child", GO), c1=Outcome.ok("one"), c2=Outcome.ok("one"))
+    inner = [Reply(text="one", within=call) for call in ("c1", "c2")]
+    await play(loaded, [first, *inner, last], session=session)
+    assert [event.result.value for event in events(session)] == ["one", "one"]
+
+
+async def test_agents_are_offered_to_the_model_with_what_they_are_for(tmp_path: Path) -> None:
+    """By their description, else by their instructions, which are cut where providers would refuse them."""
+    long = f"---\nname: long\n---\n{'word ' * 400}\n"
+    described = "---\nname: described\ndescription: Finds things.\n---\nWork.\n"
+    others = {"long.agent": long, "described.agent": described}
+    reports = await desk(tmp_path, also=["long", "described"], others=others).inspect()
+    assert [len(report.description) for report in reports] == [1000, len("Finds things.")]
+    assert reports[0].description.endswith("…")
+    assert reports[1].source == "toolset described (described.agent)"
