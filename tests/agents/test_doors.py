@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic_ai import Agent, RunContext, ToolCallPart, ToolDefinition
+from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai.foreign import ForeignTool
@@ -91,7 +92,7 @@ async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_pat
     """Nothing is asked while somebody only looks."""
 
     async def make(ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
-        await Agent(ctx.model).run("Which tools?")
+        await Agent(cast("Model[Any]", ctx.model)).run("Which tools?")
         return None
 
     with pytest.raises(AgentError, match="no model is asked here"):

@@ -44,22 +44,29 @@ async def conflict(loaded: LoadedAgent, *before: Reply, **options: Any) -> ToolC
 
 
 @pytest.mark.requirement("A-34")
-async def test_all_names_that_are_taken_twice_are_told_with_every_origin(tmp_path: Path, root: Path) -> None:
-    """A tool and a static toolset, two toolsets that are built in, and an agent and a tool, all in one message."""
-    static = FunctionToolset([named("ping"), named("child")])
+async def test_all_names_that_are_certainly_taken_twice_are_told_with_every_origin(tmp_path: Path) -> None:
+    """A tool and a static toolset, and an agent and a tool, in one message, before anything is made."""
     loaded = desk(
-        tmp_path / "project",
+        tmp_path,
         tools=[named("ping")],
-        toolsets={"static": static},
-        also=["files", "files_ro", "child"],
+        toolsets={"static": FunctionToolset([named("ping"), named("child")])},
+        also=["child"],
         others={"child.agent": agent("child")},
     )
+    error = await conflict(loaded)
+    assert error.tools == ("ping", "child")
+    assert "  ping: tool ping (program), toolset static (program)\n" in str(error)
+    assert "  child: toolset static (program), toolset child (child.agent)\n" in str(error)
+
+
+@pytest.mark.requirement("A-34")
+async def test_all_names_that_factories_take_twice_are_told_with_every_origin(tmp_path: Path, root: Path) -> None:
+    """Two toolsets that are built in, and a tool beside them."""
+    loaded = desk(tmp_path / "project", tools=[named("list_files")], also=["files", "files_ro"])
     error = await conflict(loaded, root=root)
-    assert error.tools[:1] == ("ping",)
-    assert {"read_file", "child"} <= set(error.tools)
+    assert {"list_files", "read_file"} <= set(error.tools)
     told = str(error)
-    assert "  ping: tool ping (program), toolset static (program)\n" in told
-    assert "  child: toolset static (program), toolset child (child.agent)\n" in told
+    assert "  list_files: tool list_files (program), toolset files (built-in), toolset files_ro (built-in)\n" in told
     assert "  read_file: toolset files (built-in), toolset files_ro (built-in)\n" in told
 
 

@@ -45,7 +45,7 @@ from handrail.agents.events import CallEnded, RunEnded, RunStarted, Status, Text
 from handrail.agents.members import members_of
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.tool_report import ToolReport
-from handrail.agents.toolsets.preflight import static_conflicts
+from handrail.agents.toolsets.preflight import static_conflicts, static_names
 from handrail.agents.toolsets.sourced import Reserved, SourcedToolset
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
@@ -164,7 +164,9 @@ class AgentRun:
             ToolConflictError: names are taken twice for certain; nothing has been made or entered.
         """
         checked = self.tree.options.check_names
-        if checked and (conflict := static_conflicts((*self.agent.tools, *self.agent.toolsets))) is not None:
+        entries = (*self.agent.tools, *self.agent.toolsets)
+        # Where some names are known only when the run has made their toolsets, the first step tells all of them.
+        if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
             raise conflict
         return SourcedToolset(
             members_of(self.agent, self.tree.project.agents),
