@@ -13,7 +13,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai.foreign import ForeignTool
-from handrail.agents import ApprovalRules, RunOptions, current_run
+from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
 from handrail.agents.doors import RunDoors
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentError
@@ -22,6 +22,7 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
 from handrail.testing import Call, Outcome
 from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
+from tests.agents.folders import agent, write
 
 pytestmark = pytest.mark.anyio
 
@@ -109,3 +110,29 @@ async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> No
     told = Outcome.failed("there is no agent 'nobody'; the agents are: desk")
     await play(desk(tmp_path, tools=[ask]), called(Call("ask"), c1=told), session=session, listener=heard)
     assert outcomes(session) == [("c1", False)]
+
+
+async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no rule speaks."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    more = shell_toolset(allow=[("make", "test")], prefix="more")
+    loaded = desk(tmp_path / "project", toolsets={"more": more}, also=["shell"])
+    reports = await loaded.inspect(RunOptions(root=tmp_path / "project"))
+    assert [(report.source, report.approval.verdict) for report in reports] == [
+        ("toolset more (program)", "ask"),
+        ("toolset shell (built-in)", "allow"),
+    ]
+
+
+def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(tmp_path: Path) -> None:
+    """It is not clear which of the two is meant."""
+    files = {
+        "desk.agent": agent("desk"),
+        "in/desk.agent": agent("desk"),
+        "pyproject.toml": '[tool.handrail]\nagents = ["in/*.agent"]\n',
+    }
+    write(tmp_path, files)
+    with pytest.raises(AgentError, match="the project has another agent called 'desk'"):
+        load_agent(tmp_path / "desk.agent")

@@ -19,6 +19,7 @@ from handrail.agents.approval.kept import (
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.values import Decision, GatedCall
 from handrail.agents.events import QuestionAsked, QuestionDecided, RunEvent
+from handrail.agents.folders import FOLDERS
 from handrail.agents.options import RunOptions
 from handrail.agents.project import Project
 from handrail.errors import AgentError
@@ -95,7 +96,7 @@ class RunTree:
                     )
             store = self.session.store
             decides = store if isinstance(store, DecisionStore) else None
-            found = self._files[where] = self._stack.enter_context(HostFilesystem(where, store=decides))
+            found = self._files[where] = self._stack.enter_context(FOLDERS.opened(where, decides))
         return found
 
     def tell(self, event: RunEvent) -> None:
