@@ -7,6 +7,7 @@ decided here but enforced in the pipeline, by the policy `approval`; here it is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,10 +30,10 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.values import GatedCall
+from handrail.agents.approval.values import Decision, GatedCall
 from handrail.agents.conversation import Conversation
 from handrail.agents.events import CallStarted, RunEvent
-from handrail.errors import AgentError
+from handrail.errors import AgentError, PromptEvaluationError
 
 Describe = Callable[[ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
 """A call that is about to be made as the gate judges it; `None` for one that will be refused as it is written."""
@@ -109,7 +110,7 @@ class AgentCapability(PipelineCapability):
         if tool_def.kind == "external" or self.gate.judge(gated).verdict != "ask":
             return args
         # PydanticAI puts a call off by itself if its tool requires approval.
-        if (await self.gate.decide(gated)).verdict == "later" and tool_def.kind == "function":
+        if (await self._decision(gated)).verdict == "later" and tool_def.kind == "function":
             raise ApprovalRequired
         return args
 
@@ -135,9 +136,24 @@ class AgentCapability(PipelineCapability):
                 settled[call.tool_call_id] = ToolApproved()
             elif gated is None or call.tool_call_id in self.put_off:
                 continue
-            elif (await self.gate.decide(replace(gated, default="ask"))).verdict != "later":
+            elif (await self._decision(replace(gated, default="ask"))).verdict != "later":
                 settled[call.tool_call_id] = ToolApproved()
         return DeferredToolResults(approvals=dict(settled)) if settled else None
+
+    async def _decision(self, call: GatedCall) -> Decision:
+        """What is decided about a call, for as long as the deadline allows."""
+        deadline = self.executor.environment.deadline
+        if deadline is None:
+            return await self.gate.decide(call)
+        bound = asyncio.timeout(deadline.remaining().total_seconds())
+        try:
+            async with bound:
+                return await self.gate.decide(call)
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            late = f"{call.tool}: the deadline passed while approval was awaited; it was not run"
+            raise PromptEvaluationError(late, phase="tool", tool=call.tool) from error
 
 
 def _with_ids_of_its_own(response: ModelResponse, before: Sequence[ModelMessage]) -> ModelResponse:
@@ -150,7 +166,8 @@ def _with_ids_of_its_own(response: ModelResponse, before: Sequence[ModelMessage]
     parts: list[ModelResponsePart] = []
     for part in response.parts:
         if isinstance(part, ToolCallPart):
-            first, number = part.tool_call_id, 1
+            first, number = part.tool_call_id or "call", 1
+            part = replace(part, tool_call_id=first)  # noqa: PLW2901 - the same call
             while part.tool_call_id in taken:
                 number += 1
                 part = replace(part, tool_call_id=f"{first}_{number}")  # noqa: PLW2901 - the same call

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
+from pydantic_core import from_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign import arguments_of
@@ -28,8 +29,9 @@ from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSe
 from handrail.errors import AgentError, DumpError
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
+from handrail.prompt.tool import Effect
 from handrail.prompt.tree import PlacedSection
-from handrail.runtime import ToolCall
+from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.foresight import foresee
 from handrail.serde import digest, dump
 from handrail.session import Session
@@ -40,12 +42,12 @@ class _Own(NamedTuple):
 
     Attributes:
         executor: what carries its calls out.
-        default: what is done with its calls where no rule speaks; `None` leaves that to their effects.
+        defaults: what is done with calls of its tools where no rule speaks, by name; else their effects decide.
         shows_section: whether a section of the program's brings its tools.
     """
 
     executor: ToolExecutor
-    default: Verdict | None
+    defaults: Mapping[str, Verdict]
     shows_section: bool
 
 
@@ -64,7 +66,7 @@ class RunDoors:
         self._path = path
         self._stack = stack
         self._own: dict[str, _Own] = {}
-        self._ahead: dict[str, GatedCall] = {}
+        self._ahead: dict[tuple[str, str], GatedCall] = {}
         self._origins: Mapping[str, str] = {}
         self.policy = GatePolicy(tree.gate, self.describe)
         self.foreign = self._executor((), without_text=True)
@@ -75,12 +77,12 @@ class RunDoors:
 
     def section_toolset(self, section: Section[Any], *, id: str) -> HandrailToolset:
         """A section as a toolset of this run; see `CurrentRun.section_toolset`."""
-        return self._toolset(id, _Own(self._executor((section,)), _default_of(section), shows_section=True))
+        return self._toolset(id, _Own(self._executor((section,)), _defaults_of(section), shows_section=True))
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
         """One tool as a toolset of this run; see `CurrentRun.tool_toolset`."""
         section = Section[None](title="Tools", key="tools", tools=(tool,))
-        return self._toolset(id, _Own(self._executor((section,), without_text=True), None, shows_section=False))
+        return self._toolset(id, _Own(self._executor((section,), without_text=True), {}, shows_section=False))
 
     def describe_ahead(
         self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
@@ -89,14 +91,20 @@ class RunDoors:
         name = _own_name(definition)
         described: GatedCall | None
         if name is None:
+            name = call.tool_name
             described = self._of_foreign(call, definition, args)
         else:
             own = self._own_of(definition)
             # Without one it is a name that nobody knows.
             described = None if own is None else self._of_own(call, name, own, args)
         if described is not None:
-            self._ahead[call.tool_call_id] = described
+            self._ahead[call.tool_call_id, name] = described
         return described
+
+    def forget(self, call_id: str, name: str) -> None:
+        """Drop what was described ahead of a call that has ended; another call of its id is another one."""
+        self._ahead.pop((call_id, name), None)
+        self._tree.gate.forget((self._session.session_id, call_id))
 
     def admit(self, definition: ToolDefinition) -> None:
         """Refuse a tool whose calls would take another pipeline than this run's, where nobody asks about them.
@@ -113,14 +121,20 @@ class RunDoors:
             "or let a factory return current_run().section_toolset(section, id=...)"
         )
 
+    def forget_ended(self) -> None:
+        """Drop what earlier runs have decided about calls of this session that have been recorded since."""
+        session_id = self._session.session_id
+        if any(key[0] == session_id for key in self._tree.gate.decided):
+            for event in self._session[ToolInvoked]:
+                self._tree.gate.forget((session_id, event.call_id))
+
     def describe(self, tool: Tool[Any, Any], params: Any, call_id: str) -> GatedCall:  # noqa: ANN401 - as of the tool
         """A call that is about to run, as the gate judges it."""
-        ahead = self._ahead.get(call_id)
+        ahead = self._ahead.get((call_id, tool.name))
         arguments = _arguments(params)
-        named = digest(arguments)
-        if ahead is not None and ahead.digest == named:
+        if ahead is not None and ahead.arguments == arguments:
             return ahead
-        described = self._gated(call_id, tool.name if ahead is None else ahead.tool, tool, arguments)
+        described = self._gated(call_id, tool.name if ahead is None else ahead.tool, tool.effect, arguments)
         return described if ahead is None else replace(described, default=ahead.default, asks=ahead.asks)
 
     def report(self, definition: ToolDefinition) -> ToolReport:
@@ -134,7 +148,7 @@ class RunDoors:
             environment = own.executor.environment
             policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
             section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
-            default = own.default
+            default = own.defaults.get(name)
         call = GatedCall(
             path=self._path,
             session_id=self._session.session_id,
@@ -163,17 +177,8 @@ class RunDoors:
     def _of_foreign(self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs) -> GatedCall:
         said = declared(definition)
         arguments = arguments_of(args, definition)
-        return GatedCall(
-            path=self._path,
-            session_id=self._session.session_id,
-            call_id=call.tool_call_id,
-            tool=call.tool_name,
-            effect=said.effect,
-            arguments=arguments,
-            digest=digest(arguments),
-            origin=self._origins.get(call.tool_name, ""),
-            default=said.approval,
-        )
+        gated = self._gated(call.tool_call_id, call.tool_name, said.effect, arguments, written=_written(call))
+        return replace(gated, default=said.approval)
 
     def _of_own(self, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs) -> GatedCall | None:
         given = args.given() if isinstance(args, Arguments) else args
@@ -181,19 +186,31 @@ class RunDoors:
         foreseen = foresee(ToolCall(call.tool_call_id, name, given), environment, without=self.policy.name)
         if foreseen is None:
             return None
-        gated = self._gated(call.tool_call_id, call.tool_name, foreseen.tool, _arguments(foreseen.params))
-        return replace(gated, asks=foreseen.questions, default=own.default)
+        arguments, effect = _arguments(foreseen.params), foreseen.tool.effect
+        gated = self._gated(call.tool_call_id, call.tool_name, effect, arguments, written=_written(call))
+        return replace(gated, asks=foreseen.questions, default=own.defaults.get(name))
 
-    def _gated(self, call_id: str, name: str, tool: Tool[Any, Any], arguments: dict[str, Any]) -> GatedCall:
+    def _gated(
+        self,
+        call_id: str,
+        name: str,
+        effect: Effect,
+        arguments: dict[str, Any],
+        *,
+        written: dict[str, Any] | None = None,
+    ) -> GatedCall:
+        origin = self._origins.get(name, "")
         return GatedCall(
             path=self._path,
             session_id=self._session.session_id,
             call_id=call_id,
             tool=name,
-            effect=tool.effect,
+            effect=effect,
             arguments=arguments,
-            digest=digest(arguments),
-            origin=self._origins.get(name, ""),
+            # A decision is about this tool, and about what a validated value may hide: a secret shows as asterisks.
+            digest=digest({"tool": name, "origin": origin, "arguments": arguments, "written": written}),
+            origin=origin,
+            written=written,
         )
 
     def _toolset(self, id: str, own: _Own) -> HandrailToolset:
@@ -229,16 +246,16 @@ def _own_name(definition: ToolDefinition) -> str | None:
     return None if name is None else str(name)
 
 
-def _default_of(section: Section[Any]) -> Verdict | None:
-    """What is done with the calls of a section where no rule speaks; `None` leaves that to their effects.
+def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
+    """What is done with calls of a section's own tools where no rule speaks; others are left to their effects.
 
-    A plan is nothing but words in the session, and a shell whose rules let programs only look is a reader.
+    A plan is nothing but words in the session, and a shell whose rules let programs only look is a reader. This holds
+    for these very classes and the tools that they bring, not for what a program puts below them or makes of them.
     """
-    if isinstance(section, PlanningToolsSection):
-        return "allow"
-    if not isinstance(section, ShellToolsSection):
-        return None
-    return "allow" if all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow) else None
+    harmless = type(section) is PlanningToolsSection
+    if type(section) is ShellToolsSection:
+        harmless = all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow)
+    return dict.fromkeys((tool.name for tool in section.tools), "allow") if harmless else {}
 
 
 def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:
@@ -249,6 +266,17 @@ def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:
         for placed in root.walk()
         if any(mine.name == tool for mine in placed.section.tools)
     )
+
+
+def _written(call: ToolCallPart) -> dict[str, Any] | None:
+    """The arguments as the model wrote them; `None` if they are no object."""
+    given: object = call.args
+    if isinstance(given, str):
+        try:
+            given = from_json(given)
+        except ValueError:
+            return None
+    return arguments_of(cast("object", given)) if isinstance(given, dict) else None
 
 
 def _arguments(params: object) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from handrail.adapters.pydantic_ai.models import open_model
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.values import GatedCall
 from handrail.agents.capability import AgentCapability
+from handrail.agents.child_sessions import session_of_call
 from handrail.agents.conversation import Conversation
 from handrail.agents.current import running
 from handrail.agents.doors import RunDoors
@@ -195,6 +196,7 @@ class AgentRun:
         with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
             conversation = Conversation(self.session, self.agent.file.name)
             self._check_start(input, conversation)
+            self._doors.forget_ended()
             self.tree.tell(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
@@ -220,9 +222,7 @@ class AgentRun:
             raise AgentError(f"there is no agent {name!r}; the agents are: {', '.join(agents) or 'none'}")
         agent = resolve(agents[name], self.tree.project.registry)
         call_id = ctx.tool_call_id
-        session = self.session.child(session_id=f"{self.session.session_id}/{call_id}" if call_id else None)
-        with session:
-            found = Conversation(session, name)
+        with session_of_call(self.session, call_id, agent=name, input=input) as (session, found):
             if found.history and not found.unfinished:
                 return found.answer
             made = name not in self.tree.project.agents  # by this run, whose model it uses
@@ -310,6 +310,7 @@ class AgentRun:
             )
 
     def _call_ended(self, event: ToolInvoked) -> None:
+        self._doors.forget(event.call_id, event.name)
         self.tree.tell(
             CallEnded(
                 self.path,

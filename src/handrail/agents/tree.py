@@ -56,6 +56,7 @@ class RunTree:
             on_event=self._on_question,
         )
         self.gate.resume(kept_decisions(self.session), kept_grants(self.session))
+        self._grants_kept = len(self.gate.grants)
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
 
@@ -114,5 +115,7 @@ class RunTree:
             self.tell(QuestionAsked(call))
             return
         keep_decision(self.session, call, decision)
-        keep_grants(self.session, self.gate.grants)
+        grants = self.gate.grants
+        keep_grants(self.session, grants[self._grants_kept :])
+        self._grants_kept = len(grants)
         self.tell(QuestionDecided(call, decision))

@@ -119,6 +119,15 @@ class ApprovalGate:
         """
         self._held[key] = _Held(decision, None, asked=True)
 
+    def forget(self, key: tuple[str, str]) -> None:
+        """Drop the decision about a call that has been carried out or refused; another call of its id is another one.
+
+        A question that was left open stays.
+        """
+        held = self._held.get(key)
+        if held is not None and held.decision.verdict != "later":
+            del self._held[key]
+
     def resume(self, decisions: Mapping[tuple[str, str], Decision], grants: Iterable[Grant]) -> None:
         """Put in what was decided, and what was granted, in earlier runs."""
         for key, decision in decisions.items():

@@ -30,6 +30,7 @@ class ApprovalRecord:
         reason: why, in words.
         by: who decided.
         default: what the tool itself says of its calls, if it says something.
+        written: the arguments as the model wrote them, as JSON; `None` if that is not known.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -47,6 +48,7 @@ class ApprovalRecord:
     reason: str
     by: Literal["rule", "mode", "person", "remembered", "nobody"]
     default: Literal["allow", "ask", "deny"] | None = None
+    written: str | None = None
 
     @property
     def call(self) -> GatedCall:
@@ -63,6 +65,7 @@ class ApprovalRecord:
             origin=self.origin,
             asks=self.asks,
             default=self.default,
+            written=None if self.written is None else json.loads(self.written),
         )
 
 
@@ -112,18 +115,17 @@ def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None
             reason=decision.reason,
             by=decision.by,
             default=call.default,
+            written=None if call.written is None else json.dumps(call.written),
         )
     )
 
 
 def keep_grants(session: Session, grants: Iterable[Grant]) -> None:
-    """Write down the grants that the session does not have yet."""
-    known = kept_grants(session)
+    """Write new grants down."""
     for grant in grants:
-        if grant not in known:
-            session[GrantRecord].append(
-                GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
-            )
+        session[GrantRecord].append(
+            GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
+        )
 
 
 def kept_grants(session: Session) -> tuple[Grant, ...]:

@@ -11,6 +11,7 @@ ways, and where there is doubt a call is asked about or denied:
 | a path out of the root | needs a glob that begins as it does (`/`, `~`, `../`), or `**` alone | is like any other |
 | `folder/**` | is what lies below | is the folder itself, too |
 | a list | every item must fit; an empty list does not | one item is enough |
+| a mapping | needs a glob that begins with `{`, for its JSON | one key or value in it is enough, or its JSON |
 | no such argument | does not fit | does not fit |
 
 A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start. No link
@@ -18,6 +19,11 @@ is followed: what a path leads to is for the filesystem to guard. What is no str
 text: `true`, `3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as one would type them:
 `git log*` fits `["git", "log", "-3"]`. That protects nothing where a tool hands one string to a shell, because it fits
 `git log; reboot` as well.
+
+What a validator has made of an argument is what runs, and what the model wrote is what the schema calls it; the two may
+differ in names and in spelling. `fits_call` looks at both: widely, one that fits is enough; narrowly, what runs must
+fit, and what was written, too, where it has the argument. A function whose only parameter is a model may be called with
+that parameter around its fields, so what is written is also looked at without it.
 """
 
 from __future__ import annotations
@@ -54,6 +60,34 @@ def fits_argument(pattern: str, segments: Sequence[Segment], arguments: Mapping[
     """Whether a glob fits what the arguments hold in one place; see the table of this module."""
     fitting = (found is not _MISSING and _fits_value(pattern, found, reading) for found in _found(arguments, segments))
     return _every(fitting) if reading == "narrow" else any(fitting)
+
+
+def fits_call(
+    pattern: str,
+    segments: Sequence[Segment],
+    arguments: Mapping[str, object],
+    written: Mapping[str, object] | None,
+    reading: Reading,
+) -> bool:
+    """Whether a glob fits a call in one place, as it will run and as the model wrote it; see this module."""
+    fits = fits_argument(pattern, segments, arguments, reading)
+    looks = () if written is None else _looks(written)
+    if reading == "wide":
+        return fits or any(fits_argument(pattern, segments, look, reading) for look in looks)
+    return fits and all(
+        _fits_value(pattern, found, reading)
+        for look in looks
+        for found in _found(look, segments)
+        if found is not _MISSING
+    )
+
+
+def _looks(written: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """What a model wrote, and what is in it if one name stands around all of it."""
+    yield written
+    inner = next(iter(written.values())) if len(written) == 1 else None
+    if isinstance(inner, Mapping):
+        yield cast("Mapping[str, object]", inner)  # JSON's keys are strings
 
 
 def argument_path(text: str) -> tuple[Segment, ...]:
@@ -124,24 +158,38 @@ def _fits_value(pattern: str, value: object, reading: Reading) -> bool:
         written = canonical_json(value).decode()
     except DumpError:  # it cannot be judged, so nothing allows it, and whatever asks or denies holds
         return reading == "wide"
+    if reading == "wide":
+        return _holds_fitting(pattern, value)
+    if isinstance(value, Mapping):  # what it holds may be what an argument of its own would be, or anything else
+        return pattern.startswith("{") and glob(pattern, reading).fits(written)
     if not isinstance(value, list | tuple):
         return glob(pattern, reading).fits(written)
     items = cast("Sequence[object]", value)  # each is looked at below
-    fitting = (item is not _MISSING and _fits_value(pattern, item, reading) for item in _items(items))
-    one_by_one = _every(fitting) if reading == "narrow" else any(fitting)
+    one_by_one = _every(item is not _MISSING and _fits_value(pattern, item, reading) for item in _items(items))
     return one_by_one or _fits_words(pattern, items, reading)
 
 
-def _items(value: Sequence[object]) -> Iterator[object]:
-    """What a list holds, and what the lists in it hold; `_MISSING` for each of those that is empty."""
+def _holds_fitting(pattern: str, value: object) -> bool:
+    """Whether something in a value that JSON can say fits a glob, however deep: the widest reading there is."""
     to_visit = [value]
     while to_visit:
-        items = to_visit.pop()
-        for item in items or (_MISSING,):
-            if isinstance(item, list | tuple):
-                to_visit.append(cast("Sequence[object]", item))  # each is looked at in its turn
-            else:
-                yield item
+        part = to_visit.pop()
+        if isinstance(part, str):
+            if _fits_text(pattern, part, "wide"):
+                return True
+            continue
+        if isinstance(part, list | tuple):
+            items = cast("Sequence[object]", part)  # each is looked at in its turn
+            if _fits_words(pattern, items, "wide"):
+                return True
+            to_visit.extend(items)
+            continue
+        if glob(pattern, "wide").fits(canonical_json(part).decode()):
+            return True
+        if isinstance(part, Mapping):
+            entries = cast("Mapping[object, object]", part)  # as above
+            to_visit.extend((*entries.keys(), *entries.values()))
+    return False
 
 
 def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool:

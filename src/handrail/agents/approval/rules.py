@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final, cast, get_args
 
 from handrail.agents.approval.globs import Reading
-from handrail.agents.approval.matching import Segment, argument_path, fits_agents, fits_argument, fits_name
+from handrail.agents.approval.matching import Segment, argument_path, fits_agents, fits_call, fits_name
 from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
 from handrail.errors import AgentError
 from handrail.prompt.tool import Effect
@@ -74,11 +74,14 @@ class Rule:
         set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
 
     def fits(self, call: GatedCall, reading: Reading) -> bool:
-        """Whether the rule is about a call; `reading` says how its globs over arguments are read."""
+        """Whether the rule is about a call; `reading` says how its globs over arguments are read.
+
+        Each of them is held against the arguments that will run and against those that the model wrote.
+        """
         return (
             fits_name(self.tool, call.tool)
             and (self.agent is None or fits_agents(self.agent, call.path))
-            and all(fits_argument(glob, place, call.arguments, reading) for place, glob in self._places)
+            and all(fits_call(glob, place, call.arguments, call.written, reading) for place, glob in self._places)
         )
 
     def __str__(self) -> str:

@@ -30,7 +30,9 @@ class GatedCall:
         effect: what the tool does to the world.
         origin: where the tool comes from, in words; empty if it is not known.
         arguments: the arguments that will run, as JSON has them.
-        digest: names exactly these arguments (`handrail.serde.digest`).
+        digest: names exactly these arguments, validated and as the model wrote them.
+        written: the arguments as the model wrote them, decoded; `None` if that is not known. A schema and a validator
+            may show the same thing under two names, so rules look at both.
         asks: what policies of the tool's sections want to have asked about this call.
         default: what the tool's own declaration says, if it says something; rules come before it, and the default for
             its effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
@@ -46,6 +48,7 @@ class GatedCall:
     origin: str = ""
     asks: tuple[str, ...] = ()
     default: Verdict | None = None
+    written: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
