@@ -33,7 +33,7 @@ module, which is held for a few list operations and never while a waiter is told
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 
 from handrail.errors import TurnConflictError
@@ -133,10 +133,15 @@ class Ticket:
         if self.released or all(turn.queue[0] is self for turn in self.turns):
             return None
         with _LOCK:
+            clear: set[Ticket] = set()  # known not to wait for this one
             for turn in self.turns:
                 for earlier in turn.queue[: turn.queue.index(self)]:
-                    if self not in _awaited((earlier,)):
-                        self.wait_for(earlier)
+                    if earlier not in clear:
+                        found = _awaited((earlier,), known=clear)
+                        if self in found:
+                            continue
+                        clear |= found
+                    self.wait_for(earlier)
         return self.waiter
 
     def extend(self, turns: tuple[Turn, ...]) -> bool:
@@ -267,13 +272,16 @@ def _goes_first(other: Ticket) -> bool:
     return other.runs or other.parent is not None
 
 
-def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True) -> set[Ticket]:
-    """The tickets themselves, and all that must be released before they are; `wishes` counts rule 5 in."""
+def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True, known: Collection[Ticket] = ()) -> set[Ticket]:
+    """The tickets themselves, and all that must be released before they are; `wishes` counts rule 5 in.
+
+    Those that are `known`, and what stands behind them alone, are left out.
+    """
     seen: set[Ticket] = set()
     to_visit = list(tickets)
     while to_visit:
         ticket = to_visit.pop()
-        if ticket not in seen:
+        if ticket not in seen and ticket not in known:
             seen.add(ticket)
             to_visit += (*ticket.links.inside, *ticket.links.leans)
             if wishes or not ticket.runs:
