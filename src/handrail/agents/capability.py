@@ -8,7 +8,7 @@ decided here but enforced in the pipeline, by the policy `approval`; here it is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from pydantic_ai import (
     ApprovalRequired,
     DeferredToolRequests,
     DeferredToolResults,
-    ModelMessage,
     ModelRequestContext,
     ModelResponse,
     RunContext,
@@ -88,8 +87,8 @@ class AgentCapability(PipelineCapability):
         """Keep the reply before any of its calls is carried out; see to it that each of them has an id of its own."""
         self.count(response)
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
-        response = _with_ids_of_its_own(response, ctx.messages)
-        self.conversation.keep([*ctx.messages, response])
+        response = self._with_ids_of_its_own(response)
+        self.conversation.note([*ctx.messages, response])
         return response
 
     @override
@@ -155,22 +154,23 @@ class AgentCapability(PipelineCapability):
             late = f"{call.tool}: the deadline passed while approval was awaited; it was not run"
             raise PromptEvaluationError(late, phase="tool", tool=call.tool) from error
 
+    def _with_ids_of_its_own(self, response: ModelResponse) -> ModelResponse:
+        """A reply whose calls have ids that no call of the conversation has had.
 
-def _with_ids_of_its_own(response: ModelResponse, before: Sequence[ModelMessage]) -> ModelResponse:
-    """A reply whose calls have ids that no call of the conversation has had.
-
-    Some models begin to count anew in each reply; and what is approved, recorded and resumed goes by the id of the
-    call. Providers take letters, digits, `_` and `-`.
-    """
-    taken = {call.tool_call_id for said in before if isinstance(said, ModelResponse) for call in said.tool_calls}
-    parts: list[ModelResponsePart] = []
-    for part in response.parts:
-        if isinstance(part, ToolCallPart):
-            first, number = part.tool_call_id or "call", 1
-            part = replace(part, tool_call_id=first)  # noqa: PLW2901 - the same call
-            while part.tool_call_id in taken:
-                number += 1
-                part = replace(part, tool_call_id=f"{first}_{number}")  # noqa: PLW2901 - the same call
-            taken.add(part.tool_call_id)
-        parts.append(part)
-    return replace(response, parts=parts)
+        Some models begin to count anew in each reply; and what is approved, recorded and resumed goes by the id of the
+        call. Providers take letters, digits, `_` and `-`.
+        """
+        taken = self.conversation.call_ids
+        parts: list[ModelResponsePart] = []
+        for part in response.parts:
+            if isinstance(part, ToolCallPart):
+                first, number = part.tool_call_id or "call", 1
+                unique = first
+                while unique in taken:
+                    number += 1
+                    unique = f"{first}_{number}"
+                taken.add(unique)
+                parts.append(part if unique == part.tool_call_id else replace(part, tool_call_id=unique))
+            else:
+                parts.append(part)
+        return replace(response, parts=parts)

@@ -43,9 +43,10 @@ class Conversation:
 
     Attributes:
         history: what was said before this run.
+        call_ids: the ids of all calls of the conversation.
     """
 
-    __slots__ = ("_agent", "_ended", "_kept", "_session", "history")
+    __slots__ = ("_agent", "_ended", "_kept", "_noted", "_session", "call_ids", "history")
 
     def __init__(self, session: Session, agent: str) -> None:
         """Read what was said so far.
@@ -58,6 +59,13 @@ class Conversation:
         self._ended = False
         self.history = self._read()
         self._kept = len(self.history)
+        self._noted: Sequence[ModelMessage] = self.history
+        self.call_ids = {
+            call.tool_call_id
+            for message in self.history
+            if isinstance(message, ModelResponse)
+            for call in message.tool_calls
+        }
 
     @property
     def unanswered(self) -> tuple[ToolCallPart, ...]:
@@ -93,6 +101,25 @@ class Conversation:
         if not wanted:
             return {}
         return {event.call_id: event for event in self._session[ToolInvoked] if event.call_id in wanted}
+
+    def note(self, messages: Sequence[ModelMessage]) -> None:
+        """Keep what has been said; in a session in memory not before `keep_noted`.
+
+        Nobody else can go on with a session in memory while this run lasts, and JSON of each reply takes its time.
+
+        Args:
+            messages: the whole conversation, which is not changed afterwards.
+
+        Raises:
+            SessionError: as for `keep`.
+        """
+        self._noted = messages
+        if self._session.store is not None:
+            self.keep(messages)
+
+    def keep_noted(self) -> None:
+        """Keep what has been noted, at the end of a run, however it ended."""
+        self.keep(self._noted)
 
     def keep(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
         """Keep what has been said since the last time.

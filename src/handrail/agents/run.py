@@ -204,6 +204,7 @@ class AgentRun:
                 with self.opened(), self.session.dispatcher.subscribe(ToolInvoked, self._call_ended):
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
+                conversation.keep_noted()
                 self.tree.tell(RunEnded(self.path, "failed", _told(error), self._used))
                 raise
         self.tree.tell(RunEnded(self.path, result.status, str(result.output), result.usage))
