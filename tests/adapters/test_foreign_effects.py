@@ -118,6 +118,22 @@ def test_python_metadata_wins_over_hints() -> None:
     assert declared_effect(definition({"effect": "read", "annotations": destroys})) == "read"
 
 
+@pytest.mark.parametrize(
+    "metadata, said",
+    [
+        ({}, Declared(effect="read", approval="ask")),
+        ({"concurrent": True}, Declared(effect="read", concurrent=True, approval="ask")),
+        ({"effect": "read"}, Declared(effect="read")),
+        ({"approval": "allow"}, Declared(effect="read", approval="allow")),
+        ({"approval": "deny"}, Declared(effect="read", approval="deny")),
+        ({"idempotency": ONCE}, Declared(effect="state", idempotency=ONCE)),
+    ],
+)
+def test_a_call_that_only_a_server_calls_reading_is_asked_about(metadata: dict[str, Any], said: Declared) -> None:
+    """The word of a stranger lets nothing run unasked; that of the program does."""
+    assert declared(definition({"annotations": {"readOnlyHint": True}, **metadata})) == said
+
+
 def test_a_declared_key_says_that_a_tool_changes_something() -> None:
     """A server that calls such a tool a reading one is not believed, and nothing of what Python declares is lost."""
     said = declared(definition({"idempotency": ONCE, "annotations": {"readOnlyHint": True}}))

@@ -72,7 +72,7 @@ async def declarations(toolset: MCPToolset[Any]) -> dict[str, Declared]:
 
 
 GUESSED = {
-    "look": Declared(effect="read"),
+    "look": Declared(effect="read", approval="ask"),
     "add": Declared(effect="state"),
     "send": Declared(effect="external"),
     "plain": Declared(effect="state"),

@@ -1,19 +1,21 @@
-"""What is recorded of a foreign call: its arguments and its value as JSON has them, whatever they are."""
+"""What is recorded of a foreign call: its value as JSON has it, whatever it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from itertools import groupby
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Tool, ToolDefinition
+from pydantic_ai import BinaryContent, Tool, ToolReturn
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_ai.toolsets import FunctionToolset
+from pydantic_core import from_json, to_json
 
-from handrail.adapters.pydantic_ai.foreign import arguments_of
-from handrail.runtime import IdempotencyConfig, Session
+from handrail.runtime import Session
 from handrail.testing import Call, Outcome
-from tests.adapters.foreign_desk import call_by_hand, called, events, pipeline, play, write
+from tests.adapters.foreign_desk import call_by_hand, called, events, pipeline, play, returns, write
 from tests.adapters.notes import noted
 from tests.runtime.test_stored_calls import through_a_store
 
@@ -41,6 +43,13 @@ def _deep() -> list[Any]:
     return deep
 
 
+def _nearly_too_deep() -> list[Any]:
+    deep: list[Any] = []
+    for _ in range(195):
+        deep = [deep]
+    return deep
+
+
 def _itself() -> dict[str, Any]:
     ring: dict[str, Any] = {}
     ring["ring"] = ring
@@ -61,15 +70,22 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "huge": (lambda: "x" * 3_000_000, "x" * 3_000_000),
     "holds itself": (_itself, {"ring": "..."}),
     "too deep": (_deep, UNSAYABLE),
+    "too deep in a message": (_nearly_too_deep, str(_nearly_too_deep())),
+    "object": (lambda: len, "<built-in function len>"),
+    "object in a mapping": (lambda: {"of": len}, {"of": "<built-in function len>"}),
     "cannot be looked at": (lambda: [Mute(), "\ud800"], UNSAYABLE),
     "number too long": (lambda: [10**5000], UNSAYABLE),
 }
 
 
-@pytest.mark.parametrize("make, kept", VALUES.values(), ids=VALUES)
+AS_THEY_ARE = {"nothing", "truth", "number", "not a number", "model", "bytes", "odd text", "huge"}
+
+
+@pytest.mark.parametrize("name", VALUES)
 @pytest.mark.anyio
-async def test_a_value_is_recorded_as_json_has_it(make: Callable[[], Any], kept: Any) -> None:
-    """What JSON cannot say is told in words; the toolset's own value reaches PydanticAI as it is."""
+async def test_a_value_is_recorded_as_json_has_it(name: str) -> None:
+    """What JSON cannot say is told in words, to the model too; any other value reaches PydanticAI as it is."""
+    make, kept = VALUES[name]
     value = make()
 
     async def give() -> Any:
@@ -77,9 +93,110 @@ async def test_a_value_is_recorded_as_json_has_it(make: Callable[[], Any], kept:
 
     session = Session()
     given = await call_by_hand(pipeline(session), FunctionToolset[Any]([give]), "give")
-    assert given is value
+    if name in AS_THEY_ARE:
+        assert given is value
+    else:
+        assert given == kept
     assert events(session)[0].result.value == kept
     assert through_a_store(events(session)[0]).result.value == kept
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.anyio
+async def test_no_value_ends_the_run_later(name: str) -> None:
+    """The history can be written and read again, and what stands beside a value is kept."""
+    value = VALUES[name][0]()
+
+    async def give() -> Any:
+        return ToolReturn[Any](value, content=["a picture"], metadata={"size": 3})
+
+    result = await play(pipeline(Session()), called(Call("give")), tools=[give])
+    history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(result.all_messages()))
+    assert (returns(history)["c1"].outcome, returns(history)["c1"].metadata) == ("success", {"size": 3})
+    assert "a picture" in str(history)
+
+
+@pytest.mark.anyio
+async def test_pictures_reach_the_model_as_they_are() -> None:
+    """Bytes that PydanticAI has a form for are none that it cannot tell."""
+    picture = BinaryContent(data=b"\xff", media_type="image/png")
+
+    async def look() -> Any:
+        return [picture, {"size": 1}]
+
+    result = await play(pipeline(Session()), called(Call("look")), tools=[look])
+    assert returns(result.all_messages())["c1"].content == [picture, {"size": 1}]
+
+
+def _noting(*words: str) -> Iterator[str]:
+    for word in words:
+        write(word)
+        yield word
+
+
+READ: dict[str, tuple[Callable[[], Any], Any]] = {
+    "map": (lambda: map(str, (1, 2)), ["1", "2"]),
+    "in a mapping": (lambda: {"a": _noting("x"), "b": 1}, {"a": ["x"], "b": 1}),
+    "in a list": (lambda: [0, _noting("x")], [0, ["x"]]),
+    "in a tuple": (lambda: (0, _noting("x")), (0, ["x"])),
+    "in each other": (lambda: ({"a": (_noting("x"),)} for _ in range(2)), [{"a": (["x"],)}] * 2),
+    "groups": (lambda: groupby("aab"), [("a", ["a", "a"]), ("b", ["b"])]),
+    "beside what cannot be told": (lambda: {"a": _noting("x"), "b": len}, {"a": ["x"], "b": "<built-in function len>"}),
+    "in a return": (lambda: ToolReturn[Any]({"a": _noting("x")}), {"a": ["x"]}),
+}
+
+
+@pytest.mark.parametrize("make, seen", READ.values(), ids=READ)
+@pytest.mark.anyio
+async def test_iterators_are_read_inside_the_call(make: Callable[[], Any], seen: Any) -> None:
+    """Wherever they stand: the model and the record have the same items."""
+
+    async def give() -> Any:
+        return make()
+
+    session = Session()
+    given = await call_by_hand(pipeline(session), FunctionToolset[Any]([give]), "give")
+    assert (given.return_value if isinstance(given, ToolReturn) else given) == seen
+    assert events(session)[0].result.value == from_json(to_json(seen))
+    assert set(noted(session)) <= {"x"}
+
+
+@pytest.mark.anyio
+async def test_an_iterator_that_fails_fails_its_call() -> None:
+    """What it did before is undone."""
+
+    def late() -> Iterator[str]:
+        yield from _noting("half")
+        raise KeyError("late")
+
+    async def give() -> Any:
+        return {"lines": late()}
+
+    session = Session()
+    await play(pipeline(session), called(Call("give"), c1=Outcome.failed("KeyError: 'late'")), tools=[give])
+    assert noted(session) == []
+
+
+async def _yielding() -> object:
+    """An `async def` that yields: PydanticAI takes it for a function that returns a generator."""
+    write("half")
+    yield "one"
+
+
+async def _handing_on() -> Any:
+    """A function that returns one, deep in something else."""
+    write("half")
+    return {"lines": [_yielding()]}
+
+
+@pytest.mark.parametrize("function", [_yielding, _handing_on])
+@pytest.mark.anyio
+async def test_what_yields_asynchronously_is_a_failed_call(function: Any) -> None:
+    """Nobody would read it, and the model would be told of an object at some address."""
+    session = Session()
+    failed = Outcome.failed("give returns async_generator", "must collect them and return a list")
+    await play(pipeline(session), called(Call("give"), c1=failed), tools=[Tool(function, name="give")])
+    assert (noted(session), [event.success for event in events(session)]) == ([], [False])
 
 
 @pytest.mark.anyio
@@ -95,54 +212,3 @@ async def test_a_generator_is_read_inside_the_call() -> None:
     given = await call_by_hand(pipeline(session), FunctionToolset[Any]([lines]), "lines")
     assert given == events(session)[0].result.value == ["one", "two"]
     assert noted(session) == ["one"]
-
-
-def test_arguments_are_recorded_one_by_one() -> None:
-    """One that JSON cannot say hides none of the others; what is no mapping has a name."""
-    assert arguments_of({"order_id": 7, "\ud800": "\ud800"}) == {"order_id": 7, r"'\ud800'": r"'\ud800'"}
-    assert arguments_of(Shy(part=7)) == {"part": 7}
-    assert arguments_of([1]) == {"arguments": [1]}
-    assert arguments_of("\ud800") == {"arguments": r"'\ud800'"}
-
-
-class Order(BaseModel):
-    """What an order is paid by."""
-
-    order_id: str
-    size: int = 1
-
-
-DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "the only parameter": ({"order": Order(order_id="7")}, {"order_id": "7", "size": 1}),
-    "one of its own fields": ({"order_id": {"size": 1}}, {"order_id": {"size": 1}}),
-    "another field": ({"more": {"order_id": "7", "text": "x"}}, {"more": {"order_id": "7", "text": "x"}}),
-    "no mapping": ({"more": "order_id"}, {"more": "order_id"}),
-    "nothing in it": ({"more": {}}, {"more": {}}),
-    "several": ({"order_id": "7", "more": {"size": 1}}, {"order_id": "7", "more": {"size": 1}}),
-    "none": ({}, {}),
-}
-
-
-@pytest.mark.parametrize("args, seen", DECLARED.values(), ids=DECLARED)
-def test_arguments_are_those_that_the_tool_declares(args: dict[str, Any], seen: dict[str, Any]) -> None:
-    """PydanticAI offers the fields of a function's only model as the parameters, and hands the function the model."""
-    definition = ToolDefinition(name="pay", parameters_json_schema=Order.model_json_schema())
-    assert arguments_of(args, definition) == seen
-    assert arguments_of(args, ToolDefinition(name="pay")) == arguments_of(args)
-
-
-@pytest.mark.anyio
-async def test_a_key_may_be_made_from_a_field_of_the_only_model() -> None:
-    """What a check of the declaration finds among the parameters is there when a call is made."""
-    paid: list[str] = []
-
-    async def pay(order: Order) -> str:
-        paid.append(order.order_id)
-        return "paid"
-
-    once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-    session = Session()
-    script = called(*[Call("pay", {"order_id": "7"})] * 2, c1=Outcome.ok("paid"), c2=Outcome.ok("paid"))
-    await play(pipeline(session), script, tools=[Tool(pay, metadata={"effect": "external", "idempotency": once})])
-    assert paid == ["7"]
-    assert [event.params for event in events(session)] == [{"order_id": "7", "size": 1}] * 2

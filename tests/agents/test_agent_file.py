@@ -262,10 +262,14 @@ def test_a_fault_of_the_yaml_does_not_hide_that_of_the_body() -> None:
 
 
 def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
-    """A missing file, a folder, a pipe, a loop of links, a path that is none."""
+    """A missing file, a folder, a pipe, a file without an end, links to nowhere, a path that is none."""
     (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere.agent")
+    (tmp_path / "large").write_bytes(b"-" * 1_000_001)
     os.mkfifo(tmp_path / "pipe")
     paths = {
+        tmp_path / "gone": "this is a link that leads nowhere; mend or remove it",
+        tmp_path / "large": "the file has more than 1,000,000 bytes; an agent file is a text file of that size at most",
         tmp_path / "nowhere.agent": "there is no such file",
         tmp_path / "pipe" / "x.agent": "the file cannot be read: Not a directory",
         tmp_path: "this is a folder; an agent file is a text file",

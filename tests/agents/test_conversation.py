@@ -126,10 +126,29 @@ async def test_a_reply_is_kept_before_any_of_its_calls_is_carried_out(tmp_path: 
         found.append([call.tool_call_id for call in replies[-1].tool_calls])
         return "looked"
 
-    agent = desk(tmp_path, tools=[Tool(look)])
+    agent = desk(tmp_path / "desk", tools=[Tool(look)])
     calls = [Call("look", id="a"), Call("look", id="b")]
-    await play(agent, [Reply(calls=calls), Reply(calls=[Call("look", id="c")]), DONE])
+    with store.open(f"sqlite:///{tmp_path / 's.db'}") as kept_in, Session.open(kept_in, "s") as session:
+        await play(agent, [Reply(calls=calls), Reply(calls=[Call("look", id="c")]), DONE], session=session)
     assert found == [["a", "b"], ["a", "b"], ["c"]]
+
+
+@pytest.mark.anyio
+async def test_in_memory_the_conversation_is_kept_when_the_run_ends_in_whatever_way(tmp_path: Path) -> None:
+    """Nobody else can go on with it before; and a run that failed can be gone on with."""
+
+    class GoneError(BaseException):
+        """Ends the run."""
+
+    def leave() -> str:
+        raise GoneError
+
+    session = Session()
+    agent = desk(tmp_path, tools=[Tool(leave)])
+    with pytest.raises(GoneError):
+        await play(agent, [Reply(calls=[Call("leave", id="a")]), DONE], session=session)
+    replies = [message for message in kept(session) if isinstance(message, ModelResponse)]
+    assert [call.tool_call_id for reply in replies for call in reply.tool_calls] == ["a"]
 
 
 @pytest.mark.anyio

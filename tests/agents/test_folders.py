@@ -46,3 +46,24 @@ def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path) -> None:
             pass
         with folders.opened(root, store) as first, folders.opened(root, store) as second:
             assert first is second
+
+
+@pytest.mark.parametrize("above", ["home", "."])
+def test_a_folder_that_holds_the_journals_is_refused_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: str
+) -> None:
+    """The home folder, or one above it: nothing is made there, and a folder below it is fine."""
+    home = tmp_path / "home"
+    (home / "work").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    folders = Folders()
+    with pytest.raises(AgentError, match=r"Work on a folder below it \(--root FOLDER, or RunOptions\(root=") as caught:
+        folders.opened((tmp_path / above).resolve(), None).__enter__()
+    assert "set XDG_STATE_HOME to a folder outside of it" in str(caught.value)
+    assert [path.name for path in home.iterdir()] == ["work"]
+    with folders.opened(home / "work", None) as filesystem:
+        assert filesystem.list() == ()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with folders.opened(home, None) as filesystem:
+        assert filesystem.exists("work")

@@ -281,3 +281,29 @@ def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> No
     """A circle that uses nothing before it is there is none."""
     a, b = loaded(write(tmp_path, {"a.py": "import b\nx = 1", "b.py": "import a\ny = 2"}), "a.py", "b.py")
     assert (a.b, b.a) == (b, a)
+
+
+@pytest.mark.parametrize(
+    "raised, told",
+    [
+        pytest.param("Mute", "Mute: its message cannot be had, because __str__ raises ValueError", id="mute"),
+        pytest.param("BaseException('odd')", "BaseException: odd", id="base"),
+        pytest.param("GeneratorExit", "GeneratorExit: no message", id="without a message"),
+    ],
+)
+def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(tmp_path: Path, raised: str, told: str) -> None:
+    """Also what is no `Exception`, and what cannot say its message."""
+    source = f"class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise {raised}"
+    write(tmp_path, {"a.py": source, "b.py": "1 / 0"})
+    assert problems(tmp_path, "a.py", "b.py") == [
+        f"a.py cannot be imported: {told} (a.py:5)",
+        "b.py cannot be imported: ZeroDivisionError: division by zero (b.py:1)",
+    ]
+
+
+def test_a_person_who_interrupts_an_import_is_obeyed(tmp_path: Path) -> None:
+    """It is no fault of the module."""
+    write(tmp_path, {"a.py": "raise KeyboardInterrupt"})
+    with pytest.raises(KeyboardInterrupt):
+        imported(tmp_path, "a.py")
+    assert modules_of(tmp_path) == set()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from importlib import invalidate_caches
 from pathlib import Path
 
 import pytest
+from pydantic_ai.toolsets import FunctionToolset
 
+from handrail.agents.entries import BUILT_IN, Entry
 from handrail.agents.packages import package_offers
+from handrail.agents.project import Project
 from handrail.agents.registry import Offer
-from handrail.errors import DiscoveryError
-from tests.agents.folders import IMPORTS, write
+from handrail.errors import DiscoveryError, ResolutionError
+from tests.agents.folders import IMPORTS, agent, write
 
 Install = Callable[[str, str, str], Path]
 
@@ -82,6 +86,15 @@ def test_an_offer_makes_its_entry_once(install: Install) -> None:
     assert offer.load() is offer.load()
 
 
+MUTE = """
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("mute")
+
+raise Mute
+"""
+
+
 @pytest.mark.parametrize(
     "value, source, told",
     [
@@ -90,6 +103,8 @@ def test_an_offer_makes_its_entry_once(install: Install) -> None:
         pytest.param("handrail_shop:ping", "1 / 0", "ZeroDivisionError: division by zero", id="raises"),
         pytest.param("handrail_shop:ping", "raise ValueError", "ValueError: no message", id="no message"),
         pytest.param("handrail_shop:ping", "import sys; sys.exit(3)", "SystemExit: 3", id="exits"),
+        pytest.param("handrail_shop:ping", "raise BaseException('odd')", "BaseException: odd", id="base"),
+        pytest.param("handrail_shop:ping", MUTE, "Mute: its message cannot be had, because __str__", id="mute"),
         pytest.param("not : valid :", "", "AttributeError", id="no reference"),
     ],
 )
@@ -121,3 +136,50 @@ def test_what_a_package_offers_is_checked_as_what_a_module_exports(install: Inst
     )
     with pytest.raises(DiscoveryError, match="export an instance, or a factory"):
         offered("desk").load()
+
+
+def test_a_person_who_interrupts_is_obeyed(install: Install) -> None:
+    """It is no fault of the package."""
+    install("handrail-shop", "[handrail.tools]\nping = handrail_shop:ping\n", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        offered("ping").load()
+
+
+def test_a_package_that_takes_a_name_of_the_project_or_of_another_package_harms_nobody(
+    install: Install, tmp_path: Path
+) -> None:
+    """Those who do not name it do not see it; who does is told of both packages."""
+    install("handrail-shop", "[handrail.toolsets]\nfiles = handrail_shop:make\ntwice = handrail_shop:make\n", "")
+    install("handrail-other", "[handrail.toolsets]\ntwice = handrail_other:make\ndesk = handrail_other:make\n", "")
+    folder = tmp_path / "project"
+    write(folder, {"desk.agent": agent("desk", toolsets="[files, desk]"), "b.agent": agent("b", toolsets="[twice]")})
+    files = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
+    project = Project.load(folder, built_ins=[files])
+    assert [entry.label for entry in project.resolve("desk").toolsets] == [
+        "toolset files (built-in)",
+        "toolset desk (desk.agent)",
+    ]
+    with pytest.raises(ResolutionError) as caught:
+        project.resolve("b")
+    assert (
+        "comes from package handrail-other (entry point twice) and from package handrail-shop (entry point twice)"
+    ) in str(caught.value)
+    assert not {"handrail_shop", "handrail_other"} & set(sys.modules)
+
+
+@pytest.mark.parametrize("points", [b"[handrail.tools]\nx = \xff:y\n", b"[handrail.tools]\nno equals sign\n", b"[[["])
+def test_a_package_whose_metadata_cannot_be_read_is_passed_over(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: bytes
+) -> None:
+    """It hides no other package, and none is there twice."""
+    install("handrail-sound", "[handrail.tools]\nping = handrail_sound:ping\n", "")
+    broken = install("handrail-shop", "", "") / "handrail_shop-1.0.dist-info" / "entry_points.txt"
+    broken.write_bytes(points)
+    again = tmp_path / "again"
+    shutil.copytree(tmp_path / "handrail_sound-1.0.dist-info", again / "handrail_sound-0.9.dist-info")
+    monkeypatch.setattr(sys, "path", [str(again), *sys.path])
+    invalidate_caches()
+    assert [offer.label for offer in package_offers()].count(
+        "tool ping (package handrail-sound (entry point ping))"
+    ) == 1
+    assert offered("ping").load().name == "ping"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.entries import BUILT_IN, AgentReference, Entry, Origin
+from handrail.agents.importing import forget_modules
 from handrail.agents.project import Project, project_folder_of
 from handrail.errors import (
     AgentError,
@@ -22,6 +24,15 @@ from handrail.errors import (
 from tests.agents.folders import agent, write
 
 PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
+PLAN = """
+from dataclasses import dataclass
+from handrail.session.stored_types import stored_as
+
+@stored_as("tests.project.plan")
+@dataclass
+class Plan:
+    a: int
+"""
 FILES = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
 
 
@@ -39,7 +50,7 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(t
         {
             "desk.agent": agent("desk", tools="[ping]", toolsets="[files, research, more]"),
             "research.agent": agent("research", toolsets="[research]"),
-            "tools/__init__.py": "TOOLS = 1",
+            "tools/__init__.py": "KINDS = 1",
             "tools/__main__.py": "1 / 0",
             "tools/money.py": PING,
         },
@@ -227,3 +238,90 @@ def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
     assert project_folder_of(tmp_path / "desk.agent") == tmp_path
     monkeypatch.chdir(tmp_path)
     assert project_folder_of(Path("desk.agent")) == tmp_path
+
+
+def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_path: Path) -> None:
+    """Nothing that is written there is passed over as if it were not there."""
+    write(tmp_path, {"desk.agent": agent("desk", tools="[ping]"), "other.agent": ""})
+    for link in ("gone.agent", "tools.py", "pyproject.toml"):
+        (tmp_path / link).symlink_to("nowhere")
+    (tmp_path / "tools").symlink_to("tools")
+    os.mkfifo(tmp_path / "pipe.agent")
+    found = problem(tmp_path)
+    assert isinstance(found, ProjectError)
+    assert [str(each).replace(f"{tmp_path}/", "") for each in found.problems] == [
+        "pyproject.toml: this is a link that leads nowhere; mend or remove it",
+        "gone.agent is a link that leads nowhere; mend or remove it",
+        "pipe.agent is a device or pipe; put a file there",
+        "tools.py is a link that leads nowhere; mend or remove it",
+        "tools cannot be read: Too many levels of symbolic links",
+        "other.agent:1:1: the front matter is missing; begin the file with a line ---, the key 'name', and a line ---",
+    ]
+
+
+def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path) -> None:
+    """Each in its own words."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere")
+    write(tmp_path, {"file": ""})
+    for name, told in {
+        "loop": "cannot be listed: Too many levels of symbolic links",
+        "gone": "is a link that leads nowhere",
+        "file": "is no folder",
+        "none": "does not exist",
+        "a" * 300: "cannot be listed: File name too long",
+        "a\0b": "cannot be the path of a folder: embedded null byte",
+    }.items():
+        found = problem(tmp_path / name)
+        assert isinstance(found, ProjectError)
+        assert told in str(found)
+
+
+def test_a_package_file_that_defines_tools_is_told_because_they_would_be_passed_over(tmp_path: Path) -> None:
+    """With the place where they belong; it is not executed for that."""
+    write(
+        tmp_path,
+        {
+            "tools/__init__.py": f"{PING}\nif TOOLS:\n    TOOLSETS: list[int] = []\n1 / 0",
+            "tools/__main__.py": "from nowhere import TOOLS\nprint(TOOLS)",
+        },
+    )
+    found = problem(tmp_path)
+    assert isinstance(found, DiscoveryError)
+    assert (found.module, found.offenders) == ("tools/__init__.py", ("TOOLS", "TOOLSETS"))
+    assert str(found) == (
+        "tools/__init__.py defines TOOLS and TOOLSETS, and is passed over, because __init__.py belongs to the package "
+        "of its folder; move what it exports to a file beside it, such as tools/desk.py"
+    )
+
+
+@pytest.mark.parametrize("text", ["def", "\0", "# coding: nonsense", f"x = {'(' * 9000}"])
+def test_a_package_file_that_is_no_python_defines_nothing(tmp_path: Path, text: str) -> None:
+    """It is told when it is imported, and here nobody imports it."""
+    write(tmp_path, {"tools/__init__.py": text})
+    assert Project.load(tmp_path, packages=False).agents == {}
+
+
+def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path) -> None:
+    """Both files are told; when one of the projects is forgotten, its name is free."""
+    for name in ("a", "b"):
+        write(tmp_path / name, {"tools.py": PLAN})
+    one = Project.load(tmp_path / "a", packages=False)
+    found = problem(tmp_path / "b")
+    assert str(tmp_path / "a" / "tools.py") in str(found)
+    assert str(tmp_path / "b" / "tools.py") in str(found)
+    assert "give one of them another name" in str(found)
+    forget_modules(one.folder)
+    Project.load(tmp_path / "b", packages=False)
+    forget_modules(tmp_path / "b")
+
+
+def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path) -> None:
+    """It may move its class to another file before it is loaded again, or after."""
+    write(tmp_path, {"tools.py": f"{PLAN}\n1 / 0"})
+    assert "division by zero" in str(problem(tmp_path))
+    write(tmp_path, {"tools.py": "from plans import Plan", "plans.py": PLAN})
+    Project.load(tmp_path, packages=False)
+    write(tmp_path, {"tools.py": PLAN.replace("Plan", "Renamed"), "plans.py": ""})
+    Project.reload(tmp_path, packages=False)
+    forget_modules(tmp_path)

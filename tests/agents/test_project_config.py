@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from handrail.agents.project_config import ProjectConfig, matching, read_config
+from handrail.agents.project_config import ProjectConfig, matching, read_config, unreadable
 from tests.agents.folders import write
 
 
@@ -100,15 +102,84 @@ def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, told
     assert told in fault
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8, and a folder in the place of the file."""
+def test_a_file_in_another_encoding_is_told(tmp_path: Path) -> None:
+    """With line and column of the first byte that is no UTF-8."""
     (tmp_path / "pyproject.toml").write_bytes(b"x = '\xff'")
     (problem,) = read_config(tmp_path).problems
-    assert str(problem) == "pyproject.toml: byte 5 is no UTF-8; save it as UTF-8"
-    assert isinstance(problem.__cause__, UnicodeDecodeError)
-    (tmp_path / "sub" / "pyproject.toml").mkdir(parents=True)
-    (problem,) = read_config(tmp_path / "sub").problems
-    assert str(problem) == "pyproject.toml cannot be read: Is a directory"
+    assert str(problem) == "pyproject.toml:1:6: the byte 0xFF is no UTF-8; save the file as UTF-8"
+    assert problem.__cause__ is not None
+
+
+def _fifo(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def _link(target: str) -> Callable[[Path], None]:
+    return lambda file: file.symlink_to(target)
+
+
+def _large(file: Path) -> None:
+    file.write_bytes(b"#" * 1_000_001)
+
+
+@pytest.mark.parametrize(
+    "make, told",
+    [
+        pytest.param(Path.mkdir, "this is a folder; a project is configured in a text file", id="folder"),
+        pytest.param(_fifo, "this is a device or pipe; a project is configured in a text file", id="pipe"),
+        pytest.param(_link("/dev/zero"), "this is a device or pipe", id="device"),
+        pytest.param(_link("pyproject.toml"), "cannot be read: Too many levels of symbolic", id="loop"),
+        pytest.param(_link("x"), "this is a link that leads nowhere; mend", id="link"),
+        pytest.param(_large, "has more than 1,000,000 bytes", id="large"),
+    ],
+)
+def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
+    tmp_path: Path, make: Callable[[Path], object], told: str
+) -> None:
+    """It is told at once; nobody waits for a pipe."""
+    make(tmp_path / "pyproject.toml")
+    (problem,) = read_config(tmp_path).problems
+    assert str(problem).startswith("pyproject.toml: ")
+    assert told in str(problem)
+
+
+def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path) -> None:
+    """A folder without the file has the defaults, and that is no such folder."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (problem,) = read_config(tmp_path / "file").problems
+    assert str(problem) == "pyproject.toml: the file cannot be read: Not a directory"
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        pytest.param(f"x = {'[' * 100_000}", "is nested too deep to be read; make it flatter", id="deep"),
+        pytest.param(f"x = {'1' * 5000}", "is no TOML: ", id="digits"),
+        pytest.param(f"[tool.handrail]\nmodel{'.a' * 100_000} = 1", "is nested too deep to be read", id="dots"),
+        pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", "model is a int that is too large to be", id="hex"),
+    ],
+)
+def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, told: str) -> None:
+    """However deep and long its values are."""
+    (fault,) = faults(tmp_path, text)
+    assert told in fault
+
+
+def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path) -> None:
+    """Links to nowhere and in a circle, pipes; with and without wildcards, and on the way to a file."""
+    for link, target in {"tools.py": "nowhere", "a.agent": "a.agent", "lib": "lib", "gone": "nowhere"}.items():
+        (tmp_path / link).symlink_to(target)
+    os.mkfifo(tmp_path / "b.agent")
+    write(tmp_path, {"c.agent": "", "d.agent/x.txt": "", "one.py": "", "sub/two.py": ""})
+    patterns = ("tools.py", "*.agent", "lib/*.py", "gone/*.py", "one.py", "one.py/*.py", "sub/*.py", "none/*.py")
+    assert unreadable(tmp_path, patterns) == (
+        "tools.py is a link that leads nowhere; mend or remove it",
+        "a.agent cannot be read: Too many levels of symbolic links",
+        "b.agent is a device or pipe; put a file there",
+        "lib cannot be read: Too many levels of symbolic links",
+        "gone is a link that leads nowhere; mend or remove it",
+    )
+    assert faults(tmp_path, "[tool.handrail]\nagents = ['a.agent']\npython = ['tools.py', 'lib/*.py']") == []
 
 
 def test_patterns_match_files_in_their_order_and_each_once(tmp_path: Path) -> None:

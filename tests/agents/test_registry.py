@@ -58,21 +58,21 @@ def test_a_tool_and_a_toolset_may_have_one_name() -> None:
 
 @pytest.mark.requirement("A-12")
 def test_a_name_that_is_taken_is_told_with_both_origins() -> None:
-    """All of them in one message, those of what is built in as well as those of files and packages."""
+    """All of them in one message, those of what is built in as well as those of files and agents."""
     with pytest.raises(RegistryError) as caught:
         Registry.of(
             [
                 *(entry("files"), entry("files", Origin("module", "tools.py"))),
                 *(entry("ping", Origin("module", f"tools/{name}.py"), "tool") for name in ("b", "a")),
                 *(entry("desk", Origin("agent", "desk.agent")), entry("alone")),
-            ],
-            offers=[offer("desk", [])],
+                entry("desk", Origin("module", "tools.py")),
+            ]
         )
     assert caught.value.names == ("desk", "files", "ping")
     assert str(caught.value).splitlines() == [
         "these names cannot be registered:",
         "  - tool ping comes from tools/a.py and from tools/b.py; give one of them another name",
-        "  - toolset desk comes from desk.agent and from package shop; give one of them another name",
+        "  - toolset desk comes from desk.agent and from tools.py; give one of them another name",
         "  - toolset files comes from built-in and from tools.py; give one of them another name",
     ]
 
@@ -106,6 +106,40 @@ def test_registries_are_merged_without_doubling_what_is_in_both() -> None:
     assert first.entries == (shared, one)
     with pytest.raises(RegistryError, match=r"toolset one comes from built-in and from tools\.py"):
         first.merged(Registry.of([entry("one", Origin("module", "tools.py"))]))
+
+
+def test_what_is_built_in_or_of_the_project_wins_over_every_offer_of_its_name() -> None:
+    """Whoever installs a package need not fear for a project, in whichever order things are registered."""
+    loads: list[str] = []
+    mine, theirs = entry("desk", Origin("agent", "desk.agent")), offer("desk", loads)
+    for registry in (
+        Registry.of([mine], offers=[theirs, offer("desk", loads)]),
+        Registry.of([], offers=[theirs]).merged(Registry.of([mine])),
+    ):
+        assert registry.toolsets["desk"] is mine
+        assert list(registry.toolsets) == ["desk"]
+    assert loads == []
+
+
+def test_a_name_that_several_packages_offer_is_at_fault_when_it_is_looked_up() -> None:
+    """Both packages are named, none is imported, and the other names are sound."""
+    loads: list[str] = []
+    others = Offer("desk", "toolset", Origin("package", "other"), offer("desk", loads).load)
+    registry = Registry.of([entry("alone")], offers=[offer("desk", loads), others])
+    assert registry.toolsets["alone"].name == "alone"
+    assert "desk" in registry.toolsets
+    with pytest.raises(
+        DiscoveryError, match="the toolset desk comes from package other and from package shop, and nobody can tell"
+    ) as caught:
+        registry.toolsets["desk"]
+    assert caught.value.offenders == ("desk",)
+    assert loads == []
+
+
+def test_an_offer_is_refused_for_a_name_that_nobody_can_write() -> None:
+    """The same as an entry."""
+    with pytest.raises(RegistryError, match=r"toolset 'a b' \(package shop, package shop\) is no name"):
+        Registry.of([], offers=[offer("a b", []), offer("a b", [])])
 
 
 def test_an_offer_is_loaded_when_it_is_looked_up_and_not_before() -> None:

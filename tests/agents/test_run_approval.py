@@ -97,12 +97,12 @@ async def test_in_deny_all_no_call_of_whatever_tool_is_carried_out_and_the_run_g
 
 @pytest.mark.requirement("A-30")
 async def test_every_kind_of_tool_is_asked_about_once_and_carried_out(tmp_path: Path) -> None:
-    """In the order of the reply; one that only reads is not asked about."""
+    """In the order of the reply; also one of which only its server says that it reads."""
     kinds, session, person = Kinds(), Session(), Person()
     loaded = desk(tmp_path, tools=kinds.tools, toolsets=kinds.toolsets)
     came = {call.id: Outcome.ok() for call in CALLS}
     await play(loaded, called(*CALLS, **came), mode="ask", asker=person, session=session)
-    assert person.ids == [name for name in NAMES if name != "look"]
+    assert person.ids == list(NAMES)
     assert len(kinds.ran) == len(NAMES)
     assert sorted(outcomes(session)) == sorted((name, True) for name in NAMES)
 

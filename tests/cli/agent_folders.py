@@ -36,6 +36,36 @@ def note(text: str) -> str:
 TOOLS = [Tool(_look, name="look", metadata={"effect": "read"}), note]
 """
 
+PRINTING_AGENT = """\
+---
+name: desk
+tools: [say]
+toolsets: [more]
+---
+You speak.
+"""
+
+PRINTING = """\
+from pydantic_ai import FunctionToolset
+
+print("the module speaks")
+
+
+def say() -> str:
+    "Speaks."
+    print("the tool speaks")
+    return "said"
+
+
+def more(ctx):
+    print("the factory speaks")
+    return FunctionToolset()
+
+
+TOOLS = [say]
+TOOLSETS = {"more": more}
+"""
+
 
 def write(folder: Path, **files: str) -> Path:
     """Write files below a folder, `__` in their names standing for a dot; give the agent file."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.agent_folders import write
+from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran
 
 Check = Callable[..., Ran]
@@ -35,12 +35,12 @@ def test_the_tools_are_shown_with_what_is_known_of_them(check: Check) -> None:
 
 def test_rules_and_model_of_the_project_count(check: Check, folder: Path) -> None:
     """As they would for a run; the model is not looked for."""
-    settings = "[tool.handrail]\napproval = 'rules.yaml'\nmodel = 'nobody:knows'\n"
+    settings = "[tool.handrail]\napproval = 'rules.yaml'\nmodel = 'groq:knows'\n"
     write(folder, pyproject__toml=settings, rules__yaml="deny: [note]")
     ran = check()
     assert ran.code == 0
     assert ran.out.splitlines()[2].split()[:3] == ["note", "state", "deny"]
-    assert ran.err.endswith("on nobody:knows (from [tool.handrail] of pyproject.toml).\n")
+    assert ran.err.endswith("on groq:knows (from [tool.handrail] of pyproject.toml).\n")
 
 
 def test_sections_and_policies_are_named(check: Check, folder: Path) -> None:
@@ -163,3 +163,37 @@ def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str)
     ran = handrail("check", path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.endswith("(see handrail check --help)\n")
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        ("model = 'nobody:knows'", "nobody:knows ([tool.handrail] of pyproject.toml) cannot be used: no such model"),
+        ("model = 'script:play.yaml'", "played only where it is named by --model or HANDRAIL_MODEL"),
+        ("store = 'mysql://ada:secret@host/db'", "store: 'mysql://ada:***@host/db' names no store"),
+        ("store = 'desk.db'", "store: 'desk.db' names no store"),
+    ],
+)
+def test_the_names_of_model_and_store_are_checked(check: Check, folder: Path, settings: str, told: str) -> None:
+    """No provider is asked, and nothing is opened."""
+    write(folder, pyproject__toml=f"[tool.handrail]\n{settings}\n")
+    ran = check()
+    assert ran.code == 1
+    assert told in ran.err
+    assert "secret" not in ran.err
+
+
+def test_a_store_that_could_be_opened_is_not(check: Check, folder: Path) -> None:
+    """Looking at an agent makes no database."""
+    write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///desk.db'\n")
+    assert check().code == 0
+    assert not (folder / "desk.db").exists()
+
+
+def test_what_modules_and_factories_print_is_not_in_the_findings(check: Check, folder: Path) -> None:
+    """Programs read standard output."""
+    write(folder, desk__agent=PRINTING_AGENT, tools__py=PRINTING)
+    ran = check("--format", "json")
+    assert json.loads(ran.out)["ok"]
+    assert "the module speaks" in ran.err
+    assert "the factory speaks" in ran.err

@@ -137,7 +137,11 @@ def test_a_store_and_a_session_are_made_if_they_are_not_there(tmp_path: Path) ->
 def test_a_session_that_somebody_else_has_open_is_told(tmp_path: Path) -> None:
     """After a short wait."""
     url = f"sqlite:///{tmp_path / 'new.db'}"
-    with opened_session(url, "one"), pytest.raises(SessionHeldError), opened_session(url, "one"):
+    with (
+        opened_session(url, "one"),
+        pytest.raises(SessionHeldError, match="handrail sessions fork one --store sqlite:///"),
+        opened_session(url, "one"),
+    ):
         pass
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from cyclopts import CycloptsError
 from pydantic_ai.models.test import TestModel
 
-from handrail.cli.agent_models import NamedModel, check_played, chosen_model, opened_model
+from handrail.cli.agent_models import NamedModel, check_name, check_played, chosen_model, opened_model
 from handrail.errors import ScriptError
 from handrail.testing import ScriptedModel
 
@@ -49,6 +50,7 @@ def test_without_a_model_all_places_for_one_are_named() -> None:
         ("gpt-5", "no such model is known; a name is provider:model"),
         ("nobody:gpt-5", "no such model is known"),
         (":", "no such model is known"),
+        ("openai:", "no such model is known"),
         ("groq:llama", "Please install"),
     ],
 )
@@ -74,8 +76,10 @@ def test_a_script_plays_a_model(tmp_path: Path) -> None:
     assert named.typed
     assert NamedModel(f"script:{script}", "HANDRAIL_MODEL").typed
     assert not NamedModel("test", "HANDRAIL_MODEL").typed
-    with pytest.raises(CycloptsError, match="no such model is known"):
+    with pytest.raises(CycloptsError, match="played only where it is named by --model or HANDRAIL_MODEL"):
         opened_model(NamedModel(f"script:{script}", "the agent file"))
+    with pytest.raises(CycloptsError, match="no file is named; write script:FILE"):
+        opened_model(NamedModel("script: ", TYPED))
 
 
 def test_a_script_must_be_played_to_its_end(tmp_path: Path) -> None:
@@ -88,7 +92,7 @@ def test_a_script_must_be_played_to_its_end(tmp_path: Path) -> None:
     check_played(None)
 
 
-@pytest.mark.parametrize("name", ["nowhere.yaml", "", "."])
+@pytest.mark.parametrize("name", ["nowhere.yaml", "n" * 300])
 def test_a_script_that_cannot_be_read_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the name that was typed."""
     monkeypatch.chdir(tmp_path)
@@ -102,3 +106,19 @@ def test_a_file_that_is_no_script_is_told(tmp_path: Path) -> None:
     script.write_text("replys: []")
     with pytest.raises(ScriptError, match=r"script\.yaml:1:1"):
         opened_model(NamedModel(f"script:{script}", TYPED))
+
+
+@pytest.mark.parametrize("name", ["test", "openai:gpt-5.2", "groq:llama"])
+def test_the_name_of_a_model_is_checked_without_key_and_package(name: str) -> None:
+    """What is missing on this machine may be there on another."""
+    check_name(NamedModel(name, "the agent file"))
+    check_name(None)
+
+
+def test_a_missing_package_of_an_extra_is_told_by_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed is Handrail's extra, not another package's."""
+    for module in [name for name in sys.modules if name.startswith("pydantic_ai.") and name.endswith(".openai")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(CycloptsError, match=r'pip install "handrail\[openai\]"'):
+        opened_model(NamedModel("openai:gpt-5.2", TYPED))

@@ -49,6 +49,68 @@ def test_a_new_agent_is_right(handrail: Command, place: Path, monkeypatch: pytes
     assert (done.code, done.out) == (0, "I have noted that you want to buy milk.\n"), done.err
 
 
+def test_what_is_typed_for_its_test_is_said(handrail: Command, place: Path) -> None:
+    """With what it needs, and as a shell takes it."""
+    said = handrail("new", "jotter", "--folder", "my agents").out.splitlines()
+    assert said[2:] == ["And it has a test:", "  pip install pytest", "  pytest 'my agents/jotter'"]
+
+
+def test_a_new_agent_needs_consent_or_a_rule_where_nobody_can_be_asked(handrail: Command, place: Path) -> None:
+    """Its rules have that rule in a comment."""
+    assert handrail("new", "jotter").code == 0
+    words = ("run", "jotter/jotter.agent", "Remember that I want to buy milk.", "--model", "script:jotter/script.yaml")
+    denied = handrail(*words)
+    assert denied.code == 1
+    assert "it would run if the approval rules had: allow: [add_note]" in denied.err
+    rules = place / "jotter" / "approval.yaml"
+    rules.write_text(rules.read_text().replace("# allow:\n#   - add_note\n", "allow:\n  - add_note\n"))
+    ran = handrail(*words)
+    assert (ran.code, ran.out) == (0, "I have noted that you want to buy milk.\n"), ran.err
+
+
+def test_a_note_whose_call_fails_is_taken_back(handrail: Command, place: Path) -> None:
+    """As the comment in the tools says."""
+    assert handrail("new", "jotter").code == 0
+    tools = place / "jotter" / "tools.py"
+    tools.write_text(tools.read_text().replace('    return f"noted: {text}"', '    raise OSError("no ink")'))
+    (place / "fails.yaml").write_text(
+        "replies:\n"
+        "  - calls: [{name: add_note, arguments: {text: buy milk}, id: add}]\n"
+        "  - calls: [{name: list_notes, id: look}]\n"
+        "    expect: {messages: {add: {failed: [no ink]}}}\n"
+        "  - text: There is no ink.\n"
+        "    expect: {messages: {look: {ok: [There are no notes yet]}}}\n"
+    )
+    words = ("run", "jotter/jotter.agent", "Note it.", "--model", "script:fails.yaml", "--approve", "approve-all")
+    ran = handrail(*words)
+    assert (ran.code, ran.out) == (0, "There is no ink.\n"), ran.err
+
+
+def test_two_new_agents_of_one_process_have_notes_of_their_own(handrail: Command, place: Path) -> None:
+    """Under one name in two folders, over one store: neither clashes with the other."""
+    for folder in ("here", "there"):
+        assert handrail("new", "jotter", "--folder", folder).code == 0
+        agent, script = f"{folder}/jotter/jotter.agent", f"script:{folder}/jotter/script.yaml"
+        kept = ("--store", "sqlite:///notes.db", "--session", folder, "--approve", "approve-all")
+        ran = handrail("run", agent, "Remember that I want to buy milk.", "--model", script, *kept)
+        assert ran.code == 0, ran.err
+
+
+def test_notes_are_found_again_in_a_kept_session(handrail: Command, place: Path) -> None:
+    """A later run of the session lists what an earlier one has noted."""
+    assert handrail("new", "jotter").code == 0
+    (place / "later.yaml").write_text(
+        "replies:\n"
+        "  - calls: [{name: list_notes, id: again}]\n"
+        "  - text: You want to buy milk.\n"
+        "    expect: {messages: {again: {ok: [buy milk]}}}\n"
+    )
+    kept = ("--store", "sqlite:///notes.db", "--session", "today", "--approve", "approve-all")
+    for script in ("jotter/script.yaml", "later.yaml"):
+        ran = handrail("run", "jotter/jotter.agent", "Milk?", "--model", f"script:{script}", *kept)
+        assert ran.code == 0, ran.err
+
+
 @pytest.mark.parametrize("name", ["x" * 64, "-", "_", "7", "tools"])
 def test_a_name_that_an_agent_may_have_is_taken(handrail: Command, place: Path, name: str) -> None:
     """However odd it looks."""

@@ -59,10 +59,11 @@ def test_input_comes_from_standard_input_too(run: Run, folder: Path, monkeypatch
 
 def test_without_input_nothing_runs(run: Run, folder: Path) -> None:
     """Exit code 2, and what to type."""
-    ran = run("--model", script(folder, HELLO))
-    assert (ran.code, ran.out) == (2, "")
-    assert "what is the agent to do?" in ran.err
-    assert len(ran.err.splitlines()) == 1
+    for words in (("--model", script(folder, HELLO)), ()):  # it is told before a model is missed
+        ran = run(*words)
+        assert (ran.code, ran.out) == (2, "")
+        assert "what is the agent to do?" in ran.err
+        assert len(ran.err.splitlines()) == 1
 
 
 def test_a_script_must_be_played_to_its_end(run: Run, folder: Path) -> None:

@@ -227,3 +227,10 @@ def test_the_help_loads_no_database_driver_and_no_agent_framework() -> None:
     )
     done = subprocess.run((sys.executable, "-c", program), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_help_names_every_exit_code(handrail: Command) -> None:
+    """Of all commands together."""
+    out = " ".join(handrail("--help").out.split())
+    for code in ("0 done", "1 refused", "2 the command line", "3 a run waits", "130 interrupted", "141 whoever"):
+        assert code in out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from handrail.cli.output import ReaderGoneError
 from handrail.cli.screen import Column, Screen
 
 COLUMNS = (
@@ -173,7 +176,15 @@ def test_json_is_ascii_where_the_stream_is_not_utf8(encoding: str, written: byte
     assert raw.getvalue() == b'{"a": "' + written + b'"}\n'
 
 
-def test_a_reader_that_has_gone_is_a_broken_pipe() -> None:
+def test_a_reader_that_has_gone_is_told_by_an_error_of_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rich would end the process with a code of its own."""
-    with pytest.raises(BrokenPipeError):
-        Screen().out.on_broken_pipe()
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(ReaderGoneError):
+            Screen().out.print("hello")
+        monkeypatch.undo()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

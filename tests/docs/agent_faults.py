@@ -46,6 +46,7 @@ def _rules(text: str) -> Files:
 
 AGENT_FILES: Mapping[str, Files] = {
     "is no UTF-8": {"desk.agent": b"---\nname: desk\n---\nSei h\xf6flich."},
+    "has more than 1,000,000 bytes": {"desk.agent": "-" * 1_000_001},
     "the front matter is missing": {"desk.agent": "Be kind.\n"},
     "the front matter is not closed": {"desk.agent": "---\nname: desk\n"},
     "it is to be a mapping": {"desk.agent": "---\n- name: desk\n---\nBe kind.\n"},
@@ -69,6 +70,7 @@ PROJECTS: Mapping[str, Files] = {
     "two agents are called": {"other.agent": DESK},
     "is no agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is no TOML": _settings("model = = 7"),
+    "is nested too deep to be read": _settings(f"model = {'[' * 100_000}"),
     "there is no key": _settings('modle = "x"'),
     "which matches no file": _settings('python = ["nothing.py"]'),
     "which leaves the project folder": _settings('python = ["../tools.py"]'),
@@ -82,6 +84,12 @@ MODULES: Mapping[str, Files] = {
     "cannot be imported": {"tools.py": "1 / 0"},
     "exits when it is imported": {"tools.py": "raise SystemExit"},
     "is the same module to Python": {"tools/__init__.py": ""},
+    "and is passed over, because": {**_settings('python = ["tools.py", "lib/*.py"]'), "lib/__init__.py": "TOOLS = []"},
+    "would both be stored as": {
+        "tools.py": "from dataclasses import dataclass\nfrom handrail.session import stored_as\n"
+        "@stored_as('faults.one')\n@dataclass\nclass One: ...\n\n"
+        "@stored_as('faults.one')\n@dataclass\nclass Two: ...\n"
+    },
     "must be a list, tuple or dict": _exports("TOOLS = None"),
     "is in __all__, but not in the module": _exports("__all__ = ['pingg']"),
     "stands in __all__": _exports("__all__ = ['ping', 'ping']"),

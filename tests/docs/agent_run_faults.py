@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -69,6 +70,26 @@ def _no_folder(folder: Path) -> Fault:
     return raised(lambda: Project.load(folder / "nowhere"))
 
 
+def _link(folder: Path) -> Fault:
+    (folder / "desk.agent").symlink_to("nowhere.agent")
+    return raised(lambda: load_agent(folder / "desk.agent"))
+
+
+def _loop(folder: Path) -> Fault:
+    (folder / "loop").symlink_to("loop")
+    return raised(lambda: Project.load(folder / "loop"))
+
+
+def _pipe(folder: Path) -> Fault:
+    os.mkfifo(folder / "desk.agent")
+    return raised(lambda: Project.load(folder))
+
+
+def _whole_disk(folder: Path) -> Fault:
+    desk = load_agent(written(folder, {"desk.agent": DESK.replace("tools: [ping]", "toolsets: [files]")}))
+    return raised(lambda: asyncio.run(desk.inspect(RunOptions(root=Path("/")))))
+
+
 def _no_file(folder: Path) -> Fault:
     return raised(lambda: load_agent(folder / "nowhere.agent"))
 
@@ -88,6 +109,10 @@ def _broken_package(folder: Path) -> Fault:
         f"site/{info}/entry_points.txt": "[handrail.tools]\nbroken = handrail_broken:nothing\n",
         "desk.agent": "---\nname: desk\ntools: [broken]\n---\nBe kind.\n",
     }
+    return _with_packages(folder, files)
+
+
+def _with_packages(folder: Path, files: Mapping[str, str | bytes]) -> Fault:
     agent_file = written(folder, files)
     sys.path.insert(0, str(folder / "site"))
     invalidate_caches()
@@ -95,6 +120,18 @@ def _broken_package(folder: Path) -> Fault:
         return raised(lambda: load_agent(agent_file))
     finally:
         sys.path.remove(str(folder / "site"))
+
+
+def _twice_by_packages(folder: Path) -> Fault:
+    files = {
+        f"site/{name}-1.0.dist-info/{file}": text
+        for name in ("shop", "store")
+        for file, text in {
+            "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            "entry_points.txt": f"[handrail.tools]\ntwice = {name}:ping\n",
+        }.items()
+    }
+    return _with_packages(folder, {**files, "desk.agent": DESK.replace("ping", "twice")})
 
 
 def _no_run(_folder: Path) -> Fault:
@@ -207,6 +244,11 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "there is no such file": _no_file,
     "an agent file is a text file": _a_folder,
     "does not exist": _no_folder,
+    "is a link that leads nowhere": _link,
+    "cannot be listed": _loop,
+    "put a file there": _pipe,
+    "cannot be worked on as a whole": _whole_disk,
+    "and nobody can tell which is meant": _twice_by_packages,
     "has no agent": _unknown_agent,
     "cannot be loaded from package": _broken_package,
     "no agent is running here": _no_run,

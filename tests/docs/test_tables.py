@@ -11,7 +11,8 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.cli.exit_codes import INTERRUPTED, READER_GONE, USAGE
+from handrail.cli.exit_codes import READER_GONE, USAGE
+from handrail.cli.interrupts import INTERRUPTED
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan

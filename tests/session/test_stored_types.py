@@ -12,7 +12,7 @@ import pytest
 
 from handrail.errors import SessionError, UnknownTypeError
 from handrail.session import stored_as
-from handrail.session.stored_types import StoredType, find_type, stored_type, unknown_type
+from handrail.session.stored_types import StoredType, find_type, forget_types, stored_type, unknown_type
 from tests.session.samples import A, B, Note, Rich
 
 
@@ -166,7 +166,7 @@ def test_a_name_is_of_one_class() -> None:
 
     first, again = load(), load()
     assert find_type("tests.again") is again is not first
-    with pytest.raises(SessionError, match=r"would both be stored as 'tests\.again'; rename one"):
+    with pytest.raises(SessionError, match=r"would both be stored as 'tests\.again', and these names"):
         stored_as("tests.again")(Note)
 
 
@@ -216,3 +216,27 @@ def test_an_unknown_type_says_how_to_make_it_known() -> None:
     assert "session 's' in memory: holds values of 'desk.plans:Plan'" in str(error)
     assert "import desk.plans before" in str(error)
     assert '@stored_as("desk.plan")' in str(unknown_type("desk.plan", "it"))
+
+
+def test_a_name_is_free_again_when_the_module_of_its_class_is_gone() -> None:
+    """Those of other modules stay; a class of a module that Python does not have is told without a file."""
+
+    def load(module: str) -> type[Any]:
+        @dataclass
+        class Plan:
+            a: int
+
+        Plan.__module__ = module
+        return stored_as("tests.gone")(Plan)
+
+    first = load("tests.nowhere")
+    assert stored_type(first).name == "tests.gone"
+    with pytest.raises(SessionError, match=r"^tests\.elsewhere:[^ ]*Plan and tests\.nowhere:[^ ]*Plan would both"):
+        load("tests.elsewhere")
+    forget_types(lambda module: module == "tests.elsewhere")
+    assert find_type("tests.gone") is first
+    forget_types(lambda module: module == "tests.nowhere")
+    assert find_type("tests.gone") is None
+    second = load("tests.elsewhere")
+    assert find_type("tests.gone") is second
+    forget_types(lambda module: module == "tests.elsewhere")

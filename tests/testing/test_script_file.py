@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -128,8 +130,22 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     """The error says where, and what to do."""
     file = tmp_path / "desk.yaml"
     file.write_bytes("replies: [{text: é}]".encode("latin-1"))
-    with pytest.raises(ScriptError, match=r"desk\.yaml: byte 17 is no UTF-8"):
+    with pytest.raises(ScriptError, match=r"desk\.yaml:1:18: the byte 0xE9 is no UTF-8; save"):
         read_script(file)
+
+
+def test_what_is_no_file_of_a_fitting_size_is_refused_at_once(tmp_path: Path) -> None:
+    """A pipe is not waited for, and a file of any size is not read."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large.yaml").write_bytes(b"#" * 1_000_001)
+    for path, told in {
+        tmp_path: "this is a folder; a script is a text file",
+        tmp_path / "pipe": "pipe: this is a device or pipe; a script is a text file",
+        Path("/dev/zero"): "zero: this is a device or pipe",
+        tmp_path / "large.yaml": "large.yaml: the file has more than 1,000,000 bytes; a script is a text file",
+    }.items():
+        with pytest.raises(ScriptError, match=re.escape(told)):
+            read_script(path)
 
 
 def test_a_file_that_is_not_there_is_the_systems_error(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ one file at once. `handrail.agents.agent_file_schema` says the same as JSON Sche
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from handrail.errors import AgentFileError, DocumentError
+from handrail.serde.document import read_document
 from handrail.serde.naming import shortened
 from handrail.serde.yaml_reader import Reader, listed, shown
 from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
@@ -70,17 +70,11 @@ def read_agent_file(path: Path) -> AgentFile:
     """Read an agent file.
 
     Raises:
-        AgentFileError: it cannot be opened, is not UTF-8, or is no agent file; of several faults the message has all,
-            and `problems` each.
+        AgentFileError: it cannot be opened, is too large or not UTF-8, or is no agent file; of several faults the
+            message has all, and `problems` each.
     """
     file = str(path)
-    content = _content(path, file)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line, column = _place_after(content[: error.start].decode("utf-8"))
-        told = f"the byte 0x{content[error.start]:02X} is no UTF-8; save the file as UTF-8"
-        raise AgentFileError(told, file=file, line=line, column=column) from error
+    text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError)
     return parse_agent_file(text, file=file, path=path)
 
 
@@ -104,22 +98,6 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     if faults:
         raise _all_of(faults, file)
     return replace(found, instructions=instructions, path=path)
-
-
-def _content(path: Path, file: str) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        content = path.read_bytes() if stat.S_ISREG(mode) else None
-    except FileNotFoundError as error:
-        raise AgentFileError("there is no such file", file=file) from error
-    except OSError as error:
-        raise AgentFileError(f"the file cannot be read: {error.strerror}", file=file) from error
-    except ValueError as error:  # a NUL in the path
-        raise AgentFileError(f"this cannot be the path of a file: {error}", file=shown(file)) from error
-    if content is None:
-        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
-        raise AgentFileError(f"this is {kind}; an agent file is a text file", file=file)
-    return content
 
 
 def _all_of(faults: list[DocumentError], file: str) -> DocumentError:

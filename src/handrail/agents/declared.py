@@ -21,6 +21,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.entries import AgentReference, Entry, Kind, Origin, ToolDef, ToolsetDef, ToolsetFactory
 from handrail.agents.evidence import AnyFunction, evidence, factory_fault
+from handrail.agents.told import message_of
 from handrail.prompt import Section, Tool
 from handrail.serde.naming import shortened
 
@@ -252,4 +253,4 @@ def _is_text(key: object) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    return message_of(error).partition("\n")[0]

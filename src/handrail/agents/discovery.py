@@ -8,7 +8,8 @@
 | none of them | none | none |
 
 `TOOLS = []` says that there are none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS`
-are passed over. Functions that are registered with an agent (`@agent.tool`) are no exports of their module.
+are passed over. `__init__.py` and `__main__.py` export nothing; one that defines `TOOLS` or `TOOLSETS` is an error.
+Functions that are registered with an agent (`@agent.tool`) are no exports of their module.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import decode_source
+from pathlib import Path
+from symtable import symtable
 from types import ModuleType
 from typing import cast
 
@@ -51,6 +55,37 @@ def discover(modules: Iterable[ProjectModule]) -> Discovered:
         except DiscoveryError as problem:
             problems.append(problem)
     return Discovered(tuple(entries), tuple(problems))
+
+
+def passed_over(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError, ...]:
+    """What is told of files that export nothing, and define `TOOLS` or `TOOLSETS` all the same; none is executed.
+
+    Args:
+        folder: the project folder.
+        files: paths from the folder.
+    """
+    found = ((file, _defined(folder / file)) for file in files)
+    return tuple(
+        DiscoveryError(
+            f"{file.as_posix()} defines {' and '.join(names)}, and is passed over, because {file.name} belongs to the "
+            f"package of its folder; move what it exports to a file beside it, such as "
+            f"{file.with_name('desk.py').as_posix()}",
+            module=file.as_posix(),
+            offenders=names,
+        )
+        for file, names in found
+        if names
+    )
+
+
+def _defined(file: Path) -> tuple[str, ...]:
+    """Which of the two names a file assigns at its top level; one that cannot be read is told when it is imported."""
+    try:
+        table = symtable(decode_source(file.read_bytes()), str(file), "exec")
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    there = set(table.get_identifiers())
+    return tuple(name for name in _OURS if name in there and table.lookup(name).is_assigned())
 
 
 def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:

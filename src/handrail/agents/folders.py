@@ -6,6 +6,7 @@ therefore share one; the turns that their calls take on it keep them apart.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from handrail.errors import AgentError
 from handrail.filesystem import DecisionStore, HostFilesystem
+from handrail.filesystem.journal_folder import default_path
 
 _AT_ONCE = timedelta(0)
 """Waiting for another process would hold up the event loop."""
@@ -46,12 +48,14 @@ class Folders:
             store: decides whether calls were committed: that of the run's session, if it is stored.
 
         Raises:
-            AgentError: another run uses the folder with another store, or with another object for the same one.
+            AgentError: another run uses the folder with another store, or with another object for the same one; or its
+                journal would lie in it.
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
         with self._lock:
             found = self._open.get(folder)
             if found is None:
+                _check_journal(folder)
                 filesystem = HostFilesystem(folder, store=store, wait=_AT_ONCE)
                 found = self._open[folder] = _Open(filesystem, store)
             elif found.store is not store:
@@ -73,6 +77,17 @@ class Folders:
 
 FOLDERS = Folders()
 """The folders of this process."""
+
+
+def _check_journal(folder: Path) -> None:
+    """Refuse a folder that holds what is to undo its changes: the home folder, say."""
+    journal = default_path(folder, os.environ)
+    if folder in (*journal.parents, *journal.resolve().parents):
+        raise AgentError(
+            f"{folder} cannot be worked on as a whole, because {journal}, where its changes are noted in order to undo "
+            "them, lies in it. Work on a folder below it (--root FOLDER, or RunOptions(root=...)), or set "
+            "XDG_STATE_HOME to a folder outside of it."
+        )
 
 
 def _name_of(store: DecisionStore | None) -> str:

@@ -13,7 +13,8 @@
   an `__init__.py` in the folder Python could not tell which of the two `tools` is, so that is an error.
 - A symbolic link to a file of the folder is that file. No bytecode is kept, so the folder stays as it is, and what runs
   is what stands there.
-- If an import fails, everything that was imported along with it leaves again, and the next one starts afresh.
+- If an import fails, everything that was imported along with it leaves again, and the next one starts afresh. With a
+  module, the names that `stored_as` gave to its classes are forgotten.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from threading import RLock
 from traceback import extract_tb
 from types import ModuleType
 
+from handrail.agents.told import message_of
 from handrail.errors import DiscoveryError
+from handrail.session.stored_types import forget_types
 
 _PREFIX = "handrail_project_"
 _INIT = "__init__.py"
@@ -92,7 +95,7 @@ def _import_modules(folder: Path, files: Iterable[Path]) -> Imported:
         sound = not problems
     finally:
         if not sound:
-            _drop(name for name in _names_below(package) if name not in before)
+            _drop(package, (name for name in _names_below(package) if name not in before))
     return Imported(tuple(modules), tuple(problems.values()))
 
 
@@ -101,7 +104,8 @@ def forget_modules(folder: Path) -> None:
 
     Whoever holds one of the modules, or something out of it, keeps what they have.
     """
-    _drop(_names_below(package_name(folder)))
+    package = package_name(folder)
+    _drop(package, _names_below(package))
 
 
 def package_name(folder: Path) -> str:
@@ -161,8 +165,10 @@ def _import(folder: Path, name: str, where: str) -> ModuleType:
         return importlib.import_module(name)
     except SystemExit as error:
         raise DiscoveryError(f"{where} exits when it is imported{_place(folder, error)}", module=where) from error
-    except Exception as error:
-        told = str(error).replace(f"{package_name(folder)}.", "") or "no message"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        told = message_of(error).replace(f"{package_name(folder)}.", "")
         raise DiscoveryError(
             f"{where} cannot be imported: {type(error).__name__}: {told}{_place(folder, error)}", module=where
         ) from error
@@ -180,14 +186,18 @@ def _names_below(package: str) -> tuple[str, ...]:
     return tuple(name for name in list(sys.modules) if name.startswith(f"{package}."))
 
 
-def _drop(names: Iterable[str]) -> None:
-    """Take modules out of every place where an import finds them: the cache, and the package that has them."""
+def _drop(package: str, names: Iterable[str]) -> None:
+    """Take modules out of every place where an import finds them: the cache, and the package that has them.
+
+    A module that failed is in neither any more; the classes that it named are forgotten, too.
+    """
     for name in names:
         module = sys.modules.pop(name, None)
         parent, _, tail = name.rpartition(".")
         holder = vars(sys.modules[parent]) if parent in sys.modules else {}
         if module is not None and holder.get(tail) is module:
             del holder[tail]
+    forget_types(lambda module: module.startswith(f"{package}.") and module not in sys.modules)
 
 
 class _Finder(MetaPathFinder):

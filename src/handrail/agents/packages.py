@@ -5,18 +5,21 @@
 
 The name of the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory
 in a module of the package. A package is imported when one of its names is asked for, and not before: one that is broken
-harms nobody who does not use it. A name that no agent file can say is passed over.
+harms nobody who does not use it. A name that no agent file can say is passed over, and so are the entry points of a
+package whose metadata cannot be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 
 from handrail.agents.declared import NAME, bulleted, declared_items
 from handrail.agents.entries import Entry, Kind, Origin
 from handrail.agents.registry import Offer
+from handrail.agents.told import message_of
 from handrail.errors import DiscoveryError
 
 GROUPS: tuple[tuple[Kind, str], ...] = (("tool", "handrail.tools"), ("toolset", "handrail.toolsets"))
@@ -30,9 +33,30 @@ def package_offers() -> tuple[Offer, ...]:
 
 def _offers() -> Iterator[Offer]:
     for kind, group in GROUPS:
-        for point in dict.fromkeys(entry_points(group=group)):
+        for point in dict.fromkeys(_points(group)):
             if NAME.fullmatch(point.name) is not None:
                 yield Offer(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
+
+
+def _points(group: str) -> Iterable[EntryPoint]:
+    try:
+        return entry_points(group=group)
+    except Exception:  # noqa: BLE001 - one package whose metadata are broken fails all of them, with whatever it likes
+        return tuple(_points_one_by_one(group))
+
+
+def _points_one_by_one(group: str) -> Iterator[EntryPoint]:
+    """The entry points of those packages that can be read; the first of a name counts, as for an import."""
+    seen: set[str] = set()
+    for package in distributions():
+        try:
+            name = re.sub(r"[-_.]+", "-", package.name).lower()
+            points = tuple(package.entry_points)
+        except Exception:  # noqa: BLE001, S112 - it is passed over
+            continue
+        if name not in seen:
+            seen.add(name)
+            yield from (point for point in points if point.group == group)
 
 
 def _origin(point: EntryPoint) -> Origin:
@@ -44,8 +68,10 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
     origin = _origin(point)
     try:
         value: object = point.load()
-    except (Exception, SystemExit) as error:
-        told = str(error) or "no message"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        told = message_of(error)
         raise DiscoveryError(
             f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {told}",
             module=origin.where,

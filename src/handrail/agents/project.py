@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,16 +11,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.discovery import discover
+from handrail.agents.discovery import discover, passed_over
 from handrail.agents.entries import AgentReference, Entry, Origin
 from handrail.agents.importing import forget_modules, import_modules
 from handrail.agents.packages import package_offers
-from handrail.agents.project_config import ProjectConfig, matching, read_config
+from handrail.agents.project_config import ProjectConfig, matching, read_config, unreadable
 from handrail.agents.registry import Offer, Registry
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
+from handrail.serde.naming import shortened
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
+_LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +149,17 @@ class _Found:
 
 
 def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
-    if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "does not exist"
-        return _Found(None, (ProjectError(f"the project folder {folder} {what}"),))
+    fault = _fault_of(folder)
+    if fault is not None:
+        return _Found(None, (fault,))
     folder = folder.resolve()
     reading = read_config(folder)
     problems: list[HandrailError] = [*reading.problems]
+    problems += map(ProjectError, unreadable(folder, (*reading.config.agents, *reading.config.python)))
     agents = _agents(folder, reading.config, problems)
-    files = [path for path in matching(folder, reading.config.python) if path.name not in _NO_MODULES]
+    matched = matching(folder, reading.config.python)
+    files = [path for path in matched if path.name not in _NO_MODULES]
+    problems += passed_over(folder, [path for path in matched if path.name in _NO_MODULES])
     imported = import_modules(folder, files)
     discovered = discover(imported.modules)
     problems += [*imported.problems, *discovered.problems]
@@ -166,6 +172,24 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
         return _Found(None, tuple(problems))
     by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
     return _Found(Project(folder, reading.config, by_name, registry), tuple(problems))
+
+
+def _fault_of(folder: Path) -> ProjectError | None:
+    """Why a folder cannot be that of a project."""
+    try:
+        os.scandir(folder).close()
+    except FileNotFoundError:
+        what = "is a link that leads nowhere" if folder.is_symlink() else "does not exist"
+        return ProjectError(f"the project folder {folder} {what}")
+    except NotADirectoryError:
+        return ProjectError(f"the project folder {folder} is no folder")
+    except OSError as error:
+        return ProjectError(
+            f"the project folder {shortened(str(folder), _LONGEST_SHOWN)} cannot be listed: {error.strerror}"
+        )
+    except ValueError as error:  # a NUL in the path
+        return ProjectError(f"the project folder {str(folder)!r} cannot be the path of a folder: {error}")
+    return None
 
 
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:

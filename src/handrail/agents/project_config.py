@@ -15,19 +15,25 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from itertools import accumulate, takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
-from handrail.errors import ProjectError
+from handrail.errors import DocumentError, ProjectError
+from handrail.serde.document import read_document
 from handrail.serde.naming import shortened
 
 FILE = "pyproject.toml"
 """The file that may hold the configuration."""
 
+_NO_KEY = re.compile(r"""\"[^\"\n]*\"|'[^'\n]*'|#.*""")
+_MOST_DOTS = 200  # in keys of one line: the time that `tomllib` takes for a key grows with their square
+_WILD = re.compile(r"[*?\[]")
 _LONGEST = 1000  # of a path that is written there
 _LONGEST_SHOWN = 100
 _TABLE = f"{FILE}: [tool.handrail]"
@@ -69,16 +75,17 @@ class ConfigReading:
 def read_config(folder: Path) -> ConfigReading:
     """Read the configuration of a project folder; the defaults if it has none."""
     file = folder / FILE
-    if not file.exists():
+    if _is_absent(file):
         return ConfigReading()
     try:
-        table = _table(tomllib.loads(file.read_text(encoding="utf-8-sig")))
-    except tomllib.TOMLDecodeError as error:
+        text = read_document(file, file=FILE, what="a project is configured in a text file")
+        table = _table(_parsed(text.removeprefix("\ufeff")))
+    except DocumentError as error:
+        return ConfigReading(problems=(_chained(str(error), error),))
+    except RecursionError as error:
+        return ConfigReading(problems=(_chained(f"{FILE} is nested too deep to be read; make it flatter", error),))
+    except ValueError as error:  # also what is no TOML error: a number of too many digits
         return ConfigReading(problems=(_chained(f"{FILE} is no TOML: {error}", error),))
-    except UnicodeDecodeError as error:
-        return ConfigReading(problems=(_chained(f"{FILE}: byte {error.start} is no UTF-8; save it as UTF-8", error),))
-    except OSError as error:
-        return ConfigReading(problems=(_chained(f"{FILE} cannot be read: {error.strerror or error}", error),))
     if not isinstance(table, Mapping):
         return ConfigReading(problems=(ProjectError(f"{_TABLE} is no table; write [tool.handrail], then keys below"),))
     return _reading(folder, cast("Mapping[str, Any]", table))
@@ -92,10 +99,52 @@ def matching(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def unreadable(folder: Path, patterns: Sequence[str]) -> tuple[str, ...]:
+    """What patterns lead to and cannot be read, from the folder, each with its fault.
+
+    That are links that lead nowhere or in a circle, folders that cannot be listed, devices and pipes: what would be
+    passed over otherwise, as if it were not there.
+    """
+    places: dict[Path, None] = {}
+    for pattern in patterns:
+        named = takewhile(lambda part: _WILD.search(part) is None, PurePosixPath(pattern).parts)
+        places |= dict.fromkeys(accumulate(named, Path.joinpath, initial=folder))  # which `glob` would not look at
+        places |= dict.fromkeys(sorted(folder.glob(pattern)))
+    faults = ((place, _fault_of(place)) for place in places)
+    return tuple(f"{place.relative_to(folder).as_posix()} {fault}" for place, fault in faults if fault)
+
+
+def _fault_of(place: Path) -> str | None:
+    try:
+        mode = place.stat().st_mode
+        if stat.S_ISDIR(mode):
+            os.scandir(place).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return "is a link that leads nowhere; mend or remove it" if place.is_symlink() else None
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else "is a device or pipe; put a file there"
+
+
+def _is_absent(file: Path) -> bool:
+    """Whether there is nothing of that name, not even a link that leads nowhere."""
+    try:
+        file.lstat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
+
+
 def _chained(message: str, error: Exception) -> ProjectError:
     problem = ProjectError(message)
     problem.__cause__ = error
     return problem
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    if any(_NO_KEY.sub("", line).count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise RecursionError("a key has too many dots")
+    return tomllib.loads(text)
 
 
 def _table(document: Mapping[str, Any]) -> object:
@@ -146,7 +195,7 @@ def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
 
 def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
     try:
-        if not matching(folder, (pattern,)):
+        if not matching(folder, (pattern,)) and not unreadable(folder, (pattern,)):
             yield f"has {_shown(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
         yield f"has {_shown(pattern)}, which is no pattern: {error}"
@@ -170,4 +219,7 @@ def _leaves(path: str) -> bool:
 
 
 def _shown(value: object) -> str:
-    return shortened(repr(value), _LONGEST_SHOWN)
+    try:
+        return shortened(repr(value), _LONGEST_SHOWN)
+    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+        return f"a {type(value).__name__} that is too large to be shown"

@@ -1,7 +1,9 @@
 """The registry: tools and toolsets by name, in two namespaces, each with where it comes from.
 
 A registry never changes; `merged` makes another one. Names are known before what stands behind them is: the offer of an
-installed package is imported when its name is asked for, so a broken package harms nobody who does not use it.
+installed package is imported when its name is asked for, so a broken package harms nobody who does not use it. Nor does
+one that offers a name which is taken: an entry wins over the offers of its name, and a name that nothing but several
+offers have is at fault when it is asked for.
 """
 
 from __future__ import annotations
@@ -43,16 +45,32 @@ class Names(Mapping[str, Entry]):
     """One namespace of a registry. All names are known; an offer is loaded when it is looked up."""
 
     def __init__(self, held: Iterable[Entry | Offer]) -> None:
-        self._held = {item.name: item for item in held}
+        self._held: dict[str, Entry | tuple[Offer, ...]] = {}
+        for item in held:
+            other = self._held.get(item.name, ())
+            if isinstance(item, Entry):
+                self._held[item.name] = item
+            elif not isinstance(other, Entry):
+                self._held[item.name] = (*other, item)
 
     def __getitem__(self, name: str) -> Entry:
         """The entry of that name.
 
         Raises:
-            DiscoveryError: an installed package offers it, and it cannot be loaded.
+            DiscoveryError: an installed package offers it, and it cannot be loaded; or several offer it.
         """
         held = self._held[name]
-        return held.load() if isinstance(held, Offer) else held
+        if isinstance(held, Entry):
+            return held
+        if len(held) == 1:
+            return held[0].load()
+        origins = sorted(str(offer.origin) for offer in held)
+        raise DiscoveryError(
+            f"the {held[0].kind} {name} comes from {' and from '.join(origins)}, and nobody can tell which is meant; "
+            "uninstall one of them, or export the one that is meant in tools.py under another name",
+            module=held[0].origin.where,
+            offenders=(name,),
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._held)
@@ -70,11 +88,12 @@ class Registry:
 
     Attributes:
         held: what was registered, tools and toolsets, in its order.
-        tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken.
+        tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
+            by several.
         toolsets: the toolsets by name, in the same way.
 
     Raises:
-        RegistryError: two of one kind have one name, or a name is none; the message has all of them.
+        RegistryError: two entries of one kind have one name, or a name is none; the message has all of them.
     """
 
     held: tuple[Entry | Offer, ...] = ()
@@ -146,9 +165,11 @@ def _once(held: Iterable[Entry | Offer]) -> tuple[Entry | Offer, ...]:
 
 
 def _check(held: tuple[Entry | Offer, ...]) -> None:
+    """Refuse names that are none, and those of two entries; an offer stands back, and is no harm."""
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
     for item in held:
-        origins[item.name, item.kind].append(str(item.origin))
+        if isinstance(item, Entry) or NAME.fullmatch(item.name) is None:
+            origins[item.name, item.kind].append(str(item.origin))
     faults = [
         (name, f"{kind} {name!r} ({', '.join(sorted(places))}) is no name; a name is 1 to 64 letters, digits, '_', '-'")
         for (name, kind), places in origins.items()
@@ -157,7 +178,7 @@ def _check(held: tuple[Entry | Offer, ...]) -> None:
     faults += [
         (name, f"{kind} {name} comes from {' and from '.join(sorted(places))}; give one of them another name")
         for (name, kind), places in origins.items()
-        if len(places) > 1
+        if len(places) > 1 and NAME.fullmatch(name) is not None
     ]
     if faults:
         raise RegistryError(

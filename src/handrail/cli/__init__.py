@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
+
+from handrail.cli.interrupts import INTERRUPTED, interrupted_once
 
 __all__ = ["main"]
 
@@ -31,6 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         install = 'not installed here: pip install "handrail[cli]"'
         sys.stderr.write(f"handrail: the command line needs {' and '.join(missing)}, {install}\n")
         return 1
-    from handrail.cli.entry import run  # noqa: PLC0415 - needs the extra, which has just been looked for
+    try:
+        # Without `argv` the process is this command, and nobody else's.
+        with interrupted_once() if argv is None else nullcontext():
+            from handrail.cli.entry import run  # noqa: PLC0415 - needs the extra, which has just been looked for
 
-    return run(sys.argv[1:] if argv is None else argv)
+            return run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:  # while modules are imported, or while a command is carried out
+        return INTERRUPTED

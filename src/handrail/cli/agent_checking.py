@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from cyclopts import CycloptsError
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.builtin import built_ins
@@ -21,12 +25,13 @@ from handrail.agents.options import RunOptions
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.tool_report import ToolReport
-from handrail.cli.agent_models import NamedModel, chosen_model
+from handrail.cli.agent_models import NamedModel, check_name, chosen_model
 from handrail.cli.agent_problems import described, once, problems_of
 from handrail.cli.exit_codes import DONE, FAILED
+from handrail.cli.run_store import check_url, chosen_store
 from handrail.cli.screen import Column, Screen
 from handrail.cli.text import counted
-from handrail.errors import AgentError, DiscoveryError, DocumentError, HandrailError
+from handrail.errors import AgentError, DiscoveryError, DocumentError, HandrailError, StoreError
 
 _COLUMNS = (
     Column("tool"),
@@ -61,8 +66,10 @@ class Findings:
 
 def report(agent_file: Path, *, as_json: bool) -> int:
     """Check an agent, print what is found, and return the exit code."""
-    findings = found(agent_file)
     screen = Screen()
+    # Standard output is for the findings alone: what modules and factories print goes to standard error.
+    with redirect_stdout(sys.stderr):
+        findings = found(agent_file)
     if as_json:
         screen.json(findings_json(agent_file, findings))
         return FAILED if findings.problems else DONE
@@ -97,10 +104,23 @@ def found(agent_file: Path) -> Findings:
     if findings.file is not None:
         files.setdefault(findings.file.name, findings.file)
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
+    _note_settings(findings, project)
     resolved = {name: agent for name, file in files.items() if (agent := _resolved(findings, file, project))}
     if findings.file is not None and findings.file.name in resolved:
         asyncio.run(_make_tools(findings, project, resolved, findings.file.name))
     return findings
+
+
+def _note_settings(findings: Findings, project: Project) -> None:
+    """Look at the names of model and store alone: no provider is asked, and no store is opened."""
+    try:
+        check_name(findings.model)
+    except CycloptsError as error:
+        findings.note(AgentError(str(error)))
+    try:
+        check_url(chosen_store(None, project.config.store, project.folder, os.environ))
+    except StoreError as error:
+        findings.note(AgentError(f"store: {error}"))
 
 
 def _resolved(findings: Findings, file: AgentFile, project: Project) -> ResolvedAgent | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 from handrail.cli.agent_folder_files import FILES
+from handrail.cli.paths import why
 from handrail.errors import AgentError
 
 _NAME = "NAME"
@@ -18,9 +20,11 @@ def write_agent_folder(name: str, parent: Path) -> Path:
         AgentError: it is there already, or cannot be written.
     """
     folder = parent / name
-    if folder.is_symlink() or folder.exists():
-        raise AgentError(f"{folder} is there already, and nothing of it was changed; give another name, or --folder")
     try:
+        if os.path.lexists(folder):
+            raise AgentError(
+                f"{folder} is there already, and nothing of it was changed; give another name, or --folder"
+            )
         parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
             made = Path(place) / name
@@ -28,6 +32,6 @@ def write_agent_folder(name: str, parent: Path) -> Path:
             for file, text in FILES.items():
                 (made / file.replace(_NAME, name)).write_text(text.replace(_NAME, name), encoding="utf-8")
             made.rename(folder)
-    except OSError as error:
-        raise AgentError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise AgentError(f"{folder} cannot be written: {why(error)}") from error
     return folder

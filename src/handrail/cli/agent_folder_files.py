@@ -20,77 +20,52 @@ Answer in one or two sentences.
 """The agent file."""
 
 TOOLS = '''\
-"""The tools of the agent NAME: notes, kept in the session of the run."""
+"""The tools of the agent NAME: plain functions. A model reads their names, their arguments and their docstrings."""
 
 from dataclasses import dataclass
 
-from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.session import stored_as
+from handrail.agents import current_run
+from pydantic_ai import Tool
 
 
-@stored_as("NAME.note")
 @dataclass(frozen=True)
 class Note:
-    """A note. A tool that returns one has it kept; `stored_as` names it in a store, for good.
-
-    Attributes:
-        text: what is noted.
-    """
+    """A note, as it is kept."""
 
     text: str
 
-    def render(self) -> str:
-        """What the model reads."""
-        return self.text
+
+def list_notes() -> str:
+    """List all notes, the oldest first."""
+    # The session of the run holds a list for every dataclass; this is that of the notes.
+    notes = current_run().session[Note].all()
+    return "\\n".join(note.text for note in notes) or "There are no notes yet."
 
 
-@dataclass(frozen=True)
-class Notes:
-    """What `list_notes` returns.
+def add_note(text: str) -> str:
+    """Add a note.
 
-    Attributes:
-        texts: every note, the oldest first.
+    Args:
+        text: what to note, in one sentence.
     """
-
-    texts: tuple[str, ...]
-
-    def render(self) -> str:
-        """What the model reads."""
-        return "\\n".join(f"- {text}" for text in self.texts) or "There are no notes yet."
+    # If the call fails after this line, the note is taken back.
+    current_run().session[Note].append(Note(text))
+    return f"noted: {text}"
 
 
-def _list_notes(params: None, *, context: ToolContext) -> ToolResult[Notes]:
-    notes = Notes(tuple(note.text for note in context.session[Note].all()))
-    return ToolResult.ok(notes, notes.render())
-
-
-def _add_note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-    # Returning the note keeps it. If anything fails before the call has ended, it is as if it had not been made.
-    return ToolResult.ok(params, f"Noted: {params.text}")
-
-
-list_notes = Tool[None, Notes](
-    name="list_notes",
-    description="Lists all notes, the oldest first.",
-    handler=_list_notes,
-    effect="read",  # it changes nothing, so it runs without being asked about
-)
-
-add_note = Tool[Note, Note](
-    name="add_note",
-    description="Adds a note.",
-    handler=_add_note,
-    effect="state",  # it changes the session, which is put back if the call fails
-)
-
-TOOLS = [list_notes, add_note]
+# What the agent file can name. A plain function counts as one that changes something, so its calls are asked about;
+# of one that only reads, say so, and they run.
+TOOLS = [
+    Tool(list_notes, metadata={"effect": "read"}),
+    add_note,
+]
 '''
 """Its tools."""
 
 APPROVAL = """\
 # What runs without asking, what is asked about, and what never runs. A rule that denies counts more than one that asks,
 # and that more than one that allows.
-# What no rule names follows the default for its effect.
+# What no rule names follows the default for its effect; `handrail check` shows what holds for each tool.
 defaults: {read: allow, state: ask, external: ask}
 # allow:
 #   - add_note
@@ -103,7 +78,8 @@ PYPROJECT = """\
 [tool.handrail]
 approval = "approval.yaml"
 # model = "openai:gpt-5.2"       # or --model, `model:` in the agent file, or HANDRAIL_MODEL
-# store = "sqlite:///notes.db"   # keeps sessions, so that a run can be resumed
+# store = "sqlite:///notes.db"   # keeps what `handrail run --session today` leaves, for later runs with that session
+# Before you move or rename this folder, give the dataclasses in such sessions a name: handrail.session.stored_as
 
 [tool.pytest.ini_options]
 addopts = ["--import-mode=importlib"]
@@ -121,7 +97,7 @@ replies:
   - calls:
       - {name: add_note, arguments: {text: buy milk}, id: add}
     expect:
-      messages: {look: {ok: [no notes yet]}}
+      messages: {look: {ok: [There are no notes yet]}}
   - text: I have noted that you want to buy milk.
     expect:
       messages: {add: {ok: [buy milk]}}

@@ -34,5 +34,7 @@ def make(name: str, parent: Path) -> int:
     screen.say(
         f'  handrail run {file} "Remember that I want to buy milk." --model script:{script} --approve approve-all'
     )
+    screen.say("And it has a test:")
+    screen.say("  pip install pytest")
     screen.say(f"  pytest {shlex.quote(str(folder))}")
     return DONE

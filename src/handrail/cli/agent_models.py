@@ -10,6 +10,7 @@ from pathlib import Path
 from cyclopts import CycloptsError
 from pydantic_ai import UserError
 from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import infer_provider_class
 
 from handrail.agents.loaded import MODEL_VARIABLE
 from handrail.testing import ScriptedModel
@@ -21,6 +22,11 @@ OPTION = "--model"
 """The option that names a model, or a script."""
 
 _KEY = re.compile(r"^Set the `(\w+)` environment variable")
+_EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
+_OUR_EXTRAS = ("openai", "anthropic")
+_SCRIPTED_BY = (OPTION, MODEL_VARIABLE)
+_FOR_TESTS = "test"
+_UNKNOWN = "no such model is known; a name is provider:model, such as openai:gpt-5.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,32 @@ def opened_model(named: NamedModel | None) -> Model:
             msg="which model? Give --model NAME, write `model:` in the agent file or `model` under [tool.handrail] in "
             f"pyproject.toml, or set {MODEL_VARIABLE}; a name is such as openai:gpt-5.2"
         )
-    if named.name.startswith(SCRIPT) and named.source in {OPTION, MODEL_VARIABLE}:
+    check_name(named)
+    if named.name.startswith(SCRIPT):
         return _scripted(named)
     try:
         return infer_model(named.name)
     except (UserError, ImportError, ValueError) as error:
-        raise CycloptsError(msg=f"the model {named.name} ({named.source}) cannot be used: {_why(error)}") from error
+        raise _cannot(named, _why(error)) from error
+
+
+def check_name(named: NamedModel | None) -> None:
+    """Make sure that a model may have that name; no provider is asked, and no package or key is needed.
+
+    Raises:
+        CycloptsError: no provider is known by what stands before its colon, or a script may not be named there.
+    """
+    if named is None or named.name == _FOR_TESTS:
+        return
+    if named.name.startswith(SCRIPT):
+        if named.source not in _SCRIPTED_BY:
+            raise _cannot(named, f"a script is played only where it is named by {' or '.join(_SCRIPTED_BY)}")
+        if not named.name.removeprefix(SCRIPT).strip():
+            raise _cannot(named, "no file is named; write script:FILE")
+        return
+    provider, _, model = named.name.partition(":")
+    if not model.strip() or not _known(provider):
+        raise _cannot(named, _UNKNOWN)
 
 
 def check_played(model: Model | None) -> None:
@@ -94,10 +120,25 @@ def _scripted(named: NamedModel) -> Model:
         ) from error
 
 
+def _known(provider: str) -> bool:
+    try:
+        infer_provider_class(provider)
+    except ImportError:
+        return True  # its package is missing, which is another matter
+    except (ValueError, UserError):
+        return False
+    return True
+
+
+def _cannot(named: NamedModel, reason: str) -> CycloptsError:
+    return CycloptsError(msg=f"the model {named.name} ({named.source}) cannot be used: {reason}")
+
+
 def _why(error: Exception) -> str:
     key = _KEY.match(str(error))
     if key:
         return f"the environment variable {key[1]} is not set"
-    if str(error).startswith("Unknown model"):
-        return "no such model is known; a name is provider:model, such as openai:gpt-5.2"
-    return str(error)
+    missing = _EXTRA.search(str(error))
+    if missing and missing[1] in _OUR_EXTRAS:
+        return f'it needs a package that is not installed here: pip install "handrail[{missing[1]}]"'
+    return _UNKNOWN if str(error).startswith("Unknown model") else str(error)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import CycloptsError, Group, Parameter
 
 from handrail.cli.options import EXAMPLES
+from handrail.cli.paths import folder_here, found_at
 
 AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file, such as desk.agent.")]
 """Which agent."""
@@ -107,9 +108,9 @@ class RunChoices:
         for name, text in (("--model", self.model), ("--store", self.store), ("--session", self.session)):
             if text is not None and not text.strip():
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
-        if self.root is not None and not self.root.is_dir():
+        if self.root is not None and found_at(self.root) != "folder":
             raise CycloptsError(msg=f"--root {self.root} is no folder")
-        if self.rules is not None and not self.rules.is_file():
+        if self.rules is not None and found_at(self.rules) in {"folder", "nothing"}:
             raise CycloptsError(msg=f"--rules {self.rules} is no file")
 
 
@@ -123,9 +124,10 @@ def check_agent_path(path: Path) -> None:
     Raises:
         CycloptsError: it is not; if it is a folder, the message has the agent files in it.
     """
-    if path.is_dir():
-        inside = sorted(str(found) for found in path.glob("*.agent"))
+    found = found_at(path)
+    if found == "folder":
+        inside = sorted(str(file) for file in path.glob("*.agent"))
         named = f"; name one of its agent files: {', '.join(inside)}" if inside else ", and no agent file is in it"
         raise CycloptsError(msg=f"{path} is a folder{named}")
-    if not path.exists():
-        raise CycloptsError(msg=f"there is no file {path}; look at the folder you are in ({Path.cwd()})")
+    if found == "nothing":
+        raise CycloptsError(msg=f"there is no file {path}; look at the folder you are in ({folder_here()})")

@@ -8,6 +8,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, cast
@@ -28,6 +29,8 @@ from handrail.cli.agent_models import check_played, chosen_model, opened_model
 from handrail.cli.agent_options import RunChoices
 from handrail.cli.agent_problems import described, tell
 from handrail.cli.exit_codes import DONE, FAILED, USAGE, WAITING
+from handrail.cli.interrupts import interruptible
+from handrail.cli.output import OutputError
 from handrail.cli.progress import Recorded, Told
 from handrail.cli.questions import TerminalAsker
 from handrail.cli.run_store import check_kept, chosen_store, opened_session
@@ -36,6 +39,8 @@ from handrail.cli.text import counted, without_passwords
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, DocumentError, HandrailError, ScriptError
 from handrail.session import Session
+
+_WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it here and now."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +82,29 @@ def carry_out(agent_file: Path, given: str | None, choices: RunChoices) -> int:
     pydantic_ai.BANNER_ENABLED = False
     choices.check()
     screen = Screen()
-    try:
-        run = _prepared(agent_file, given, choices)
-    except (AgentError, DocumentError, ScriptError) as error:
-        tell(screen, error)
-        return USAGE
-    session_id = choices.session or uuid.uuid4().hex
-    with opened_session(run.store, session_id) as session:
-        return _told_run(run, session, screen)
+    # Standard output is for the answer alone: what modules, factories and tools print goes to standard error.
+    with redirect_stdout(sys.stderr):
+        try:
+            run = _prepared(agent_file, given, choices)
+        except (AgentError, DocumentError, ScriptError) as error:
+            tell(screen, error)
+            return USAGE
+        session_id = choices.session or uuid.uuid4().hex
+        with opened_session(run.store, session_id) as session:
+            return _told_run(run, session, screen)
 
 
 def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepared:
+    # A process without standard input has None there.
+    said = told(given, cast("TextIO | None", sys.stdin), reading=choices.stdin)
+    if said is None and choices.session is None:
+        raise no_input(agent_file)
     agent = load_agent(agent_file)
     config = agent.project.config
     named = chosen_model(choices.model, agent.file.model, config.model, os.environ)
     model = opened_model(named)  # also where it is opened again later: what it lacks is told before anything runs
     store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
     check_kept(store, choices)
-    # A process without standard input has None there.
-    said = told(given, cast("TextIO | None", sys.stdin), reading=choices.stdin)
-    if said is None and choices.session is None:
-        raise no_input(agent_file)
     return Prepared(
         agent_file=agent_file,
         agent=agent,
@@ -115,8 +122,16 @@ def _told_run(run: Prepared, session: Session | None, screen: Screen) -> int:
     if session is not None and run.choices.session is None:
         screen.remark(f"Session {session.session_id} is kept in {without_passwords(run.store or '')}.")
     listener = _Listener(teller)
+
+    def late() -> None:
+        with suppress(OutputError):
+            screen.remark(_WAITED_FOR)
+
     try:
-        result = asyncio.run(_listened(run, session, screen, listener))
+        with interruptible(listener.interrupted, late):
+            result = asyncio.run(_listened(run, session, screen, listener))
+    except asyncio.CancelledError as error:  # only Ctrl-C cancels the whole
+        raise KeyboardInterrupt from error
     except Exception as error:
         if error is listener.failure:
             raise
@@ -157,10 +172,13 @@ async def _listened(run: Prepared, session: Session | None, screen: Screen, list
         request_limit=run.choices.request_limit,
     )
     task = asyncio.ensure_future(run.agent.run_async(run.input, options))
+    loop = asyncio.get_running_loop()
     listener.stop = task.cancel
+    listener.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)
     try:
         return await task
     finally:
+        listener.interrupt = _interrupt_at_once
         if listener.failure is not None:
             raise listener.failure
 
@@ -175,22 +193,32 @@ def _leave_open(_call: GatedCall) -> Answer:
     return Answer("later")
 
 
+def _interrupt_at_once() -> None:
+    raise KeyboardInterrupt
+
+
 class _Listener:
     """Hands events to who tells of them; when nobody reads what it writes any more, the run is stopped.
 
     Attributes:
         heard: whether anything has happened.
         failure: why telling failed, if it did.
+        interrupt: what the first Ctrl-C does.
         stop: stops the run.
     """
 
-    __slots__ = ("_teller", "failure", "heard", "stop")
+    __slots__ = ("_teller", "failure", "heard", "interrupt", "stop")
 
     def __init__(self, teller: Callable[[RunEvent], None]) -> None:
         self._teller = teller
         self.heard = False
-        self.failure: OSError | None = None
+        self.failure: OutputError | None = None
         self.stop: Callable[[], object] = lambda: None
+        self.interrupt: Callable[[], object] = _interrupt_at_once
+
+    def interrupted(self) -> None:
+        """Take the first Ctrl-C."""
+        self.interrupt()
 
     def __call__(self, event: RunEvent) -> None:
         self.heard = True
@@ -198,6 +226,6 @@ class _Listener:
             return
         try:
             self._teller(event)
-        except OSError as error:
+        except OutputError as error:
             self.failure = error
             self.stop()

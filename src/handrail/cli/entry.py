@@ -7,15 +7,19 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
+from typing import IO
 
 from cyclopts import App, CycloptsError, Parameter
 
 from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, check_agent, new_agent, run_agent
 from handrail.cli.completion import add_completion
-from handrail.cli.exit_codes import FAILED, INTERRUPTED, READER_GONE, USAGE
+from handrail.cli.exit_codes import FAILED, READER_GONE, USAGE
 from handrail.cli.ledger import list_effects, show_effect
 from handrail.cli.ledger_changes import invalidate_effects, prune_effects, reconcile_effect
+from handrail.cli.output import Output, OutputError, ReaderGoneError
+from handrail.cli.paths import GONE, folder_here, why
 from handrail.cli.screen import Screen
 from handrail.cli.sessions import fork_session, list_sessions, show_session
 from handrail.errors import HandrailError
@@ -29,7 +33,8 @@ what only a person can decide.
 The store is named by --store URL, or once for all by the environment variable HANDRAIL_STORE. Every command explains
 itself: handrail ledger reconcile --help.
 """
-_EXIT_CODES = """Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is wrong."""
+_EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
+wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 whoever read the output has gone."""
 
 
 def application() -> App:
@@ -70,17 +75,19 @@ def run(argv: Sequence[str]) -> int:
     for name in ("handrail", "psycopg"):
         logging.getLogger(name).addHandler(_SILENCE)
     try:
+        if _closed(sys.stdout):
+            Screen().fault("there is no standard output to write to; nothing was done")
+            return FAILED
         code = _told(argv)
-        sys.stdout.flush()
-    except BrokenPipeError:
+        Output(sys.stdout).flush()
+    except ReaderGoneError:
         _give_output_up()
         return READER_GONE
-    except OSError as error:  # the disk that standard output goes to is full, say
+    except OutputError as error:  # the disk that standard output goes to is full, say
         _give_output_up()
-        Screen().fault(f"the output cannot be written: {error}")
+        with suppress(OutputError):
+            Screen().fault(f"the output cannot be written: {error}")
         return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
     return code
 
 
@@ -97,7 +104,26 @@ def _told(argv: Sequence[str]) -> int:
     except (HandrailError, ImportError) as error:
         Screen().fault(str(error))
         return FAILED
+    except OutputError:
+        raise
+    except OSError as error:
+        Screen().fault(_file_fault(error))
+        return FAILED
     return answer if isinstance(answer, int) else 0
+
+
+def _closed(stream: IO[str] | None) -> bool:
+    """Whether the process was started without the stream."""
+    return stream is None
+
+
+def _file_fault(error: OSError) -> str:
+    """An error of a file that nobody expected, with its path."""
+    if error.filename is not None:
+        return f"{error.filename}: {why(error)}"
+    if isinstance(error, FileNotFoundError) and folder_here() == GONE:
+        return f"the folder you are in is gone, so no file can be named from there: {why(error)}"
+    return str(error)
 
 
 def _give_output_up() -> None:

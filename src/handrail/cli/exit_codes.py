@@ -14,8 +14,5 @@ USAGE = 2
 WAITING = 3
 """A run waits for approvals; it is stored, and can be resumed."""
 
-INTERRUPTED = 130
-"""Ctrl-C: 128 and the number of the signal, as shells have it."""
-
 READER_GONE = 141
 """Nobody reads the output any more: 128 and the number of the signal."""

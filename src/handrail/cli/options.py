@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter
 
+from handrail.cli.paths import folder_here, found_at
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.store import Store
 from handrail.store import open as open_store
@@ -81,8 +82,9 @@ def check_there(url: str) -> None:
 
     Raises:
         StoreError: there is no such file.
+        CycloptsError: whether there is one cannot be found out.
     """
     name = unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else ""
-    if name and not Path(name).exists():
-        told = f"there is no database {name}; look at --store, and at the folder you are in ({Path.cwd()})"
+    if name and found_at(Path(name)) == "nothing":
+        told = f"there is no database {name}; look at --store, and at the folder you are in ({folder_here()})"
         raise StoreError(told, store=url)

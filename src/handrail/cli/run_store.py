@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,13 +13,17 @@ from cyclopts import CycloptsError
 
 from handrail.cli.agent_options import RunChoices
 from handrail.cli.options import EXAMPLES
+from handrail.cli.text import without_passwords
+from handrail.errors import SessionHeldError, StoreError
 from handrail.session import Session
+from handrail.store import Store
 from handrail.store import open as open_store
 
 VARIABLE = "HANDRAIL_STORE"
 """The environment variable that names a store where nothing else does."""
 
 _SQLITE = "sqlite:///"
+_SERVERS = ("postgresql://", "postgres://")
 _WAIT = timedelta(seconds=1)  # a run holds its session for much longer, or ends at once
 
 
@@ -49,6 +54,18 @@ def check_kept(url: str | None, choices: RunChoices) -> None:
         raise CycloptsError(msg=f"{wants} needs a store that stays: give --store URL or set {VARIABLE}: {EXAMPLES}")
 
 
+def check_url(url: str | None) -> None:
+    """Make sure that a URL has the form of one that names a store; nothing is opened.
+
+    Raises:
+        StoreError: it has not.
+    """
+    if url is None or url.startswith(_SERVERS) or (url.startswith(_SQLITE) and url != _SQLITE):
+        return
+    shown = without_passwords(url)
+    raise StoreError(f"{shown!r} names no store; write {EXAMPLES}", store=shown)
+
+
 @contextmanager
 def opened_session(url: str | None, session_id: str) -> Generator[Session | None]:
     """The session of that id, resumed or begun, for this block; `None` without a store.
@@ -60,5 +77,17 @@ def opened_session(url: str | None, session_id: str) -> Generator[Session | None
     if url is None:
         yield None
         return
-    with open_store(url) as store, Session.open(store, session_id, wait=_WAIT) as session:
+    with open_store(url) as store, _held(store, session_id) as session:
         yield session
+
+
+def _held(store: Store, session_id: str) -> Session:
+    try:
+        return Session.open(store, session_id, wait=_WAIT)
+    except SessionHeldError as error:
+        fork = shlex.join(["handrail", "sessions", "fork", session_id, "--store", store.url])
+        raise SessionHeldError(
+            f"session {session_id} is in use by another run. Wait until that has ended, or go on with a branch of it: "
+            f"{fork}",
+            session_id=session_id,
+        ) from error

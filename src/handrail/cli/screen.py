@@ -11,13 +11,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import IO, Any
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from handrail.cli.output import output
 from handrail.cli.text import clean, clean_lines, without_passwords
 
 _GAP = 2
@@ -47,19 +48,15 @@ Row = Sequence[str]
 """The cells of a row, in the order of the columns; what the terminal would obey is taken out of them here."""
 
 
-class _Piped(Console):
-    """A console whose reader may go away, which is told by the error that Python has for it."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The standard streams of the process, as a command writes to them."""
+    """The standard streams of the process, as a command writes to them.
 
-    out: Console = field(default_factory=lambda: _Piped(highlight=False, markup=False, emoji=False))
-    err: Console = field(default_factory=lambda: _Piped(stderr=True, highlight=False, markup=False, emoji=False))
+    They are those of the moment when it is made: what a program prints while it runs can be sent elsewhere then.
+    """
+
+    out: Console = field(default_factory=lambda: _console(sys.stdout))
+    err: Console = field(default_factory=lambda: _console(sys.stderr))
 
     # ------------------------------------------------------------------------------------------------------ for people
 
@@ -135,7 +132,7 @@ class Screen:
     @property
     def can_ask(self) -> bool:
         """Whether a person sits before it: standard input and standard error are terminals."""
-        return sys.stdin.isatty() and sys.stderr.isatty()
+        return all(stream is not None and stream.isatty() for stream in _asked_on())
 
     def ask(self, question: str) -> str | None:
         """What the person types, without the blanks around it; `None` at the end of the input."""
@@ -192,6 +189,16 @@ class Screen:
     def _write(console: Console, text: str) -> None:
         """Print text as it is: neither wrapped nor cut, whatever the width."""
         console.file.write(text + "\n")
+
+
+def _console(stream: IO[str] | None) -> Console:
+    # With nothing in the place of a stream, rich writes to the process's own: to none, that is.
+    return Console(file=output(stream), highlight=False, markup=False, emoji=False)
+
+
+def _asked_on() -> tuple[IO[str] | None, ...]:
+    """Where questions are put and answered; a process that was started without a stream has `None` there."""
+    return (sys.stdin, sys.stderr)
 
 
 def _kept(columns: Sequence[Column], widths: Sequence[int], available: int) -> list[int]:

@@ -160,7 +160,9 @@ class IdempotencyConfig:
     def _hash_for_key(self, tool_name: str, params: object) -> str:
         if self.strategy == "auto":
             return _digest(tool_name, params)
-        given = cast("Mapping[str, object]", params) if isinstance(params, Mapping) else None  # decoded JSON
+        given: Mapping[str, object] | None = None
+        if isinstance(params, Mapping):
+            given = cast("Mapping[str, object]", params)  # decoded JSON
         there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
         if len(there) != len(self.param_keys):
             (missing, *_) = [name for name in self.param_keys if name not in there]

@@ -57,6 +57,8 @@ def stored_as(
 ) -> Callable[[C], C]:
     """Give a dataclass a stable name in stores; write it above `@dataclass`.
 
+    The names are one namespace for all of a process, whichever module or project a class is in.
+
     Args:
         name: what values of the class are called in stores, e.g. `"desk.plan"`. Never change it.
         version: one more each time the fields change in a way that older values no longer fit.
@@ -80,12 +82,27 @@ def stored_as(
             raise SessionError(f"{_derived(cls)} is no dataclass yet; write @stored_as({name!r}) above @dataclass")
         other = _NAMED.get(name)
         if other is not None and _derived(other) != _derived(cls):  # a module that is reloaded names its class again
-            raise SessionError(f"{_derived(cls)} and {_derived(other)} would both be stored as {name!r}; rename one")
+            raise SessionError(
+                f"{_placed(cls)} and {_placed(other)} would both be stored as {name!r}, and these names are one "
+                "namespace for all of a process; give one of them another name with @stored_as"
+            )
         setattr(cls, _MARK, _Mark(name, version, ways, form))
         _NAMED[name] = cls
         return cls
 
     return mark
+
+
+def forget_types(gone: Callable[[str], bool]) -> None:
+    """Forget the names that `stored_as` gave to classes of modules which are no more, so that others may have them.
+
+    Args:
+        gone: takes the name of a module, and says whether it is one of those.
+    """
+    for name, kind in list(_NAMED.items()):
+        if gone(kind.__module__):
+            del _NAMED[name]
+            _TYPES.pop(kind, None)
 
 
 class StoredType:
@@ -236,3 +253,9 @@ def _array(data: bytes) -> list[dict[str, Any]]:
 
 def _derived(kind: type[Any]) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _placed(kind: type[Any]) -> str:
+    """A class with its file, where two of them could be meant."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return _derived(kind) if file is None else f"{_derived(kind)} ({file})"

@@ -28,6 +28,7 @@ from typing import Any
 
 from handrail.errors import DocumentError, ScriptError
 from handrail.limits import TokenUsage
+from handrail.serde.document import document_text
 from handrail.serde.yaml_reader import Reader
 from handrail.serde.yaml_tree import Mapping, Scalar, Tree, first_unprintable, read_tree
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
@@ -37,13 +38,13 @@ def read_script(path: Path) -> Script:
     """Read a script from a file.
 
     Raises:
-        ScriptError: it is no YAML in UTF-8, or no script; the message names file, line and column.
+        ScriptError: it is no regular file, no YAML in UTF-8, or no script; the message names file, line and column.
         OSError: it cannot be opened.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ScriptError(f"{path.name}: byte {error.start} is no UTF-8; save the file as UTF-8") from error
+        text = document_text(path, file=path.name, what="a script is a text file")
+    except DocumentError as error:
+        raise ScriptError(str(error)) from error
     return parse_script(text, name=path.name)
 
 

@@ -21,6 +21,7 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
     asks: tuple[str, ...] = (),
     default: Verdict | None = None,
     origin: str = "",
+    written: Mapping[str, Any] | None = None,
 ) -> GatedCall:
     """A call of the session `s`."""
     given = {"path": "notes.md"} if arguments is None else arguments
@@ -35,6 +36,7 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
         origin=origin,
         asks=asks,
         default=default,
+        written=written,
     )
 
 

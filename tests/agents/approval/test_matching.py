@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.agents.approval.globs import Reading
-from handrail.agents.approval.matching import argument_path, fits_agents, fits_argument, fits_name, shortest
+from handrail.agents.approval.matching import (
+    argument_path,
+    fits_agents,
+    fits_argument,
+    fits_call,
+    fits_name,
+    shortest,
+)
 from handrail.errors import AgentError
 
 
@@ -75,6 +82,11 @@ def test_a_wide_glob_cannot_be_dodged_by_spelling(spelling: str) -> None:
         ("5", [1, [5.0]]),
         ('{"a":*}', {"a": 1}),
         ("null", None),
+        ("**/.env", {"p": ".env"}),
+        ("**/.env", [{"p": {"q": ["a", {"r": "x/.ENV"}]}}]),
+        ("**/.env", {".env": 1}),
+        ("rm *", {"argv": ["rm", "-rf", "/"]}),
+        ("7", {"a": [7]}),
     ],
 )
 def test_a_wide_glob_fits_if_one_reading_does(pattern: str, value: Any) -> None:
@@ -83,7 +95,16 @@ def test_a_wide_glob_fits_if_one_reading_does(pattern: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern,value", [("**/.env", "env"), ("**/.env", ".envrc"), ("5", 50), ("a", []), ("a b", ["ab"]), ("/**", "")]
+    "pattern,value",
+    [
+        ("**/.env", "env"),
+        ("**/.env", ".envrc"),
+        ("5", 50),
+        ("a", []),
+        ("a b", ["ab"]),
+        ("/**", ""),
+        ("a", {"b": ["c", 1]}),
+    ],
 )
 def test_a_wide_glob_fits_nothing_else(pattern: str, value: Any) -> None:
     """Wide is not everything."""
@@ -109,6 +130,7 @@ def test_a_wide_glob_fits_nothing_else(pattern: str, value: Any) -> None:
         ("false", False),
         ("1", 1.0),
         ("3", [3, 3]),
+        ('{"a":*}', {"a": 1}),
     ],
 )
 def test_a_narrow_glob_fits_what_is_plainly_meant(pattern: str, value: Any) -> None:
@@ -139,6 +161,9 @@ def test_a_narrow_glob_fits_what_is_plainly_meant(pattern: str, value: Any) -> N
         ("git log*", ["git", "log", 3]),
         ("reports/*", "reports/./a.md"),
         ("*", ["a", {"a": "b/c"}]),
+        ("*", {"p": "notes"}),
+        ("**", {"p": "notes"}),
+        ("{*", {"p": "a/b"}),
     ],
 )
 def test_a_narrow_glob_holds_only_if_every_reading_fits(pattern: str, value: Any) -> None:
@@ -229,6 +254,47 @@ def test_what_cannot_be_written_is_never_allowed(value: object) -> None:
 def test_the_shortest_form_of_a_path(path: str, short: str) -> None:
     """No empty parts, no dots, `..` only at its start; what a glob may stand for is not taken away."""
     assert shortest(path) == short
+
+
+def fits_both(pattern: str, arguments: Any, written: Any, reading: Reading) -> bool:
+    """Whether a glob over `path` fits a call that runs with `arguments` and was written as `written`."""
+    return fits_call(pattern, argument_path("path"), arguments, written, reading)
+
+
+SHOWN: dict[str, dict[str, Any]] = {
+    "by the same name": {"path": "x/.env"},
+    "around all of it": {"file": {"path": "x/.env"}},
+    "in a mapping": {"path": {"p": ".env"}},
+}
+
+
+@pytest.mark.parametrize("written", SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize("arguments", [{}, {"p": ".env"}, {"path": "notes.md"}])
+def test_a_wide_glob_finds_what_was_written_under_any_name_that_it_has_by_now(arguments: Any, written: Any) -> None:
+    """A serializer that renames, hides or changes an argument hides it from no rule."""
+    assert fits_both("**/.env", arguments, written, "wide")
+    assert fits_both("**/.env", {"path": ".env"}, {}, "wide")
+    assert not fits_both("**/.env", arguments, {"file": "x/.env"}, "wide")
+    assert not fits_both("**/.env", arguments, None, "wide")
+
+
+@pytest.mark.parametrize(
+    "written, holds",
+    [
+        (None, True),
+        ({}, True),
+        ({"p": "elsewhere"}, True),
+        ({"path": "notes.md"}, True),
+        ({"file": {"path": "notes.md"}}, True),
+        ({"path": ".env"}, False),
+        ({"path": {"p": "notes.md"}}, False),
+        ({"file": {"path": ".env"}}, False),
+    ],
+)
+def test_a_narrow_glob_fits_what_runs_and_what_was_written(written: Any, holds: bool) -> None:
+    """What was written counts where it has the argument; what will run must have it."""
+    assert fits_both("*.md", {"path": "notes.md"}, written, "narrow") is holds
+    assert not fits_both("*.md", {}, written, "narrow")
 
 
 PATHS = st.lists(st.sampled_from(["a", "b", "..", ".", "", ".env", "*", "~"]), max_size=5).map("/".join)

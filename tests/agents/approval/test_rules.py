@@ -55,6 +55,17 @@ def test_a_rule_wins_over_the_tools_word_and_that_over_the_default() -> None:
     assert judge(gated(effect="external", default="allow"), NO_RULES, "ask").verdict == "allow"
 
 
+def test_rules_look_at_what_runs_and_at_what_the_model_wrote() -> None:
+    """To deny or ask, either is enough; to allow, both must fit."""
+    env, notes = Rule("*", {"path": "**/.env"}), Rule("*", {"path": "*.md"})
+    renamed = gated(arguments={"p": ".env"}, written={"path": ".env"})
+    assert judge(renamed, ApprovalRules(deny=(env,)), "approve-all").verdict == "deny"
+    assert judge(renamed, ApprovalRules(allow=(EVERY,), ask=(env,)), "ask").verdict == "ask"
+    changed = gated(arguments={"path": "a.md"}, written={"path": "../a.md"})
+    assert judge(changed, ApprovalRules(allow=(notes,)), "ask").verdict == "ask"
+    assert judge(gated(arguments={"path": "a.md"}), ApprovalRules(allow=(notes,)), "ask").verdict == "allow"
+
+
 def test_all_that_a_rule_names_must_fit() -> None:
     """Tool, agents and every argument."""
     rule = Rule("write_*", {"path": "reports/**", "mode": "new"}, agent="desk/*")

@@ -165,7 +165,7 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
         (tmp_path / "none.yaml", "none.yaml: there is no such file"),
         (tmp_path, "this is a folder; approval rules stand in a text file"),
         (pipe, "this is a device or pipe"),
-        (latin, "latin.yaml:2: the byte 0xE9 is no UTF-8; save the file as UTF-8"),
+        (latin, "latin.yaml:2:6: the byte 0xE9 is no UTF-8; save the file as UTF-8"),
         (long, "the file cannot be read: File name too long"),
         (tmp_path / "a\0b", "this cannot be the path of a file"),
     ]:

@@ -13,6 +13,7 @@ A PydanticAI capability stands around each step of a run. This one does four thi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -118,11 +119,15 @@ class HandrailCapability(AbstractCapability[Any]):
         tools = {} if manager is None or manager.tools is None else manager.tools
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
         self._count(ctx, response, sum(1 for call in calls if not _is_answer(tools, call.tool_name)))
+        self.take_unknown(calls, tools)
+        return response
+
+    def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:
+        """Make a tool of each name that is none, so that its call reaches the pipeline."""
         for call in calls:
             if call.tool_name not in tools:
                 definition = ToolDefinition(name=call.tool_name, metadata=_UNKNOWN, toolset_id=self.toolset.id)
                 tools[call.tool_name] = self.toolset.tool(definition)
-        return response
 
     @override
     async def wrap_tool_validate(

@@ -5,7 +5,8 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 
 | the toolset | the pipeline | PydanticAI is told |
 |---|---|---|
-| returns | commits | what was returned, as it is |
+| returns | commits | what was returned, as it is, or as `foreign_values` has made it |
+| returns what nobody reads: an asynchronous iterator | rolls back; a failed call | `ToolFailed`, which says so |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ApprovalRequired` or `CallDeferred` | rolls back; postponed, so not recorded | the same exception |
@@ -17,12 +18,13 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Never, cast
 
+from pydantic import BaseModel
 from pydantic_ai import (
     ApprovalRequired,
     CallDeferred,
@@ -30,7 +32,6 @@ from pydantic_ai import (
     RunContext,
     ToolDefinition,
     ToolFailed,
-    ToolReturn,
     ToolsetTool,
     UsageLimitExceeded,
 )
@@ -39,6 +40,7 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign_effects import Declared
+from handrail.adapters.pydantic_ai.foreign_values import UNSAID, as_json, in_words, plain, settled
 from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
@@ -179,8 +181,8 @@ class ForeignCall:
         token = _CONTEXT.set(context)
         try:
             returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
-            if isinstance(returned, Generator):  # it can be read once, and what it does on the way belongs to the call
-                returned = list(cast("Iterable[object]", returned))
+            # An iterator can be read once, and what it does on the way belongs to the call.
+            self._returned, recorded = settled(self.name, returned)
         except (ApprovalRequired, CallDeferred) as error:
             self._told = error
             raise CallPostponed(f"{self.name} is put off: {str(error) or type(error).__name__}") from error
@@ -197,8 +199,7 @@ class ForeignCall:
             raise
         finally:
             _CONTEXT.reset(token)
-        self._returned = returned
-        return ToolResult.ok(_plain(returned.return_value if isinstance(returned, ToolReturn) else returned))
+        return ToolResult.ok(recorded)
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
         return EffectUncertain(
@@ -232,10 +233,6 @@ _NOTHING = object()
 """Stands for what a tool returns, as long as it has not."""
 
 
-_UNSAID = object()
-"""Stands for what JSON cannot say."""
-
-
 def arguments_of(args: object, definition: ToolDefinition | None = None) -> dict[str, Any]:
     """Validated arguments as JSON has them; what JSON cannot say is told in words.
 
@@ -243,49 +240,48 @@ def arguments_of(args: object, definition: ToolDefinition | None = None) -> dict
         args: what PydanticAI's validation has made of them.
         definition: the tool's. The model of a function whose only parameter is one has its fields for parameters there.
     """
-    plain = _as_json(args)
-    if plain is _UNSAID and isinstance(args, dict):
+    given: object = args
+    found = as_json(args)
+    if found is UNSAID and isinstance(args, dict):
         named = cast("dict[object, object]", args)  # keys may be anything
-        plain = {str(_plain(name)): _plain(value) for name, value in named.items()}
-    elif plain is _UNSAID:
-        plain = _in_words(args)
-    if not isinstance(plain, dict):
-        return {"arguments": plain}
-    found = cast("dict[str, Any]", plain)  # JSON's keys are strings
-    return found if definition is None else _as_declared(found, definition.parameters_json_schema)
+        found = {str(plain(name)): plain(value) for name, value in named.items()}
+    elif found is UNSAID:
+        found = in_words(args)
+    if not isinstance(found, dict):
+        return {"arguments": found}
+    arguments = cast("dict[str, Any]", found)  # JSON's keys are strings
+    if definition is None:
+        return arguments
+    return _as_declared(arguments, given, definition.parameters_json_schema)
 
 
-def _as_declared(arguments: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    if len(arguments) != 1:
+def _as_declared(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a function's only parameter, if that is a model: they are the parameters that its schema has."""
+    if len(arguments) != 1 or not isinstance(args, dict):
         return arguments
     ((name, only),) = arguments.items()
-    declared: Any = schema.get("properties") or {}
-    return cast("dict[str, Any]", only) if name not in declared and _is_within(only, declared) else arguments
+    (value,) = cast("dict[object, object]", args).values()  # whatever validation has made of it
+    declared: Any = schema.get("properties")
+    declared = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
+    if not isinstance(only, dict):
+        return arguments
+    fields = cast("dict[str, Any]", only)  # JSON's keys are strings
+    if not (isinstance(value, BaseModel) or is_dataclass(value)):
+        # Of a `TypedDict` validation makes a plain dict, as it is where a server takes whatever it is sent.
+        return fields if name not in declared and fields and fields.keys() <= declared.keys() else arguments
+    if name in declared:  # a field has the parameter's name, or the parameter is no only one and stands for itself
+        return arguments if _may_be_object(declared[name]) else fields
+    # Without a field of its own a model has room for others; what else takes any name is a function of `**models`.
+    return fields if declared or schema.get("additionalProperties") is True else arguments
 
 
-def _is_within(value: object, declared: Mapping[str, Any]) -> bool:
-    if not isinstance(value, dict):
-        return False
-    names = set(cast("dict[str, Any]", value))  # JSON's keys are strings
-    return bool(names) and names <= declared.keys()
-
-
-def _plain(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    found = _as_json(value)
-    return _in_words(value) if found is _UNSAID else found
-
-
-def _as_json(value: object) -> Any:  # noqa: ANN401 - as above
-    if value is None or type(value) is bool or (type(value) is str and value.isascii()):
-        return value
-    try:
-        return from_json(to_json(value, serialize_unknown=True, inf_nan_mode="strings"))
-    except Exception:  # noqa: BLE001 - it holds itself or half a character, or its own code fails: told in words
-        return _UNSAID
-
-
-def _in_words(value: object) -> str:
-    try:
-        return repr(value).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # noqa: BLE001 - it cannot even be looked at: told by its type
-        return f"(a value of type {type(value).__name__} that cannot be shown)"
+def _may_be_object(schema: object) -> bool:
+    """Whether a schema may let an object through: it says nothing of types, or names that one."""
+    if not isinstance(schema, Mapping):
+        return True
+    said = cast("Mapping[str, Any]", schema)  # a JSON object
+    branches = said.get("anyOf")
+    if isinstance(branches, list):
+        return any(_may_be_object(branch) for branch in cast("list[object]", branches))  # each is looked at there
+    kind: object = said.get("type", "object")
+    return kind == "object"

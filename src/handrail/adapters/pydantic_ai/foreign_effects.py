@@ -8,17 +8,17 @@ A Python tool declares it in its metadata, with the words that Handrail's own to
 
 What Python declares is a promise of whoever writes the program, and wins. An MCP server's hints are the word of a
 stranger: the effect is guessed from them, and nothing else. Whether a call is allowed unasked, and when two calls are
-one effect, is never taken from a server. Nor is a server believed that a tool only reads for which Python declares an
-idempotency.
+one effect, is never taken from a server: where only the hints say that a tool reads, a call is asked about unless a
+rule or Python says otherwise. Nor is a server believed that a tool only reads for which Python declares an idempotency.
 
-| the hints say | effect |
-|---|---|
-| `destructiveHint: true`, whatever else they say | `external` |
-| `readOnlyHint: true` | `read` |
-| `readOnlyHint: false`, `destructiveHint: false` and `openWorldHint: false` | `state` |
-| `readOnlyHint: false` | `external` |
-| `openWorldHint: true`, and nothing of reading | `external` |
-| anything else, or nothing | `state` |
+| the hints say | effect | where no rule speaks |
+|---|---|---|
+| `destructiveHint: true`, whatever else they say | `external` | the default for the effect |
+| `readOnlyHint: true` | `read` | `ask` |
+| `readOnlyHint: false`, `destructiveHint: false` and `openWorldHint: false` | `state` | the default for the effect |
+| `readOnlyHint: false` | `external` | the default for the effect |
+| `openWorldHint: true`, and nothing of reading | `external` | the default for the effect |
+| anything else, or nothing | `state` | the default for the effect |
 
 A server that says of a tool that it writes has the defaults of MCP for what it leaves out (destructive, and open to the
 world): no transaction undoes what it did, so its calls are claimed in the ledger, and one that was cut off is not made
@@ -60,7 +60,7 @@ class Declared:
         concurrent: whether it is slow, independent work, as for `handrail.prompt.Tool`.
         idempotency: when two calls are one effect; their parameters are the arguments as JSON has them.
         approval: what is done with a call where no rule speaks; `None` leaves that to the effect. `"ask"` for a tool
-            that PydanticAI knows to require approval.
+            that PydanticAI knows to require approval, and for one that only the hints of a server call a reading one.
     """
 
     effect: Effect = "state"
@@ -83,12 +83,15 @@ def declared(definition: ToolDefinition) -> Declared:
         _refuse(definition, faults)
     config: IdempotencyConfig | None = metadata.get("idempotency")
     effect: Effect | None = metadata.get("effect")
+    approval: ApprovalDefault | None = metadata.get("approval")
     if effect is None:
-        guessed = hinted_effect(metadata.get("annotations"))
-        effect = "state" if guessed == "read" and config is not None else guessed
+        effect = hinted_effect(metadata.get("annotations"))
+        if effect == "read" and config is not None:
+            effect = "state"
+        elif effect == "read" and approval is None:
+            approval = "ask"
     if config is not None:
         _check_together(definition, effect, config)
-    approval: ApprovalDefault | None = metadata.get("approval")
     if definition.kind == "unapproved" and approval != "deny":
         approval = "ask"
     return Declared(effect=effect, concurrent=metadata.get("concurrent", False), idempotency=config, approval=approval)

@@ -16,6 +16,7 @@ from typing import Any, Never
 from pydantic import ValidationError
 from pydantic_ai import (
     ApprovalRequired,
+    ModelResponse,
     ModelRetry,
     RunContext,
     ToolCallPart,
@@ -84,14 +85,15 @@ class PipelineCapability(HandrailCapability):
             return await handler(args)
 
     @override
-    async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Never:
-        """Answer a call of an unknown name with the names of all tools of the agent.
+    async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:
+        """Answer a call of an unknown name with the names of all tools of the agent, or from the record.
 
         Raises:
-            ToolFailed: always.
+            ToolFailed: always, unless the record has it that the call succeeded when its tool was still there.
         """
-        if call.tool_call_id in self.recorded:
-            raise ToolFailed(self.recorded[call.tool_call_id].result.render())
+        event = self.recorded.get(call.tool_call_id)
+        if event is not None:
+            return _answer_again(event, plain=True)
         manager = ctx.tool_manager
         known = {} if manager is None or manager.tools is None else manager.tools
         names = [name for name, tool in known.items() if tool.toolset is not self.toolset and _is_callable(tool)]
@@ -113,15 +115,19 @@ class PipelineCapability(HandrailCapability):
     ) -> ValidatedToolArgs:
         """Have a call recorded whose arguments do not fit, and tell the model every fault of them.
 
+        A call that the record answers goes on to there, whatever its arguments are taken for by now.
+
         Raises:
             ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
             ModelRetry: as the tool's own validator raised it.
         """
-        if call.tool_call_id in self.recorded:
-            told = self.recorded[call.tool_call_id].result.render()
-        else:
-            tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
-            told = (await self._invoke(ToolCall(call.tool_call_id, call.tool_name, _as_written(args)), (tool,))).content
+        event = self.recorded.get(call.tool_call_id)
+        if event is not None:
+            if isinstance(error, ModelRetry) and not event.success:
+                raise error
+            return {}
+        tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
+        told = (await self._invoke(ToolCall(call.tool_call_id, call.tool_name, _as_written(args)), (tool,))).content
         if isinstance(error, ModelRetry):
             raise error
         raise ToolFailed(told)
@@ -180,12 +186,19 @@ class ThroughPipeline(WrapperToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools, once what they say of their effects has been understood.
 
+        Where a run is taken up again, its calls are about to be made of a reply that this run has not seen come: names
+        in it that are unknown by now reach the pipeline as those of a new reply do. The model is not asked in between.
+
         Raises:
             PromptValidationError: a tool's metadata says what Handrail does not know.
         """
         tools = await super().get_tools(ctx)
         for tool in tools.values():
             declared(tool.tool_def)
+        last = ctx.messages[-1] if ctx.messages else None
+        known = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
+        if isinstance(last, ModelResponse) and known is not None:
+            self.capability.take_unknown([call for call in last.tool_calls if call.tool_name not in known], tools)
         return tools
 
     @override

@@ -192,6 +192,18 @@ def _holds_fitting(pattern: str, value: object) -> bool:
     return False
 
 
+def _items(value: Sequence[object]) -> Iterator[object]:
+    """What a list holds, and what the lists in it hold; `_MISSING` for each of those that is empty."""
+    to_visit = [value]
+    while to_visit:
+        items = to_visit.pop()
+        for item in items or (_MISSING,):
+            if isinstance(item, list | tuple):
+                to_visit.append(cast("Sequence[object]", item))  # each is looked at in its turn
+            else:
+                yield item
+
+
 def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool:
     """Whether a glob with a blank fits a list of words as one line, quoted as a shell wants them."""
     words = [item for item in items if isinstance(item, str)]

@@ -15,7 +15,6 @@ What the rules mean: `handrail.agents.approval.rules`; what globs fit: `handrail
 
 from __future__ import annotations
 
-import stat
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -24,6 +23,7 @@ from handrail.agents.approval.values import Verdict
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.tool import Effect
 from handrail.serde import canonical_json
+from handrail.serde.document import read_document
 from handrail.serde.yaml_reader import Reader, listed, shown
 from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
 
@@ -38,28 +38,11 @@ def read_rules(path: Path) -> ApprovalRules:
     """Read the rules in a file.
 
     Raises:
-        ApprovalRulesError: it cannot be opened, is not UTF-8, or holds something else; of several faults the message
-            has all, and `problems` each.
+        ApprovalRulesError: it cannot be opened, is too large or not UTF-8, or holds something else; of several faults
+            the message has all, and `problems` each.
     """
     file = str(path)
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
-            raise ApprovalRulesError(f"this is {kind}; approval rules stand in a text file", file=file)
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise ApprovalRulesError("there is no such file", file=file) from error
-    except OSError as error:
-        raise ApprovalRulesError(f"the file cannot be read: {error.strerror}", file=file) from error
-    except ValueError as error:  # a NUL in the path
-        raise ApprovalRulesError(f"this cannot be the path of a file: {error}", file=shown(file)) from error
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = content[: error.start].decode("utf-8").splitlines(keepends=True)
-        told = f"the byte 0x{content[error.start]:02X} is no UTF-8; save the file as UTF-8"
-        raise ApprovalRulesError(told, file=file, line=max(1, len(before))) from error
+    text = read_document(path, file=file, what="approval rules stand in a text file", refusal=ApprovalRulesError)
     return parse_rules(text, file=file)
 
 

@@ -1,0 +1,120 @@
+"""Values of foreign tools: what they hold is read while the call lasts, and becomes JSON for the record and the model.
+
+| in a value that a tool returns | becomes |
+|---|---|
+| an iterator, wherever it stands in dicts, lists and tuples | the list of its items |
+| an asynchronous iterator there | a failed call, because nobody reads it |
+| what PydanticAI can tell the model | stays as it is; the record has it as JSON |
+| what it cannot: a half character, a list in itself, an object of some class | what the record has: JSON, or words |
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any, Final, TypeGuard, cast
+
+from pydantic_ai import ToolReturn
+from pydantic_ai.messages import tool_return_ta
+from pydantic_core import from_json, to_json
+
+from handrail.errors import ToolValidationError
+
+UNSAID: Final = object()
+"""Stands for what JSON cannot say."""
+
+_DEEPEST: Final = 200
+_SIMPLE: Final = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def settled(name: str, returned: object) -> tuple[Any, Any]:
+    """What PydanticAI is handed of what a tool has returned, and what is recorded of it.
+
+    Raises:
+        ToolValidationError: an asynchronous iterator is in it.
+        Exception: what an iterator raises.
+    """
+    if _is_return(returned):
+        told, recorded = settled(name, returned.return_value)
+        return (returned if told is returned.return_value else replace(returned, return_value=told)), recorded
+    read = _read(name, returned, ())
+    recorded = plain(read)
+    if _can_be_told(read):
+        return read, recorded
+    recorded = recorded if _can_be_told(recorded) else in_words(recorded)
+    return recorded, recorded
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """A value as JSON has it; what JSON cannot say is told in words."""
+    found = as_json(value)
+    return in_words(value) if found is UNSAID else found
+
+
+def as_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """A value as JSON has it; `UNSAID` if it cannot say it."""
+    if _is_simple_text(value):
+        return value
+    try:
+        return from_json(to_json(value, serialize_unknown=True, inf_nan_mode="strings"))
+    except Exception:  # noqa: BLE001 - it holds itself or half a character, or its own code fails: told in words
+        return UNSAID
+
+
+def in_words(value: object) -> str:
+    """How Python writes a value."""
+    try:
+        return repr(value).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001 - it cannot even be looked at: told by its type
+        return f"(a value of type {type(value).__name__} that cannot be shown)"
+
+
+def _read(name: str, value: object, within: tuple[int, ...]) -> object:
+    """The value with its iterators read; it is the very same one if there are none.
+
+    Args:
+        name: the tool, for the error.
+        value: a part of what the tool has returned.
+        within: the ids of what the part stands in.
+    """
+    if type(value) in _SIMPLE or len(within) > _DEEPEST or id(value) in within:
+        return value  # too deep, or in itself: JSON cannot say it, so it will be told in words
+    if isinstance(value, AsyncIterator):
+        raise ToolValidationError(
+            f"{name} returns {type(cast('object', value)).__name__}, which yields its items one by one while others "
+            "run, and nobody reads it: the tool must collect them and return a list"
+        )
+    inner = (*within, id(value))
+    if isinstance(value, Iterator):
+        return [_read(name, item, inner) for item in cast("Iterator[object]", value)]  # each is looked at in its turn
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value)  # as above
+        read = {key: _read(name, item, inner) for key, item in entries.items()}
+        return entries if all(read[key] is item for key, item in entries.items()) else read
+    if isinstance(value, list | tuple):
+        items = cast("list[object] | tuple[object, ...]", value)  # as above
+        found = [_read(name, item, inner) for item in items]
+        if all(new is old for new, old in zip(found, items, strict=True)):
+            return items
+        return found if isinstance(items, list) else tuple(found)
+    return value
+
+
+def _can_be_told(value: object) -> bool:
+    """Whether PydanticAI can write a value where a message has it, and read that again."""
+    if _is_simple_text(value):
+        return True
+    message = [[[[[[[[value]]]]]]]]  # not less deep than a value stands in a history
+    try:
+        from_json(tool_return_ta.dump_json(message, by_alias=True))
+    except Exception:  # noqa: BLE001 - as for `as_json`
+        return False
+    return True
+
+
+def _is_return(value: object) -> TypeGuard[ToolReturn[Any]]:
+    return isinstance(value, ToolReturn)
+
+
+def _is_simple_text(value: object) -> bool:
+    return value is None or type(value) is bool or (type(value) is str and value.isascii())

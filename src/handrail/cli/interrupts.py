@@ -1,0 +1,79 @@
+"""Ctrl-C: the first one ends what is done in order, a stubborn person ends the process.
+
+A process that ends at once leaves nothing half done for good: what its calls have changed counts only where they have
+ended, and the ledger holds what may have happened as unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+"""The exit code: 128 and the number of the signal, as shells have it."""
+
+_PATIENCE_SECONDS = 0.5
+_ENOUGH = 3
+
+
+@contextmanager
+def interrupted_once() -> Generator[None]:
+    """A block in which the first Ctrl-C raises `KeyboardInterrupt`; from then on, one more ends the process at once."""
+
+    def obey(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, _leave)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # who started the process has taken care of it
+        yield
+        return
+    signal.signal(signal.SIGINT, obey)
+    try:
+        yield
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, _leave)
+        raise
+    signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Generator[None]:
+    """A block that the first Ctrl-C stops by calling `stop`, and the third by ending the process.
+
+    Args:
+        stop: stops what the block does, in order.
+        late: called once, in a thread of its own, if the block goes on for half a second nevertheless.
+    """
+    count = 0
+    timer = threading.Timer(_PATIENCE_SECONDS, late)
+    timer.daemon = True
+
+    def obey(number: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            timer.start()
+            stop()
+        elif count >= _ENOUGH:
+            _leave(number, frame)
+
+    before = signal.getsignal(signal.SIGINT)
+    # In another thread Python takes no signals, and a process that was started to ignore this one goes on to do so.
+    ours = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
+    if ours:
+        signal.signal(signal.SIGINT, obey)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)

@@ -1,0 +1,80 @@
+"""Reads the text of documents that people write: regular files of no great size, in UTF-8.
+
+A folder, a pipe or a device in the place of a document is told at once; nobody waits for what it may send.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from handrail.errors import DocumentError
+from handrail.serde.naming import shortened
+
+LARGEST = 1_000_000
+"""How many bytes a document may have."""
+
+_LINE_BREAK = re.compile(r"\r\n?|\n")
+_LONGEST_SHOWN = 120
+
+
+class Refusal(Protocol):
+    """Makes the error of a document."""
+
+    def __call__(
+        self, message: str, /, *, file: str, line: int | None = None, column: int | None = None
+    ) -> DocumentError:
+        """The error, to be raised."""
+        ...
+
+
+def read_document(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError) -> str:
+    """The text of a document.
+
+    Args:
+        path: where it lies.
+        file: what errors call it.
+        what: what it is to be, as a sentence without its stop: `an agent file is a text file`.
+        refusal: makes the error.
+
+    Raises:
+        DocumentError: as `refusal` makes it: there is no such file, or it cannot be read; or as for `document_text`.
+    """
+    try:
+        return document_text(path, file=file, what=what, refusal=refusal)
+    except FileNotFoundError as error:
+        told = "this is a link that leads nowhere; mend or remove it" if path.is_symlink() else "there is no such file"
+        raise refusal(told, file=file) from error
+    except OSError as error:
+        raise refusal(f"the file cannot be read: {error.strerror}", file=file) from error
+    except ValueError as error:
+        if isinstance(error, DocumentError):
+            raise
+        shown = shortened(repr(file), _LONGEST_SHOWN)  # a NUL in the path
+        raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
+
+
+def document_text(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError) -> str:
+    """As `read_document`, for callers who know what to do with a file that is not there or cannot be opened.
+
+    Raises:
+        DocumentError: as `refusal` makes it: it is no regular file, has more than a million bytes, or is no UTF-8.
+        OSError: it cannot be opened.
+        ValueError: the path is none.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
+        raise refusal(f"this is {kind}; {what}", file=file)
+    with path.open("rb") as opened:
+        content = opened.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise refusal(f"the file has more than {LARGEST:,} bytes; {what} of that size at most", file=file)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = _LINE_BREAK.split(content[: error.start].decode("utf-8"))
+        told = f"the byte 0x{content[error.start]:02X} is no UTF-8; save the file as UTF-8"
+        raise refusal(told, file=file, line=len(before), column=len(before[-1]) + 1) from error

@@ -1,0 +1,178 @@
+"""What is recorded of a foreign call's arguments, and what rules see of them: what its schema declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field, computed_field
+from pydantic_ai import Tool, ToolDefinition
+from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+
+from handrail.adapters.pydantic_ai.foreign import arguments_of
+from handrail.runtime import IdempotencyConfig, Session
+from handrail.testing import Call, Outcome
+from tests.adapters.foreign_desk import called, events, pipeline, play
+from tests.adapters.test_pipeline_values import Shy
+
+
+def test_arguments_are_recorded_one_by_one() -> None:
+    """One that JSON cannot say hides none of the others; what is no mapping has a name."""
+    assert arguments_of({"order_id": 7, "\ud800": "\ud800"}) == {"order_id": 7, r"'\ud800'": r"'\ud800'"}
+    assert arguments_of(Shy(part=7)) == {"part": 7}
+    assert arguments_of([1]) == {"arguments": [1]}
+    assert arguments_of("\ud800") == {"arguments": r"'\ud800'"}
+
+
+class Order(BaseModel):
+    """What an order is paid by."""
+
+    order_id: str
+    size: int = 1
+
+
+DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the only parameter": ({"order": Order(order_id="7")}, {"order_id": "7", "size": 1}),
+    "one of its own fields": ({"order_id": {"size": 1}}, {"order_id": {"size": 1}}),
+    "another field": ({"more": {"order_id": "7", "text": "x"}}, {"more": {"order_id": "7", "text": "x"}}),
+    "no mapping": ({"more": "order_id"}, {"more": "order_id"}),
+    "nothing in it": ({"more": {}}, {"more": {}}),
+    "several": ({"order_id": "7", "more": {"size": 1}}, {"order_id": "7", "more": {"size": 1}}),
+    "none": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("args, seen", DECLARED.values(), ids=DECLARED)
+def test_arguments_are_those_that_the_tool_declares(args: dict[str, Any], seen: dict[str, Any]) -> None:
+    """PydanticAI offers the fields of a function's only model as the parameters, and hands the function the model."""
+    definition = ToolDefinition(name="pay", parameters_json_schema=Order.model_json_schema())
+    assert arguments_of(args, definition) == seen
+    assert arguments_of(args, ToolDefinition(name="pay")) == arguments_of(args)
+
+
+class Open(BaseModel, extra="allow"):
+    """It has a computed field, and room for any other."""
+
+    path: str
+    hidden: str = Field(default="", exclude=True)
+    other: str = Field(default="", serialization_alias="o")
+
+    @computed_field
+    def size(self) -> int:
+        return len(self.path)
+
+
+class Room(BaseModel, extra="allow"):
+    """It has room for anything, and no field."""
+
+
+class Perhaps(BaseModel):
+    """Its field has the name of the parameter, and need not be there."""
+
+    path: str | None = None
+
+
+class Either(BaseModel):
+    """Its field has the name of the parameter, and may be an object."""
+
+    path: dict[str, str] | str
+
+
+@dataclass
+class Place:
+    """A dataclass is a model, too."""
+
+    path: str
+
+
+class Spot(TypedDict):
+    """So is this."""
+
+    path: str
+
+
+def by_open(a: Open) -> None:
+    """A model with more than its fields."""
+
+
+def by_name(path: Open) -> None:
+    """Its name is that of a field."""
+
+
+def by_perhaps(path: Perhaps) -> None:
+    """The field may be missing."""
+
+
+def by_either(path: Either) -> None:
+    """The field may be an object."""
+
+
+def by_place(a: Place) -> None:
+    """A dataclass."""
+
+
+def by_spot(a: Spot) -> None:
+    """A typed dict."""
+
+
+def by_room(a: Room) -> None:
+    """A model without fields."""
+
+
+def by_maybe(path: Place | None) -> None:
+    """A model or nothing, which is a parameter like others."""
+
+
+def by_models(**more: Place) -> None:
+    """Models by any names."""
+
+
+OPEN = {"path": "x", "o": "", "zzz": 1, "size": 1}
+WRITTEN: dict[str, tuple[Callable[..., None], dict[str, Any], dict[str, Any]]] = {
+    "more fields than declared": (by_open, {"path": "x", "zzz": 1}, OPEN),
+    "a field named as the parameter": (by_name, {"path": "x", "zzz": 1}, OPEN),
+    "such a field that may be missing": (by_perhaps, {"path": "x"}, {"path": "x"}),
+    "such a field that may be an object": (by_either, {"path": "x"}, {"path": {"path": "x"}}),
+    "dataclass": (by_place, {"path": "x"}, {"path": "x"}),
+    "typed dict": (by_spot, {"path": "x"}, {"path": "x"}),
+    "no field, and room": (by_room, {"path": "x"}, {"path": "x"}),
+    "a parameter that may be nothing": (by_maybe, {"path": {"path": "x"}}, {"path": {"path": "x"}}),
+    "any names": (by_models, {"b": {"path": "x"}}, {"b": {"path": "x"}}),
+}
+
+
+@pytest.mark.parametrize("function, written, seen", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.anyio
+async def test_the_fields_of_an_only_model_are_the_arguments(
+    function: Callable[..., None], written: dict[str, Any], seen: dict[str, Any]
+) -> None:
+    """Whatever fields it has, under whatever names it writes them."""
+    session = Session()
+    await play(pipeline(session), called(Call("f", written), c1=Outcome.ok()), tools=[Tool(function, name="f")])
+    assert [event.params for event in events(session)] == [seen]
+
+
+@pytest.mark.parametrize("properties", [None, [], {"path": True}])
+def test_a_schema_that_says_nothing_of_a_field_leaves_the_arguments_as_they_are(properties: Any) -> None:
+    """A server may send any."""
+    definition = ToolDefinition(name="f", parameters_json_schema={"properties": properties})
+    assert arguments_of({"path": Place("x")}, definition) == {"path": {"path": "x"}}
+
+
+@pytest.mark.anyio
+async def test_a_key_may_be_made_from_a_field_of_the_only_model() -> None:
+    """What a check of the declaration finds among the parameters is there when a call is made."""
+    paid: list[str] = []
+
+    async def pay(order: Order) -> str:
+        paid.append(order.order_id)
+        return "paid"
+
+    once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+    session = Session()
+    script = called(*[Call("pay", {"order_id": "7"})] * 2, c1=Outcome.ok("paid"), c2=Outcome.ok("paid"))
+    await play(pipeline(session), script, tools=[Tool(pay, metadata={"effect": "external", "idempotency": once})])
+    assert paid == ["7"]
+    assert [event.params for event in events(session)] == [{"order_id": "7", "size": 1}] * 2

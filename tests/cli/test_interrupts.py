@@ -1,0 +1,119 @@
+"""Ctrl-C, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from handrail.cli.interrupts import interrupted_once, interruptible
+from tests.cli.agent_folders import noting, write
+
+PROGRAM = "import sys; from handrail.cli import main; sys.exit(main())"
+
+WAITING = """
+import os, sys
+
+async def note(text: str) -> str:
+    "Waits for a line, whatever happens."
+    os.write(2, b"begun\\n")
+    with open("line") as line:
+        return line.read()
+
+TOOLS = [note]
+"""
+
+SLOW_MODULE = """
+import os
+
+os.write(2, b"begun\\n")
+open("line").read()
+"""
+
+
+def _begun(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """The command as a process that has come to where it waits for a line."""
+    if not (folder / "line").exists():
+        os.mkfifo(folder / "line")
+    process = subprocess.Popen((sys.executable, "-c", PROGRAM, *words), cwd=folder, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    while (line := process.stderr.readline()) != "begun\n":
+        assert line
+    return process
+
+
+def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path) -> None:
+    """Without a traceback."""
+    write(folder, tools__py=SLOW_MODULE)
+    with _begun(folder, "check", "desk.agent") as process:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+
+
+def test_a_call_that_cannot_be_stopped_is_waited_for(folder: Path) -> None:
+    """Which is said, once."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
+    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
+    with _begun(folder, *words) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "is being waited for" not in (line := process.stderr.readline()):
+            assert line
+        (folder / "line").write_text("milk")
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "waited for" not in err
+    assert "Traceback" not in err
+
+
+def test_who_does_not_want_to_wait_ends_the_process(folder: Path) -> None:
+    """By three of them, however long the call would take."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
+    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
+    with _begun(folder, *words) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "is being waited for" not in (line := process.stderr.readline()):
+            assert line
+        while process.poll() is None:  # signals that come at the same moment are one
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_the_first_one_stops_a_block_and_the_handler_is_put_back() -> None:
+    """The second one is counted only."""
+    stopped: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with interruptible(lambda: stopped.append("now"), lambda: None):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert stopped == ["now"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_who_ignores_ctrl_c_goes_on_to_ignore_it() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupted_once(), interruptible(lambda: None, lambda: None):
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_process_ends_at_the_next_one() -> None:
+    """Whatever it is at."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupted_once():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is not before
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,39 @@
+"""Commands that a page shows as typed into a terminal, with what they print there."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from handrail.cli import main
+
+_BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"\d+ (s|min|h|d) ago")
+_SECONDS = re.compile(r"\d+\.\d s\b")
+
+
+def commands_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Each command of a page, with what is shown below it."""
+    for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, shown = command.partition("\n")
+            yield line, shown
+
+
+def typed(line: str) -> tuple[int, str]:
+    """The exit code of a command line, and what it prints on both streams, as a terminal shows them."""
+    name, *argv = shlex.split(line)
+    assert name == "handrail"
+    screen = io.StringIO()
+    with redirect_stdout(screen), redirect_stderr(screen):
+        code = main(argv)
+    return code, screen.getvalue()
+
+
+def comparable(text: str) -> str:
+    """A text without what the time of day makes of it: how long ago something was or took, and how wide that is."""
+    return re.sub(" {2,}", "  ", _SECONDS.sub("N s", _SPAN.sub("N ago", text)))
