@@ -15,7 +15,6 @@ from handrail.adapters.pydantic_ai.foreign import tool_context
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
 from handrail.agents.approval.values import Answer, GatedCall
 from handrail.agents.builtin import built_ins
-from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
 from handrail.agents.events import CallEnded, CallStarted, RunEvent
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
@@ -66,7 +65,7 @@ def desk(
     registry = Registry.of_python(tools=list(tools), toolsets=dict(toolsets or {}))
     text = agent("desk", tools=f"[{', '.join(registry.tools)}]", toolsets=f"[{', '.join((*registry.toolsets, *also))}]")
     write(folder, {"desk.agent": text, **(others or {})})
-    project = Project.load(folder, built_ins=(*built_ins(), DYNAMIC_AGENTS), entries=registry.entries, packages=False)
+    project = Project.load(folder, built_ins=built_ins(), entries=registry.entries, packages=False)
     return LoadedAgent(project, project.resolve("desk"))
 
 

@@ -203,6 +203,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "origin": "toolset files (built-in)",
         "asks": [],
         "default": None,
+        "written": None,
     }
     started_fields = {"path": ["desk"], "call_id": "c", "tool": "look", "arguments": {"n": "nan", "s": "\n\x1b"}}
     usage = {"input": 1200, "output": 34, "cached": 0}

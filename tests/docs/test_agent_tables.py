@@ -19,7 +19,6 @@ from handrail.agents.approval.rules_file import KEYS as RULES_KEYS
 from handrail.agents.approval.rules_file import RULE_KEYS
 from handrail.agents.approval.values import Mode
 from handrail.agents.builtin import built_ins
-from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
 from handrail.agents.events import RunEvent
 from handrail.agents.project_config import ProjectConfig
 from handrail.contrib.tools import VfsToolsSection
@@ -38,7 +37,7 @@ def names(page: str, first_column: str) -> list[str]:
     [
         ("agents.md", "key", KEYS),
         ("agents.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
-        ("agents.md", "toolset", [entry.name for entry in (*built_ins(), DYNAMIC_AGENTS)]),
+        ("agents.md", "toolset", [entry.name for entry in built_ins()]),
         ("agents.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
         ("agents.md", "option", [field.name for field in fields(RunOptions)]),
         ("agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),

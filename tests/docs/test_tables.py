@@ -11,7 +11,7 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.cli.exit_codes import READER_GONE, USAGE
+from handrail.cli.exit_codes import READER_GONE, USAGE, WAITING
 from handrail.cli.interrupts import INTERRUPTED
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
@@ -60,7 +60,7 @@ def test_errors_of_a_table_can_be_caught(page: str) -> None:
 def test_exit_codes_are_those_of_the_command() -> None:
     """0 and 1, and those that have a name."""
     codes = [int(row[0]) for row in table_of("command-line.md", "exit code")]
-    assert codes == [0, 1, USAGE, INTERRUPTED, READER_GONE]
+    assert codes == [0, 1, USAGE, WAITING, INTERRUPTED, READER_GONE]
 
 
 def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:

@@ -160,9 +160,7 @@ class IdempotencyConfig:
     def _hash_for_key(self, tool_name: str, params: object) -> str:
         if self.strategy == "auto":
             return _digest(tool_name, params)
-        given: Mapping[str, object] | None = None
-        if isinstance(params, Mapping):
-            given = cast("Mapping[str, object]", params)  # decoded JSON
+        given = _decoded(params)
         there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
         if len(there) != len(self.param_keys):
             (missing, *_) = [name for name in self.param_keys if name not in there]
@@ -191,6 +189,11 @@ class IdempotencyConfig:
                 f"it must return a string of 1 to {_LONGEST_KEY} characters. Nothing was run."
             )
         return part
+
+
+def _decoded(params: object) -> Mapping[str, object] | None:
+    """The parameters if they are decoded JSON, as those of a foreign tool are."""
+    return cast("Mapping[str, object]", params) if isinstance(params, Mapping) else None  # JSON's keys are strings
 
 
 def slot_key(call_id: str) -> str:
