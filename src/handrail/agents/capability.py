@@ -161,8 +161,8 @@ class AgentCapability(PipelineCapability):
         call. Providers take letters, digits, `_` and `-`.
         """
         taken = self.conversation.call_ids
-        parts: list[ModelResponsePart] = []
-        for part in response.parts:
+        renamed: dict[int, ModelResponsePart] = {}
+        for place, part in enumerate(response.parts):
             if isinstance(part, ToolCallPart):
                 first, number = part.tool_call_id or "call", 1
                 unique = first
@@ -170,7 +170,8 @@ class AgentCapability(PipelineCapability):
                     number += 1
                     unique = f"{first}_{number}"
                 taken.add(unique)
-                parts.append(part if unique == part.tool_call_id else replace(part, tool_call_id=unique))
-            else:
-                parts.append(part)
-        return replace(response, parts=parts)
+                if unique != part.tool_call_id:
+                    renamed[place] = replace(part, tool_call_id=unique)
+        if not renamed:
+            return response
+        return replace(response, parts=[renamed.get(place, part) for place, part in enumerate(response.parts)])
