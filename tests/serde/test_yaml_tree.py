@@ -111,7 +111,11 @@ def test_the_line_breaks_of_yaml_11_fold_unless_they_are_escaped() -> None:
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | TEXTS,
+        st.none()
+        | st.booleans()
+        | st.integers(-(10**9), 10**9)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | TEXTS,
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
         max_leaves=20,
     ),
