@@ -25,6 +25,7 @@ from refunds import Rules, Supervisor
 from report import REPORT
 from screen import Screen
 from shop import Shop
+from termination import run_interruptible
 
 SCRIPT = Path(__file__).with_name("model.yaml")
 """What the scripted model says."""
@@ -80,7 +81,9 @@ def run_agent(model: Model | str, desk: Desk, screen: Screen) -> str:
         model, approver=_supervised(desk.shop, screen), capabilities=[Hooks[Any](after_model_request=_listener(screen))]
     )
     try:
-        response = adapter.evaluate(desk_prompt(desk), session=desk.session, deadline=Deadline.after(PATIENCE))
+        response = run_interruptible(
+            adapter.evaluate_async(desk_prompt(desk), session=desk.session, deadline=Deadline.after(PATIENCE))
+        )
         if isinstance(model, ScriptedModel):
             model.assert_finished()
     except HandrailError as error:

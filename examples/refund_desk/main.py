@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from handrail.serde import dump
 from night import Stage, work_at_night
 from proof import Proof
 from rich_screen import screen_on
+from termination import interrupt_on_sigterm
 
 ABOUT = """\
 Act 1: an agent works through a CSV of refund requests. It plans, looks orders up in a SQLite shop, pays refunds through
@@ -63,7 +63,7 @@ def main() -> int:
     """Let an agent work at the desk, for a day and for a night, and show what came of it; returns the exit code."""
     options = _options()
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # it would stand in the middle of the trace
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be ended is to be interrupted
+    interrupt_on_sigterm()
     folder = TemporaryDirectory(prefix="refund-desk-") if options.out is None else nullcontext(options.out)
     try:
         with folder as path:
