@@ -4,103 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
+import json
+import subprocess
+import sys
 import weakref
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
-import pytest
+from tests.architecture.sources import ROOT
+from tests.runtime.bench import Note, call
+from tests.scenarios.growth import Growth, world
 
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.filesystem import Filesystem
-from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import IdempotencyConfig, ToolInvoked, Transaction
-from handrail.runtime.claim import Claim
-from handrail.runtime.effects import Claimed
-from handrail.runtime.invocation import Invocation
-from handrail.turns import Ticket, Turn
-from tests.runtime.bench import Note, call, executor, files, scribble, tool
-
-PASSING: tuple[type[Any], ...] = (Transaction, Ticket, Invocation, Claim, Claimed, Turn, asyncio.Future)
-"""What is made for a call and must go with it."""
+CALL_MADE = {"Transaction", "Ticket", "Invocation", "EffectClaim", "Claimed", "Turn"}
+"""What a call has made by the time that its handler runs; `Claim` is called `EffectClaim` where it was granted."""
 
 
-@pytest.fixture(autouse=True)
-def no_log() -> Iterator[None]:
-    """A log that is captured keeps each exception, and with it the frames of its call."""
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def _alive() -> Counter[str]:
-    gc.collect()
-    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, PASSING))
-
-
-def _world() -> ToolExecutor:
-    def fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        scribble(params, context=context)
-        raise ValueError(params.text)
-
-    async def wait(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        await asyncio.sleep(0)
-        return ToolResult.ok(params)
-
-    once: dict[str, Any] = {"effect": "external", "idempotency": IdempotencyConfig()}
-    tools = [
-        tool("write", scribble),
-        tool("fail", fail),
-        tool("pay", scribble, **once),
-        tool("look", wait, effect="read"),
-    ]
-    return executor(*tools, tool("keep", idempotency=IdempotencyConfig()), resources={Filesystem: files()})
-
-
-NAMES = ("write", "fail", "pay", "keep", "none", "look")
+def measured(what: str) -> Growth:
+    """What was counted in a process that did nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.scenarios.growth", what],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return Growth(**json.loads(done.stdout))
 
 
 def test_ten_thousand_calls_leave_what_they_wrote_and_nothing_else() -> None:
-    """Transactions, tickets, turns and claims are gone; the ledger gives signs of life for nobody."""
-    door = _world()
-    quick = NAMES[:5]
-    for number in range(10):
-        door.execute(call(quick[number % 5], str(number), id=str(number)))
-    before = _alive()
-    for number in range(10, 10_000):
-        door.execute(call(quick[number % 5], str(number % 50), id=str(number)))
-    assert _alive() == before
-    session = door.environment.session
-    assert len(session[ToolInvoked]) == 10_000
-    assert session.turn.queue == []
+    """Transactions, tickets, turns and claims are gone, though a handler saw its own; the queue is empty."""
+    growth = measured("calls")
+    assert growth.during.keys() >= CALL_MADE
+    assert growth.after == growth.before
+    assert (growth.recorded, growth.queued) == (10_000, 0)
 
 
 def test_replies_on_an_event_loop_leave_nothing_either() -> None:
-    """With many calls in the queue at once, and some of them cancelled."""
-    door = _world()
-
-    async def reply(start: int) -> None:
-        asked = [call(NAMES[n % 6], str(n % 50), id=str(n)) for n in range(start, start + 60)]
-        run = asyncio.ensure_future(door.execute_all_async(asked))
-        if start % 120:
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            run.cancel()
-        await asyncio.wait([run])
-
-    asyncio.run(reply(0))
-    before = _alive()
-    for start in range(60, 1_260, 60):
-        asyncio.run(reply(start))
-    assert _alive() == before
-    assert len(door.environment.session[ToolInvoked]) == 1_260
-    assert door.environment.session.turn.queue == []
+    """With many calls in the queue at once, and some of them cancelled; futures are gone as well."""
+    growth = measured("replies")
+    assert growth.during.keys() >= CALL_MADE
+    assert growth.after == growth.before
+    assert (growth.recorded, growth.queued) == (1_260, 0)
 
 
 def test_a_thousand_calls_in_one_reply_are_carried_out() -> None:
     """Writers one after the other, reads beside each other, answered in the order asked."""
-    door = _world()
+    door = world()
     asked = [call("write" if n % 10 == 0 else "look", str(n), id=str(n)) for n in range(1_000)]
     messages = asyncio.run(door.execute_all_async(asked))
     assert [message.call_id for message in messages] == [str(n) for n in range(1_000)]
@@ -110,7 +58,7 @@ def test_a_thousand_calls_in_one_reply_are_carried_out() -> None:
 
 def test_a_ledger_that_nobody_uses_any_more_is_collected() -> None:
     """Its thread does not keep it."""
-    door = _world()
+    door = world()
     door.execute(call("pay"))
     ledger = weakref.ref(door.environment.effect_ledger)
     del door
