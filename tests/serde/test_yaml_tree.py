@@ -9,7 +9,7 @@ import sys
 import warnings
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handrail.errors import AgentFileError, DocumentError
@@ -23,6 +23,17 @@ def value(tree: Tree | None) -> object:
     if isinstance(tree, Sequence):
         return [value(item) for item in tree.items]
     return None if tree is None else tree.value
+
+
+def longest_key(text: str, *, ascii_only: bool) -> int:
+    """How many characters the longest key of a JSON text has, with its quotes; 0 without any."""
+    lengths = [0]
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        lengths.extend(len(json.dumps(key, ensure_ascii=ascii_only)) for key, _ in pairs)
+
+    json.loads(text, object_pairs_hook=note)
+    return max(lengths)
 
 
 def refused(text: str) -> str:
@@ -99,6 +110,9 @@ def test_plain_text_means_what_the_core_schema_of_yaml_12_says(text: str, meant:
     assert type(tree.value) is type(meant)
 
 
+LONGEST_KEY = 1024
+"""Of a key without a question mark, by YAML 1.2.2, 7.4.2."""
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x85\u2028\u2029"))
 
 
@@ -121,15 +135,25 @@ def test_the_line_breaks_of_yaml_11_fold_unless_they_are_escaped() -> None:
     ),
     st.booleans(),
 )
+@example({"k" * 1023: None}, False)
+@example([{"\u0315" * 200: 1}], True)
 def test_json_is_yaml(data: object, ascii_only: bool) -> None:
-    """Whatever JSON says is read as JSON reads it, pairs of surrogates among it."""
+    """Whatever JSON says is read as JSON reads it, pairs of surrogates among it, or the limit of YAML is named."""
     text = json.dumps(data, ensure_ascii=ascii_only)
     try:
         tree = read_tree(text, name="desk")
     except DocumentError as error:
-        assert "cannot stand in YAML" in str(error)  # noqa: PT017 - DEL and the like: JSON has them as they are
+        if "cannot stand in YAML" not in str(error):  # as DEL and the like, which JSON has as they are
+            assert "a key has at most 1024 characters" in str(error)  # noqa: PT017 - JSON has keys of any length
+            assert longest_key(text, ascii_only=ascii_only) > LONGEST_KEY
     else:
         assert value(tree) == data
+
+
+@pytest.mark.parametrize("text", ["k" * 1024 + ": 1", '{"' + "k" * 1022 + '": 1}', "? " + "k" * 2000 + "\n: 1"])
+def test_a_key_is_as_long_as_yaml_takes_it(text: str) -> None:
+    """1024 characters, quotes among them, and any number after a question mark."""
+    assert isinstance(read_tree(text, name="desk"), Mapping)
 
 
 FAULTS = {
@@ -152,6 +176,14 @@ FAULTS = {
     "long number of bits": ("a: 0x" + "f" * 5_000, "desk:1:4: a number has at most 1000 characters"),
     "unknown alias": ("a: *b", "desk:1:4: nothing before the alias *b has that anchor"),
     "a list in itself": ("a: &b [*b]", "desk:1:4: this value holds itself, by an alias"),
+    "long key": (
+        "k" * 1025 + ": 1",
+        "desk:1:1026: mapping values are not allowed here; text that holds ': ' is put in",
+    ),
+    "long key in braces": (
+        '{"' + "k" * 1023 + '": 1}',
+        "desk:1:1027: expected ',' or '}', but got ':'; a key has at most 1024 characters, unless it is written after",
+    ),
     "deep list": ("a: " + "[" * 100_000, "desk:1:67: values stand in each other more than 64 deep"),
     "deep block": ("- " * 100_000, "desk:1:129: values stand in each other more than 64 deep"),
     "deep mapping": ("{a: " * 100_000, "desk:1:257: values stand in each other more than 64 deep"),

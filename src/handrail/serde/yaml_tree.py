@@ -3,6 +3,7 @@ r"""YAML 1.2 text as a tree in which every part knows its line and column. A dat
 What is read is what JSON can say, and aliases, so that nothing said twice need be written twice:
 
 - one document; no tags (`!!int`), no directives but `%YAML 1.2`;
+- a key has at most 1024 characters with its quotes and escapes, as in YAML, unless it is written after `? `;
 - `on`, `yes` and dates are text; numbers may have underscores between their digits;
 - U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
 - values stand at most `DEEPEST` deep, counted through aliases, and aliases repeat at most `MOST_REPEATED` values: a
@@ -44,6 +45,7 @@ DEEPEST = 64
 MOST_REPEATED = 10_000
 """How many values aliases may repeat in one text."""
 
+_LONGEST_KEY = 1024  # YAML 1.2.2, 7.4.2: implicit keys
 _LONGEST_NUMBER = 1_000
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
@@ -165,8 +167,12 @@ def _events(text: str, place: _Place) -> Iterator[Any]:
 def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `_events`
     if text[mark.index : mark.index + 1] == "\t":
         return "a tab stands where YAML takes only spaces; indent with spaces"
-    problem = str(error.problem or error.context)
-    return f"{problem}; text that holds ': ' is put in quotes" if problem == _COLON else problem
+    told = [str(error.problem or error.context)]
+    if told[0] == _COLON:
+        told.append("text that holds ': ' is put in quotes")
+    if text[mark.index : mark.index + 1] == ":" and mark.column > _LONGEST_KEY:
+        told.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
+    return "; ".join(told)
 
 
 @dataclass(slots=True)
