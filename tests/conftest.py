@@ -6,6 +6,8 @@ An `async def` test carries `@pytest.mark.anyio`.
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,3 +23,14 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 def anyio_backend() -> str:
     """The event loop that Handrail supports."""
     return "asyncio"
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT as a terminal delivers it, to this process and to those that a test starts.
+
+    A shell that starts a run in the background of a script has it ignore SIGINT, and each child inherits that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -41,6 +41,8 @@ class Dialogue:
 
     def run(self, command: Callable[[], object], *, width: int = 120) -> None:
         """Run something before the terminal."""
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert not (ignored and INTERRUPTS in self.answers), "SIGINT is ignored: the test needs the fixture ctrl_c"
         self.monkeypatch.setenv("COLUMNS", str(width))
         self.monkeypatch.setenv("TERM", "xterm")
         master, slave = pty.openpty()

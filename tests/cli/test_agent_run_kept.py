@@ -39,6 +39,7 @@ def test_a_person_is_asked_before_a_terminal(folder: Path, monkeypatch: pytest.M
     assert dialogue.lines.count("I note") == 1
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("typed, code, told", [(ENDS_INPUT, 0, "note failed"), (INTERRUPTS, 130, "May it run?")])
 def test_a_person_may_go_away_instead(
     folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, code: int, told: str

@@ -143,6 +143,7 @@ def test_a_password_typed_in_the_wrong_place_is_not_repeated(handrail: Command) 
     assert "secret" not in ran.err
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_quietly(handrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the code that shells have for it."""
 

@@ -13,6 +13,8 @@ import pytest
 from handrail.cli.interrupts import interrupted_once, interruptible
 from tests.cli.agent_folders import noting, write
 
+pytestmark = pytest.mark.usefixtures("ctrl_c")
+
 PROGRAM = "import sys; from handrail.cli import main; sys.exit(main())"
 
 WAITING = """

@@ -121,6 +121,7 @@ def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask) -> Non
     assert shown.count("END") == 1
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is over; nothing holds on to the keyboard."""
     dialogue = Dialogue(monkeypatch, [INTERRUPTS])

@@ -125,6 +125,7 @@ def test_a_model_that_cannot_be_used_is_told_and_nothing_runs(act: str, model: s
     assert "call 1" not in told.stdout
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("act, ended_by", [("1", signal.SIGINT), ("1", signal.SIGTERM), ("2", signal.SIGTERM)])
 def test_an_interrupted_desk_leaves_nothing_behind(tmp_path: Path, act: str, ended_by: signal.Signals) -> None:
     """Ctrl-C while the model is asked stops the service and the night desk, and removes the temporary folder."""

@@ -20,9 +20,15 @@ def sigterm() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.usefixtures("sigterm")
-def test_sigterm_in_a_nested_task_ends_the_run_in_order() -> None:
-    """The signal handler runs in the nested task, but what ends is the main task; no exception group is raised."""
+@pytest.mark.usefixtures("sigterm", "ctrl_c")
+@pytest.mark.parametrize("ctrl_c_ignored", [False, True])
+def test_sigterm_in_a_nested_task_ends_the_run_in_order(ctrl_c_ignored: bool) -> None:
+    """The signal handler runs in the nested task, but what ends is the main task; no exception group is raised.
+
+    It does not depend on SIGINT, which is ignored where the desk runs in the background of a script.
+    """
+    if ctrl_c_ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended: list[str] = []
 
     async def terminated() -> None:
