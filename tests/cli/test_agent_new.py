@@ -26,7 +26,7 @@ def test_a_new_agent_passes_its_own_test(handrail: Command, place: Path) -> None
     """By pytest, as generated."""
     assert handrail("new", "My-Desk_2").code == 0
     words = (sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "My-Desk_2")
-    done = subprocess.run(words, capture_output=True, check=False, cwd=place, encoding="utf-8", timeout=300)
+    done = subprocess.run(words, capture_output=True, check=False, cwd=place, encoding="utf-8")
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 
@@ -177,7 +177,7 @@ def test_nothing_of_the_extra_is_loaded_before_it_is_looked_for(place: Path) -> 
         "from handrail.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     words = (sys.executable, "-c", program, "run", "x.agent", "hello")
-    done = subprocess.run(words, capture_output=True, check=False, timeout=300, cwd=place)
+    done = subprocess.run(words, capture_output=True, check=False, cwd=place)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b'pip install "handrail[agents]"' in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -10,6 +10,8 @@ import pytest
 from tests.architecture.sources import ROOT
 
 
+# The run ends itself after two minutes and says what is not done; if it were killed, its workers would go on.
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     "store, policy, kills", [("sqlite", "unknown", 30), ("postgres", "unknown", 30), ("postgres", "retry", 10)]
 )

@@ -57,7 +57,6 @@ def handrail(*arguments: str | Path, folder: Path = ROOT) -> Ended:
         env={key: value for key, value in kept.items() if not key.startswith("HANDRAIL_")}
         | {"PYTHONWARNINGS": "error"},
         cwd=folder,
-        timeout=300,
         check=False,
     )
     return Ended(ended.returncode, ended.stdout, ended.stderr)

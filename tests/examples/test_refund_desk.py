@@ -26,7 +26,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         encoding="utf-8",
         env=env,
-        timeout=300,
         check=False,
     )
 

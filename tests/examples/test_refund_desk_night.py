@@ -69,7 +69,6 @@ def night(out: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         encoding="utf-8",
         env={name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
-        timeout=300,
         check=False,
     )
 
