@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail.adapters.pydantic_ai.foreign import tool_context
 from handrail.errors import PromptEvaluationError, ToolValidationError, VisibilityExpansionRequired
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.runtime import Deadline, Session, Step
+from handrail.runtime import Session, Step
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters.foreign_desk import call_by_hand, called, context, events, outcomes, pipeline, play, returns, write
 from tests.adapters.notes import noted
+from tests.runtime.bench import soon
 
 
 def plain(text: str) -> str:
@@ -233,7 +233,7 @@ async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it() -
         return "never"
 
     session = Session()
-    capability = pipeline(session, deadline=Deadline.after(timedelta(milliseconds=50)))
+    capability = pipeline(session, deadline=soon())
     with pytest.raises(PromptEvaluationError, match="the deadline passed while the handler ran") as caught:
         await call_by_hand(capability, FunctionToolset([endless]), "endless")
     assert (caught.value.phase, caught.value.tool) == ("tool", "endless")
@@ -242,12 +242,13 @@ async def test_a_deadline_that_passes_in_mid_call_ends_the_run_and_undoes_it() -
 
 
 @pytest.mark.anyio
-async def test_a_thread_that_outlives_its_call_writes_nothing() -> None:
+async def test_a_thread_that_outlives_its_call_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """PydanticAI's timeout leaves the thread behind; the transaction of its call is closed."""
-    release, ended = threading.Event(), threading.Event()
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
     late: list[str] = []
 
     def slow() -> str:
+        started.set()
         release.wait()
         try:
             write("late")
@@ -258,7 +259,11 @@ async def test_a_thread_that_outlives_its_call_writes_nothing() -> None:
 
     session = Session()
     script = called(Call("slow"))
-    await play(pipeline(session), script, tools=[Tool(slow, timeout=0.02)])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with monkeypatch.context() as patch:  # no time passes until the thread runs: a timeout before that would drop it
+        patch.setattr(loop, "time", lambda: began + started.is_set())
+        await play(pipeline(session), script, tools=[Tool(slow, timeout=0.02)])
     release.set()
     ended.wait()
     assert late == ["TransactionClosedError"]

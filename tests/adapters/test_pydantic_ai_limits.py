@@ -17,11 +17,11 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, FakeClock, Reply, ScriptedModel
 from tests.adapters.notes import WAIT, Note, World, noted, notes_prompt
+from tests.runtime.bench import soon
 
 ONE_NOTE = Reply(calls=[Call("add_note", {"text": "milk"})])
 DONE = Reply(text="Done.")
 MINUTE = timedelta(minutes=1)
-SOON = timedelta(milliseconds=30)
 
 
 @pytest.mark.anyio
@@ -49,7 +49,7 @@ async def test_a_request_is_cut_off_at_the_deadline() -> None:
 
     adapter = PydanticAIAdapter(FunctionModel(silence))
     with pytest.raises(PromptEvaluationError, match="while the model was asked") as caught:
-        await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=Deadline.after(SOON))
+        await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=soon())
     assert caught.value.phase == "request"
     assert isinstance(caught.value.__cause__, TimeoutError)
     assert cancelled == ["request"]
@@ -89,9 +89,7 @@ async def test_a_deadline_that_passes_in_a_handler_rolls_it_back_and_ends_the_ru
     session, world = Session(), World()
     model = ScriptedModel([Reply(calls=[Call("wait")])])
     with pytest.raises(PromptEvaluationError, match="while the handler ran") as caught:
-        await PydanticAIAdapter(model).evaluate_async(
-            notes_prompt(world), session=session, deadline=Deadline.after(SOON)
-        )
+        await PydanticAIAdapter(model).evaluate_async(notes_prompt(world), session=session, deadline=soon())
     assert (caught.value.phase, caught.value.tool) == ("tool", "wait")
     assert isinstance(caught.value.__cause__, DeadlineExceededError)
     assert (noted(session), world.stopped) == ([], ["wait_for_ever"])

@@ -24,6 +24,7 @@ from handrail.testing import Call, Outcome, Reply
 from tests.adapters.notes import Note
 from tests.agents.desks import DONE, Person, called, desk, inside, play, returns
 from tests.agents.folders import agent
+from tests.runtime.bench import soon
 
 pytestmark = pytest.mark.anyio
 
@@ -127,9 +128,8 @@ async def test_a_question_does_not_outlast_the_deadline(tmp_path: Path) -> None:
         raise AssertionError
 
     loaded = desk(tmp_path / "desk", tools=[Tool(put)])
-    soon = Deadline.after(timedelta(milliseconds=200))
     with pytest.raises(PromptEvaluationError, match="while approval was awaited") as caught:
-        await play(loaded, called(Call("put", {"text": "x"})), mode="ask", asker=think, deadline=soon)
+        await play(loaded, called(Call("put", {"text": "x"})), mode="ask", asker=think, deadline=soon())
     assert caught.value.phase == "tool"
     assert ran == []
 

@@ -14,11 +14,11 @@ from typing_extensions import override
 from handrail.adapters.pydantic_ai.foreign import tool_context
 from handrail.agents import LoadedAgent, current_run
 from handrail.errors import PromptEvaluationError
-from handrail.limits import Deadline
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import called, cut_off, desk, lines, outcomes, play, texts, write_line
 from tests.agents.toolsets.traced import Trace
+from tests.runtime.bench import soon
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A-28")]
 
@@ -103,7 +103,7 @@ async def test_a_call_that_the_deadline_cuts_off_is_undone(tmp_path: Path, root:
     """And the run ends with it."""
     toolset = Committing(Trace(stays_at="written"))
     loaded, session = ready(tmp_path, toolset)
-    deadline = Deadline.after(timedelta(seconds=1))
+    deadline = soon(timedelta(seconds=1))  # until then it has come to where it stays
     with pytest.raises(PromptEvaluationError, match="deadline") as caught:
         await play(loaded, SCRIPT, session=session, root=root, deadline=deadline)
     assert caught.value.phase == "tool"

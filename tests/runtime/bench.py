@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.limits import Deadline
 from handrail.prompt import (
     MarkdownSection,
     Prompt,
@@ -20,6 +22,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.testing import FakeClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,14 @@ def call(name: str, text: str = "hello", *, id: str = "call-1") -> ToolCall:
 def files(**contents: str) -> InMemoryFilesystem:
     """A filesystem with `name.txt` for each name."""
     return InMemoryFilesystem({f"{name}.txt": content for name, content in contents.items()})
+
+
+def soon(span: timedelta = timedelta(milliseconds=30)) -> Deadline:
+    """A deadline that cuts off the first wait that lasts for the span, and never passes before that wait.
+
+    Its clock stands still, so what a slow machine does before the wait takes no time.
+    """
+    return Deadline.after(span, clock=FakeClock())
 
 
 def events(door: ToolExecutor) -> tuple[ToolInvoked, ...]:

@@ -13,11 +13,11 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
 from handrail.runtime.effects import EffectResult
 from handrail.session import Append, SliceView
 from handrail.testing import FakeClock
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, tool
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, soon, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
@@ -108,9 +108,7 @@ def test_a_busy_effect_is_told_when_the_deadline_passes(way: Run) -> None:
         return ToolResult.ok(params)
 
     first = door_of(pay, ledger, idempotency=once, session=Session())
-    second = door_of(
-        pay, ledger, idempotency=once, session=Session(), deadline=Deadline.after(timedelta(milliseconds=50))
-    )
+    second = door_of(pay, ledger, idempotency=once, session=Session(), deadline=soon())
     with ThreadPoolExecutor(1) as thread:
         paying = thread.submit(first.execute, call("pay"))
         started.wait()

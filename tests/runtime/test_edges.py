@@ -13,10 +13,10 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import DeadlineExceededError, PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Step, ToolCall
+from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
 from handrail.runtime.effects import ClaimRequest
 from handrail.serde import digest
-from tests.runtime.bench import Kept, Note, call, echo, events, executor, tool
+from tests.runtime.bench import Kept, Note, call, echo, events, executor, soon, tool
 
 
 class Verdict:
@@ -110,7 +110,7 @@ def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run() -> None:
     assert key is not None
     lost = ledger.claim(ClaimRequest(key.partition, key.key, "pay", digest(Note("hello"))))
     assert ledger.mark_unknown(lost, "the line went dead")  # type: ignore[arg-type]  # a first claim is granted
-    deadline = Deadline.after(timedelta(milliseconds=50))
+    deadline = soon()
     slow = executor(
         tool("pay", effect="external", idempotency=once, reconcile=hang), effect_ledger=ledger, deadline=deadline
     )
@@ -160,7 +160,7 @@ def test_an_approver_that_takes_too_long_ends_the_run_at_the_deadline() -> None:
     def approver(request: ApprovalRequest) -> bool:
         return release.wait()
 
-    deadline = Deadline.after(timedelta(milliseconds=30))
+    deadline = soon()
     ask = Verdict(lambda: PolicyDecision.ask("sure?"))
     door = executor(tool("echo"), policies=(ask,), approver=approver, deadline=deadline)
     with pytest.raises(PromptEvaluationError, match="while approval was awaited"):

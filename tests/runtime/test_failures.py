@@ -19,8 +19,8 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import Deadline, ToolCall, ToolMessage
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, tool
+from handrail.runtime import ToolCall, ToolMessage
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, soon, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 Run = Callable[[Any, ToolCall], ToolMessage]
@@ -224,7 +224,7 @@ def test_the_deadline_bounds_a_running_handler(way: Run) -> None:
         release.wait()
         return ToolResult.ok(params)
 
-    door = executor(tool("hang", handler), deadline=Deadline.after(timedelta(milliseconds=30)))
+    door = executor(tool("hang", handler), deadline=soon())
     with pytest.raises(PromptEvaluationError, match="while the handler ran"):
         way(door, call("hang"))
     release.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
-from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import Append, SliceView
 from handrail.store import SqliteStore
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, tool
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, soon, tool
 
 Run = Callable[[Any, ToolCall], ToolMessage]
 
@@ -80,7 +79,7 @@ async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order() -> Non
 
     session = Session()
     holder = executor(tool("hold", hold), session=session)
-    hurried = executor(session=session, deadline=Deadline.after(timedelta(milliseconds=20)))
+    hurried = executor(session=session, deadline=soon())
     holding = asyncio.ensure_future(holder.execute_async(call("hold", id="1")))
     await started.wait()
     assert "no tools" in (await hurried.execute_async(call("nothing", id="2"))).content

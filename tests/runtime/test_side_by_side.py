@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 
@@ -14,9 +13,9 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
+from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.testing import FakeClock
-from tests.runtime.bench import Handler, Kept, Note, call, echo, events, executor, files, scribble, tool
+from tests.runtime.bench import Handler, Kept, Note, call, echo, events, executor, files, scribble, soon, tool
 
 Outer = Callable[[Note, ToolContext, ToolExecutor], ToolResult[Note]]
 
@@ -99,7 +98,7 @@ def test_a_call_past_its_deadline_leaves_the_queue() -> None:
 
     session = Session()
     holder = executor(tool("hold", hold), session=session)
-    hurried = executor(tool("echo"), session=session, deadline=Deadline.after(timedelta(milliseconds=30)))
+    hurried = executor(tool("echo"), session=session, deadline=soon())
     with ThreadPoolExecutor(1) as thread:
         holding = thread.submit(holder.execute, call("hold"))
         started.wait()
