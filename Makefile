@@ -48,9 +48,9 @@ imports: setup ## Check: the layers and the other import contracts
 	@echo "--- lint-imports"
 	@$(BIN)/lint-imports --no-logo
 
-pytest: setup ## Check: the tests with their branch coverage; ARGS="tests/runtime -x" runs a part, without coverage
+pytest: setup ## Check: the tests on two workers, with branch coverage; ARGS="tests/runtime -x" runs a part, plain
 	@echo "--- pytest"
-	@$(BIN)/pytest $(or $(ARGS),--cov)
+	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist worksteal)
 
 bench: setup ## Measure the costs that docs/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)
