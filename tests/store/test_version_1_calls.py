@@ -1,0 +1,124 @@
+"""Calls and runs of agents over stores that were written while the tables had version 1.
+
+The files are in `tests/store/version_1/`; `write.py` beside them says what they contain.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import handrail.store
+from handrail.agents import Answer
+from handrail.agents.approval.kept import ApprovalRecord, kept_decisions, kept_grants, open_questions
+from handrail.runtime import Session, ToolCall
+from handrail.store import Store
+from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Reader, Replies
+from tests.store.conftest import VERSION_1
+from tests.store.version_1.desk import Note, Order, Receipt, desk_tools, executor, receipt
+
+RICH = {"number": "A-1", "cents": 500, "day": "2024-03-04", "extras": ["ribbon", "card"]}
+PAID = {"number": "A-1", "cents": 500}
+LOST = {"number": "A-3", "cents": 900}
+SHIPPED = {"number": "A-7", "cents": 100}
+KILLED = {"number": "A-8", "cents": 100}
+
+
+@pytest.fixture
+def agents(version_1_url: str, tmp_path: Path) -> Desk:
+    """The agents whose runs are in the store, with a world in which nothing has been done yet."""
+    return Desk(Path(shutil.copytree(VERSION_1 / "agents", tmp_path / "agents")), version_1_url)
+
+
+@pytest.mark.parametrize(
+    "session_id, call, expected",
+    [
+        pytest.param("desk", ToolCall("call-4", "charge", RICH), "replayed", id="slot, done"),
+        pytest.param("desk", ToolCall("call-20", "ship", SHIPPED), "replayed", id="slot, done, not recorded"),
+        pytest.param("desk", ToolCall("call-6", "charge", LOST), "refused", id="slot, unknown"),
+        pytest.param("desk", ToolCall("call-21", "charge", KILLED), "refused", id="slot, running"),
+        pytest.param("desk", ToolCall("call-30", "mail", PAID), "replayed", id="key, done"),
+        pytest.param("desk-b", ToolCall("call-30", "mail", PAID), "run", id="key of another session, done"),
+        pytest.param("desk-b", ToolCall("call-30", "refund", PAID), "replayed", id="shared key, done"),
+        pytest.param("desk", ToolCall("call-22", "mail", KILLED), "refused", id="key, running"),
+        pytest.param("desk", ToolCall("call-23", "refund", KILLED), "run", id="shared key, running, retry"),
+    ],
+)
+def test_an_external_call_is_answered_from_its_effect(
+    session_id: str, call: ToolCall, expected: Literal["replayed", "refused", "run"], version_1: Store
+) -> None:
+    """The handler runs only for an effect that is not there, or whose tool says that it may run again."""
+    world: list[str] = []
+    with Session.open(version_1, session_id) as session:
+        message = executor(session, *desk_tools(world)).execute(call)
+    assert (message.success, message.replayed) == (expected != "refused", expected == "replayed")
+    assert len(world) == (expected == "run")
+    if message.success:
+        assert isinstance(message.result.value, Receipt)
+    else:
+        assert UNKNOWN in message.content
+
+
+def test_a_result_that_was_not_applied_is_applied_when_it_is_replayed(version_1: Store) -> None:
+    """The process was killed between the effect and the commit of its call, so the session gets the value now."""
+    with Session.open(version_1, "desk") as session:
+        before = session[Receipt].all()
+        assert executor(session, *desk_tools([])).execute(ToolCall("call-20", "ship", SHIPPED)).replayed
+        assert session[Receipt].all() == (*before, receipt(Order("A-7", 100)))
+
+
+def test_open_questions_and_answers_stay(version_1: Store) -> None:
+    """Those of an agent that was called are in the session of its caller."""
+    with Session.open(version_1, "monday", create=False) as session:
+        assert [record.verdict for record in session[ApprovalRecord]] == ["allow", "deny", "later", "later"]
+        own, nested = open_questions(session)
+        yes, no = kept_decisions(session).values()
+        (grant,) = kept_grants(session)
+    assert (own.session_id, own.call_id, own.path) == ("monday", "call-5", ("desk",))
+    assert (nested.session_id, nested.call_id, nested.path) == ("monday/call-6", "call-7", ("desk", "helper"))
+    assert (own.tool, own.effect, own.arguments) == ("pay", "external", {"order": "A-2"})
+    assert (nested.tool, nested.effect, nested.arguments) == ("pay", "external", {"order": "A-3"})
+    assert (yes.verdict, no.verdict, no.reason) == ("allow", "deny", "a person said no: too blurred")
+    assert (grant.tool, grant.verdict, grant.digest) == ("stamp", "allow", yes.digest)
+
+
+def test_a_waiting_run_is_resumed_by_a_yes(agents: Desk) -> None:
+    """What was open is done once, what was done is not done again, and what was granted is not asked about."""
+    again = Asked("call-9", "stamp", {"text": "b"})
+    replies: Replies = {"desk": [[], [again], "Done."], "helper": [[], "Helped."]}
+    clerk, reader = Clerk({"pay": Answer("yes")}), Reader(replies)
+    result = agents.run(reader, session_id="monday", asker=clerk)
+    assert (result.status, result.output) == ("done", "Done.")
+    assert clerk.ids == ["call-5", "call-7"]
+    assert sorted(agents.world) == ["A-2", "A-3"]
+    assert reader.seen == [
+        ("helper", ["charged A-3", "noted d"]),
+        ("desk", ["noted a", "charged A-1", "noted b", reader.seen[1][1][3], "charged A-2", "Helped."]),
+        ("desk", ["noted b"]),
+    ]
+    assert "a person said no: too blurred" in reader.seen[1][1][3]
+    with handrail.store.open(agents.url) as store, Session.open(store, "monday") as session:
+        assert session[Note].all() == (Note("a"), Note("b"), Note("b"))
+
+
+def test_a_run_that_was_killed_is_resumed(agents: Desk) -> None:
+    """A recorded call is answered from its record; of the other the model reads that its outcome is not known."""
+    reader = Reader({"desk": [[], "Done."]})
+    assert agents.run(reader, session_id="tuesday").output == "Done."
+    ((_, (noted, charged)),) = reader.seen
+    assert noted == "noted e"
+    assert UNKNOWN in charged
+    assert agents.world == []
+    with handrail.store.open(agents.url) as store, Session.open(store, "tuesday") as session:
+        assert session[Note].all() == (Note("e"),)
+
+
+def test_a_run_that_has_ended_is_followed_by_another(agents: Desk) -> None:
+    """The model reads what was said before."""
+    result = agents.run(Reader({"desk": [[], "One.", "Two."]}), "And that.", session_id="sunday")
+    assert result.output == "Two."
+    prompts = [part.content for said in result.messages for part in said.parts if part.part_kind == "user-prompt"]
+    assert prompts == ["Do it.", "And that."]
