@@ -1,7 +1,7 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check-format lint pyright mypy imports pytest bench chaos format lock clean
+.PHONY: help setup demo test check-format lint pyright mypy imports pytest bench bench-compare chaos format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -54,6 +54,9 @@ pytest: setup ## Check: the tests on two workers, with branch coverage; ARGS="te
 
 bench: setup ## Measure the costs that docs/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-compare: setup ## Compare the costs of a call with those of another commit: make bench-compare REF=main
+	@$(BIN)/python -m benchmarks.compare $(or $(REF),HEAD) $(ARGS)
 
 chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)

@@ -34,11 +34,11 @@ class Ratio:
 def measure(cases: Mapping[str, Callable[[], object]], *, rounds: int, calls: int) -> dict[str, float]:
     """Microseconds a call, the median of `rounds`; in each round every case is called `calls` times in a row."""
     for case in cases.values():
-        _time(case, calls)
+        time_calls(case, calls)
     taken: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
-            taken[name].append(_time(case, calls))
+            taken[name].append(time_calls(case, calls))
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
@@ -47,7 +47,8 @@ def ratios(times: Mapping[str, float], bounds: Sequence[Bound]) -> list[Ratio]:
     return [Ratio(bound, times[bound.case] / times[bound.floor]) for bound in bounds]
 
 
-def _time(case: Callable[[], object], calls: int) -> float:
+def time_calls(case: Callable[[], object], calls: int) -> float:
+    """The microseconds that one call takes, of `calls` in a row."""
     gc.collect()
     gc.disable()
     try:
