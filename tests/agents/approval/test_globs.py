@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -105,7 +106,9 @@ def plainly_fits(pattern: str, text: str, *, narrow: bool) -> bool:
 )
 def test_a_glob_fits_what_trying_every_way_fits(pattern: str, text: str, narrow: bool) -> None:
     """Moving all places together gives the same as going each way on its own."""
-    pattern = pattern.replace("***", "**").replace("***", "**").replace("***", "**")
+    pattern = re.sub(
+        r"\*{3,}", "**", pattern
+    )  # more than two stars mean what two do, which the other way does not know
     assert glob(pattern, "narrow" if narrow else "wide").fits(text) == plainly_fits(pattern, text, narrow=narrow)
 
 
