@@ -189,7 +189,7 @@ def _work(world: World, life: Life, wanted: Callable[[], bool]) -> int:
         while wanted() and (life.until is None or n < life.until):
             if life.until is None:
                 _stay_beside(kept_in, life.session)
-            message = executor.execute(call_of(life.session, n))
+            message = executor.execute(call_of(life.session, n), reply=f"reply-{n}")
             if message.success:
                 n, refusals = n + 1, 0
                 continue

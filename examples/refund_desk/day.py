@@ -81,9 +81,11 @@ def run_agent(model: Model | str, desk: Desk, screen: Screen) -> str:
         model, approver=_supervised(desk.shop, screen), capabilities=[Hooks[Any](after_model_request=_listener(screen))]
     )
     try:
-        response = run_interruptible(
-            adapter.evaluate_async(desk_prompt(desk), session=desk.session, deadline=Deadline.after(PATIENCE))
+        # The scripted model begins with its first reply in each process, so an interrupted evaluation is not resumed.
+        evaluation = adapter.evaluate_async(
+            desk_prompt(desk), session=desk.session, deadline=Deadline.after(PATIENCE), unfinished="discard"
         )
+        response = run_interruptible(evaluation)
         if isinstance(model, ScriptedModel):
             model.assert_finished()
     except HandrailError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_ai import Agent, ModelMessage, RunContext, RunUsage, ToolReturnPart
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset
 
@@ -29,14 +29,13 @@ def pipeline(
     resources: Mapping[type[Any], object] | None = None,
     policies: Sequence[ToolPolicy] = (),
     own_policies: Sequence[ToolPolicy] = (),
-    recorded: Mapping[str, ToolInvoked] | None = None,
     **options: Any,
 ) -> PipelineCapability:
     """The capability, with these tools of Handrail's own; `policies` judge the others."""
     sections = [MarkdownSection(title="Desk", template="Keep notes.", tools=own, policies=own_policies)] if own else []
     prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=sections)).bind(resources=resources or {})
     executor = ToolExecutor(prompt=prompt, session=session, **options)
-    return PipelineCapability(executor, policies=policies, recorded=recorded or {})
+    return PipelineCapability(executor, policies=policies)
 
 
 async def play(
@@ -54,6 +53,20 @@ async def play(
             model, tools=tools, toolsets=toolsets, capabilities=[*capabilities, capability], **options
         )
         return await agent.run("Do it.")
+
+
+async def resume(
+    capability: PipelineCapability,
+    messages: Sequence[ModelMessage],
+    *,
+    tools: Sequence[Any] = (),
+    toolsets: Sequence[AbstractToolset[Any]] = (),
+) -> AgentRunResult[Any]:
+    """Resume a run whose history ends with the first reply of these messages, as it stands in them."""
+    ends = next(number for number, message in enumerate(messages, 1) if isinstance(message, ModelResponse))
+    with ScriptedModel([DONE]) as model:
+        agent: Agent[Any, Any] = Agent(model, tools=tools, toolsets=toolsets, capabilities=[capability])
+        return await agent.run(message_history=messages[:ends])
 
 
 def called(*calls: Call, **came: Outcome) -> list[Reply]:

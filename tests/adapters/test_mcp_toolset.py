@@ -140,8 +140,9 @@ async def test_a_failure_of_a_server_is_told_and_recorded(toolset: MCPToolset[An
 async def test_only_external_tools_of_a_server_claim_their_effects(toolset: MCPToolset[Any]) -> None:
     """A call that may have changed the world claims its effect; reading, and what is said to stay inside, does not."""
     session = await play(toolset, [called("look"), called("add"), called("send"), Reply(text="Done.")])
-    keys = {event.name: event.effect_key for event in session[ToolInvoked].all()}
-    assert keys == {"look": None, "add": None, "send": "call:send-1"}
+    events = {event.name: event for event in session[ToolInvoked].all()}
+    keys = {name: event.effect_key for name, event in events.items()}
+    assert keys == {"look": None, "add": None, "send": f"call:{events['send'].ref}"}
 
 
 async def test_a_declared_key_keeps_a_server_from_being_asked_twice(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolCallPart, ToolDefinition
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolCallPart, ToolDefinition, ToolFailed
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
@@ -18,7 +19,7 @@ from handrail.errors import PromptValidationError
 from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, Step, ToolCall
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.foreign_desk import DONE, called, events, outcomes, pipeline, play, returns, write
+from tests.adapters.foreign_desk import DONE, called, events, outcomes, pipeline, play, resume, returns, write
 from tests.adapters.notes import ADD_NOTE, READ_NOTES, noted, notes_prompt
 
 pytestmark = pytest.mark.anyio
@@ -196,7 +197,7 @@ async def test_recorded_calls_are_answered_without_running_again() -> None:
 
     async def fail(text: str) -> str:
         asked.append(text)
-        raise KeyError(text)
+        raise ToolFailed(f"{text} is refused")
 
     async def count() -> dict[str, int]:
         asked.append("count")
@@ -221,9 +222,8 @@ async def test_recorded_calls_are_answered_without_running_again() -> None:
     tools = [count, fail, Tool(pick, args_validator=fussy)]
     first = await play(pipeline(session, ADD_NOTE), called(*calls), tools=tools)
     before, told = events(session), returns(first.all_messages())
-    recorded = {event.call_id: event for event in before}
-    assert len(before) == len(recorded) == 7
-    again = await play(pipeline(session, ADD_NOTE, recorded=recorded), called(*calls), tools=tools)
+    assert len(before) == len({event.ref for event in before}) == 7
+    again = await resume(pipeline(session, ADD_NOTE), first.all_messages(), tools=tools)
     assert events(session) == before
     assert asked == ["count", "x"]
     assert noted(session) == ["milk"]
@@ -235,17 +235,20 @@ async def test_recorded_calls_are_answered_without_running_again() -> None:
 async def test_a_run_that_is_taken_up_again_makes_only_the_calls_that_are_missing() -> None:
     """The history ends with a reply whose first call was carried out; only the second one is."""
     session = Session()
-    await play(pipeline(session), called(Call("jot", {"text": "milk"})), tools=[jot])
-    (done,) = events(session)
+    jotting = ModelResponse([ToolCallPart("jot", {"text": "milk"}, "c1")], provider_response_id="r1")
+    replies = iter([jotting, ModelResponse([TextPart("Done.")])])
+    first = FunctionModel(lambda _messages, _info: next(replies))
+    await Agent(first, tools=[jot], capabilities=[pipeline(session)]).run("Do it.")
     history: list[ModelMessage] = [
         ModelRequest([UserPromptPart("Do it.")]),
-        ModelResponse([ToolCallPart("jot", {"text": "milk"}, "c1"), ToolCallPart("jot", {"text": "bread"}, "c2")]),
+        ModelResponse(
+            [ToolCallPart("jot", {"text": "milk"}, "c1"), ToolCallPart("jot", {"text": "bread"}, "c2")],
+            provider_response_id="r1",
+        ),
     ]
     answered = Expect(messages={"c1": Outcome.ok("jotted milk"), "c2": Outcome.ok("jotted bread")})
     model = ScriptedModel([Reply(text="Done.", expect=answered)])
-    await Agent(model, tools=[jot], capabilities=[pipeline(session, recorded={"c1": done})]).run(
-        message_history=history
-    )
+    await Agent(model, tools=[jot], capabilities=[pipeline(session)]).run(message_history=history)
     assert noted(session) == ["milk", "bread"]
 
 

@@ -12,10 +12,22 @@ from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.adapters.pydantic_ai.foreign import ForeignTool
+from handrail.errors import CallIdReusedError
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
 from handrail.store import SqliteStore
 from handrail.testing import Call, FakeClock, Outcome
-from tests.adapters.foreign_desk import call_by_hand, called, context, events, outcomes, pipeline, play, returns, write
+from tests.adapters.foreign_desk import (
+    call_by_hand,
+    called,
+    context,
+    events,
+    outcomes,
+    pipeline,
+    play,
+    resume,
+    returns,
+    write,
+)
 from tests.adapters.notes import ADD_NOTE, noted
 
 ONCE = IdempotencyConfig(strategy="params", param_keys=("order_id",))
@@ -112,12 +124,13 @@ async def test_a_tool_that_only_reads_cannot_write() -> None:
 
 @pytest.mark.anyio
 async def test_an_external_call_claims_its_slot_and_is_replayed_to_the_same_call() -> None:
-    """The same call, asked again in another run, is answered from the ledger, applied once; another one runs."""
+    """The same call, asked again without its record, is answered from the ledger, applied once; another one runs."""
     session, desk, ledger = Session(), Pay(), EffectLedger()
-    await play(pipeline(session, effect_ledger=ledger), called(pay("7")), tools=[desk.tool()])
-    again = await play(
-        pipeline(session, effect_ledger=ledger), called(pay("7"), pay("7", id="other")), tools=[desk.tool()]
-    )
+    toolset, capability = FunctionToolset[Any]([desk.tool()]), pipeline(session, effect_ledger=ledger)
+    assert await call_by_hand(capability, toolset, "pay", order_id="7") == "paid 7"
+    again = await call_by_hand(capability, toolset, "pay", order_id="7")
+    assert (again.return_value, again.metadata) == ("paid 7", {"replayed": True})
+    assert await call_by_hand(capability, toolset, "pay", "other", order_id="7") == "paid 7"
     assert desk.keys == ["call:c1", "call:other"]
     assert desk.paid == noted(session) == ["7", "7"]
     assert [(event.replayed, event.effect_key) for event in events(session)] == [
@@ -125,17 +138,29 @@ async def test_an_external_call_claims_its_slot_and_is_replayed_to_the_same_call
         (True, "call:c1"),
         (False, "call:other"),
     ]
-    assert returns(again.all_messages())["c1"].content == "paid 7"
+
+
+@pytest.mark.anyio
+async def test_the_slots_of_two_replies_are_two() -> None:
+    """A second run on one session whose model gives its calls the same ids again asks for effects of its own."""
+    session, desk, ledger = Session(), Pay(), EffectLedger()
+    for _ in range(2):
+        await play(pipeline(session, effect_ledger=ledger), called(pay("7")), tools=[desk.tool()])
+    assert desk.paid == noted(session) == ["7", "7"]
+    assert desk.keys == [f"call:{event.ref}" for event in events(session)]
+    assert len(set(desk.keys)) == 2
 
 
 @pytest.mark.anyio
 async def test_a_slot_stands_for_its_arguments() -> None:
-    """The same call with others is a conflict, and nothing runs."""
-    session, desk, ledger = Session(), Pay(), EffectLedger()
-    await play(pipeline(session, effect_ledger=ledger), called(pay("7")), tools=[desk.tool()])
-    await play(pipeline(session, effect_ledger=ledger), called(pay("8"), c1=Outcome.failed()), tools=[desk.tool()])
+    """The same call with others is an error to the developer, and nothing runs."""
+    session, desk = Session(), Pay()
+    toolset, capability = FunctionToolset[Any]([desk.tool()]), pipeline(session)
+    assert await call_by_hand(capability, toolset, "pay", order_id="7") == "paid 7"
+    with pytest.raises(CallIdReusedError):
+        await call_by_hand(capability, toolset, "pay", order_id="8")
     assert desk.paid == ["7"]
-    assert outcomes(session)[1] == ("c1", False, Step.CLAIM)
+    assert outcomes(session) == [("c1", True, None)]
 
 
 @pytest.mark.anyio
@@ -185,7 +210,8 @@ async def test_an_effect_is_recorded_whatever_it_returned(returned: object, told
     session, desk = Session(), Pay(returned)
     capability, toolset = pipeline(session), FunctionToolset[Any]([desk.tool()])
     assert await call_by_hand(capability, toolset, "pay", order_id="7") == told
-    assert await call_by_hand(capability, toolset, "pay", order_id="7") == kept
+    again = await call_by_hand(capability, toolset, "pay", order_id="7")
+    assert (again.return_value, again.metadata) == (kept, {"replayed": True})
     assert desk.paid == ["7"]
     assert [(event.success, event.replayed) for event in events(session)] == [(True, False), (True, True)]
 
@@ -243,19 +269,20 @@ def test_a_foreign_tool_says_of_itself_what_the_pipeline_asks() -> None:
 
 @pytest.mark.anyio
 async def test_a_stored_session_keeps_foreign_calls_and_their_effects(tmp_path: Path) -> None:
-    """Opened anew, it has the same record, and the ledger answers the call of before."""
+    """Opened anew, it has the same record, which answers the call of before."""
     desk, path = Pay({"ref": [1, None]}), tmp_path / "desk.db"
     script = called(pay("7"), Call("add_note", {"text": "milk"}), Call("pay", {"order_id": 7}), Call("pya"))
     with SqliteStore(path) as store, Session.open(store, "s") as session:
         capability = pipeline(session, ADD_NOTE)
-        await play(capability, script, tools=[desk.tool()])
+        said = (await play(capability, script, tools=[desk.tool()])).all_messages()
         before = events(session)
     with SqliteStore(path) as store, Session.open(store, "s") as session:
         assert events(session) == before
         assert noted(session) == ["7", "milk"]
-        result = await play(pipeline(session, ADD_NOTE), called(pay("7")), tools=[desk.tool()])
+        result = await resume(pipeline(session, ADD_NOTE), said, tools=[desk.tool()])
         assert returns(result.all_messages())["c1"].content == {"ref": [1, None]}
         assert desk.paid == ["7"]
+        assert events(session) == before
 
 
 @pytest.mark.anyio

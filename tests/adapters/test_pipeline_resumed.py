@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from pydantic_ai import (
@@ -15,14 +15,15 @@ from pydantic_ai import (
     TextPart,
     Tool,
     ToolCallPart,
+    ToolFailed,
     ToolOutput,
 )
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from handrail.runtime import Session, Step, ToolInvoked
+from handrail.runtime import Session, Step
 from handrail.testing import Call, ScriptedModel
-from tests.adapters.foreign_desk import called, events, outcomes, pipeline, play, returns
+from tests.adapters.foreign_desk import called, events, outcomes, pipeline, play, resume, returns
 from tests.adapters.notes import ADD_NOTE
 
 pytestmark = pytest.mark.anyio
@@ -38,26 +39,28 @@ class Sum:
 async def jot(text: str) -> str:
     """What there was."""
     if text == "fail":
-        raise KeyError(text)
+        raise ToolFailed("jot refuses")
     return f"jotted {text}"
 
 
-async def first_run(session: Session) -> dict[str, ToolInvoked]:
-    """The record of a success and of a failure."""
-    await play(pipeline(session), called(Call("jot", {"text": "milk"}), Call("jot", {"text": "fail"})), tools=[jot])
-    return {event.call_id: event for event in events(session)}
+async def first_run(session: Session) -> list[ModelMessage]:
+    """A run with a success and a failure, and what was said in it."""
+    calls = called(Call("jot", {"text": "milk"}), Call("jot", {"text": "fail"}))
+    return (await play(pipeline(session), calls, tools=[jot])).all_messages()
 
 
-def history(*calls: tuple[str, str]) -> list[ModelMessage]:
-    """What ends with a reply that asks for these calls: names and ids."""
-    parts = [ToolCallPart(name, {"text": "milk"}, tool_call_id=call_id) for name, call_id in calls]
-    return [ModelRequest(parts=[UserPromptPart("Do it.")]), ModelResponse(parts=parts)]
+def history(messages: list[ModelMessage], *calls: tuple[str, str]) -> list[ModelMessage]:
+    """What ends with the first reply of these messages, which asks for more calls: names and ids."""
+    more = [ToolCallPart(name, {"text": "milk"}, tool_call_id=call_id) for name, call_id in calls]
+    reply = messages[1]
+    assert isinstance(reply, ModelResponse)
+    return [messages[0], replace(reply, parts=[*reply.parts, *more])]
 
 
 async def test_a_recorded_call_is_answered_although_its_arguments_fit_no_longer() -> None:
     """The schema and the validator are others by now: a success stays one, and so does a failure."""
     session = Session()
-    recorded = await first_run(session)
+    said = await first_run(session)
     before = events(session)
 
     async def jot_anew(text: int) -> str:
@@ -66,16 +69,18 @@ async def test_a_recorded_call_is_answered_although_its_arguments_fit_no_longer(
     def fussy(ctx: RunContext[object], text: str) -> None:
         raise ModelRetry("not like that")
 
-    calls = called(Call("jot", {"text": "milk"}), Call("jot", {"text": "fail"}))
     changed = Tool(jot_anew, name="jot")
-    result = await play(pipeline(session, recorded=recorded), calls, tools=[changed])
+    result = await resume(pipeline(session), said, tools=[changed])
     found = returns(result.all_messages())
     assert [(part.content, part.outcome) for part in found.values()] == [
         ("jotted milk", "success"),
-        ("jot failed: KeyError: 'fail'", "failed"),
+        ("jot refuses", "failed"),
     ]
-    only = called(Call("jot", {"text": "milk"}))
-    result = await play(pipeline(session, recorded=recorded), only, tools=[Tool(jot, args_validator=fussy)])
+    reply = said[1]
+    assert isinstance(reply, ModelResponse)
+    (only,) = [part for part in reply.tool_calls if part.tool_call_id == "c1"]
+    said[1] = replace(reply, parts=[only])
+    result = await resume(pipeline(session), said, tools=[Tool(jot, args_validator=fussy)])
     assert returns(result.all_messages())["c1"].content == "jotted milk"
     assert events(session) == before
 
@@ -83,9 +88,9 @@ async def test_a_recorded_call_is_answered_although_its_arguments_fit_no_longer(
 async def test_a_recorded_call_is_answered_although_its_tool_is_gone() -> None:
     """From the record, as success or failure; a missing call of that name is refused and recorded, once."""
     session = Session()
-    recorded = await first_run(session)
+    said = await first_run(session)
     before = events(session)
-    capability = pipeline(session, ADD_NOTE, recorded=recorded)
+    capability = pipeline(session, ADD_NOTE)
     offered: list[str] = []
 
     def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -93,12 +98,12 @@ async def test_a_recorded_call_is_answered_although_its_tool_is_gone() -> None:
         return ModelResponse(parts=[TextPart("Done.")])
 
     agent = Agent(FunctionModel(reply), capabilities=[capability], output_type=[str, ToolOutput(Sum)])
-    asked = history(("jot", "c1"), ("jot", "c2"), ("jot", "c3"), ("gone", "c4"))
+    asked = history(said, ("jot", "c3"), ("gone", "c4"))
     result = await agent.run(message_history=asked)
     assert offered == ["add_note"]
     found = returns(result.all_messages())
     assert (found["c1"].content, found["c1"].outcome) == ("jotted milk", "success")
-    assert (found["c2"].content, found["c2"].outcome) == ("jot failed: KeyError: 'fail'", "failed")
+    assert (found["c2"].content, found["c2"].outcome) == ("jot refuses", "failed")
     for call_id in ("c3", "c4"):
         assert found[call_id].outcome == "failed"
         assert "add_note" in str(found[call_id].content)

@@ -22,6 +22,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from handrail import store
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
 from handrail.runtime import Session, ToolInvoked
+from handrail.session.calls import CallRef
 from handrail.testing import crash_at
 from tests.agents.folders import write
 
@@ -220,6 +221,13 @@ class Desk(NamedTuple):
         """What a session has of a type."""
         with store.open(self.url) as kept_in, Session.open(kept_in, session_id, wait=PATIENCE) as session:
             return list(session[kind])
+
+    def child(self, call_id: str, of: str = "s") -> str:
+        """The session of the agent that a call has called."""
+        with store.open(self.url) as kept_in:
+            children = [row.session_id for row in kept_in.sessions() if row.parent == of]
+        (found,) = [name for name in children if CallRef.parse(name.removeprefix(f"{of}/")).call_id == call_id]
+        return found
 
     def calls(self, session_id: str = "s") -> list[tuple[str, bool]]:
         """The calls that a session has recorded, and whether they succeeded."""

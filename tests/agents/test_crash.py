@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from handrail.adapters.pydantic_ai.conversation import Said
 from handrail.agents import Answer
-from handrail.agents.conversation import Said
 from handrail.crash_points import POINTS
 from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.store.postgres_server import fresh_url
@@ -60,7 +60,7 @@ def told(reader: Reader) -> dict[str, str]:
 def assert_whole(desk: Desk, reader: Reader, before: list[str]) -> None:
     """The run has come to its end, with each call done once, or told to be unknown."""
     assert sorted(desk.notes()) == ["a", "b"]
-    assert desk.notes("s/d4") == ["c"]
+    assert desk.notes(desk.child("d4")) == ["c"]
     assert len(desk.world) == len(set(desk.world))
     for id_, text in told(reader).items():
         if UNKNOWN in text:
@@ -68,7 +68,7 @@ def assert_whole(desk: Desk, reader: Reader, before: list[str]) -> None:
         else:
             assert text == TOLD[id_]
             assert id_ not in OUTSIDE or OUTSIDE[id_] in desk.world
-    for session_id, wanted in (("s", {"d1", "d2", "d3", "d4", "d5"}), ("s/d4", {"h1", "h2"})):
+    for session_id, wanted in (("s", {"d1", "d2", "d3", "d4", "d5"}), (desk.child("d4"), {"h1", "h2"})):
         recorded = [call_id for call_id, _ in desk.calls(session_id)]
         assert sorted(recorded) == sorted(wanted)
 

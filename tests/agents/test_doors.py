@@ -20,6 +20,7 @@ from handrail.errors import AgentError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
+from handrail.session.calls import CallRef
 from handrail.testing import Call, Outcome
 from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
 from tests.agents.folders import agent, write
@@ -40,15 +41,16 @@ def doors(tmp_path: Path) -> Iterator[RunDoors]:
 def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunDoors) -> None:
     """If its arguments are others by then, it is another call; what its tool says of approval still holds."""
     tool = ForeignTool(name="ping", description="")
-    ahead = doors.describe_ahead(ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
+    ahead = doors.describe_ahead(CallRef("r", "c1"), ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
     assert ahead is not None
-    assert doors.describe(tool, {"text": "a"}, "c1") is ahead
-    changed = doors.describe(tool, {"text": "b"}, "c1")
+    assert doors.describe(tool, {"text": "a"}, CallRef("r", "c1")) is ahead
+    changed = doors.describe(tool, {"text": "b"}, CallRef("r", "c1"))
     assert (changed.arguments, changed.default, changed.key) == ({"text": "b"}, "ask", ahead.key)
     assert changed.digest != ahead.digest
-    unseen = doors.describe(tool, None, "c2")
+    assert doors.describe(tool, {"text": "a"}, CallRef("r2", "c1")).default is None
+    unseen = doors.describe(tool, None, CallRef("r", "c2"))
     assert (unseen.arguments, unseen.default) == ({}, None)
-    assert doors.describe(tool, {"text": object}, "c3").arguments["text"].startswith("<class")
+    assert doors.describe(tool, {"text": object}, CallRef("r", "c3")).arguments["text"].startswith("<class")
 
 
 async def test_toolsets_of_one_id_are_kept_apart(tmp_path: Path) -> None:

@@ -122,12 +122,12 @@ def test_a_question_of_a_nested_agent_waits_in_its_caller_and_is_answered_there(
     """The question names the chain of agents; the nested agent goes on in its own session, and does nothing twice."""
     waiting = desk.run(Reader(NESTED), "Do it.", asker=Clerk({"pay": LATER}))
     (question,) = waiting.waiting
-    assert (question.path, question.session_id) == (("desk", "helper"), "s/d1")
-    assert (desk.notes(), desk.notes("s/d1"), desk.calls()) == (["a"], ["b"], [("d2", True)])
+    assert (question.path, question.session_id) == (("desk", "helper"), desk.child("d1"))
+    assert (desk.notes(), desk.notes(desk.child("d1")), desk.calls()) == (["a"], ["b"], [("d2", True)])
     reader = Reader(NESTED)
     assert desk.run(reader, asker=Clerk({"pay": YES})).output == "Done."
     assert reader.seen == [("helper", ["charged tea", "noted b"]), ("desk", ["Helped.", "noted a"])]
-    assert (desk.notes(), desk.notes("s/d1"), desk.world) == (["a"], ["b"], ["tea"])
+    assert (desk.notes(), desk.notes(desk.child("d1")), desk.world) == (["a"], ["b"], ["tea"])
 
 
 def test_questions_of_caller_and_nested_agent_wait_together(desk: Desk) -> None:
@@ -138,7 +138,7 @@ def test_questions_of_caller_and_nested_agent_wait_together(desk: Desk) -> None:
     clerk = Clerk({"pay": NO, "sign": YES})
     assert desk.run(Reader(replies), asker=clerk).output == "Done."
     assert sorted(clerk.ids) == ["d3", "h1"]
-    assert (desk.notes(), desk.notes("s/d1"), desk.world) == (["c"], ["b"], [])
+    assert (desk.notes(), desk.notes(desk.child("d1")), desk.world) == (["c"], ["b"], [])
 
 
 def test_arguments_that_nobody_was_asked_about_are_not_run(desk: Desk) -> None:

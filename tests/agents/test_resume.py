@@ -14,8 +14,8 @@ import pytest
 from pydantic_ai import Tool
 
 from handrail import store
+from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunStarted, TextDelta
-from handrail.agents.conversation import Conversation
 from handrail.errors import AgentError, PromptEvaluationError, SessionHeldError
 from handrail.runtime import Session
 from handrail.testing import Call, Reply
@@ -129,26 +129,26 @@ def test_a_nested_agent_whose_provider_failed_is_told_to_the_model(desk: Desk) -
     assert desk.run(reader, "Do it.").output == "Done."
     assert "helper failed: RuntimeError: out of order" in reader.seen[-1][1][0]
     assert desk.calls() == [("d1", False)]
-    with opened(desk, "s/d1") as session:
+    with opened(desk, desk.child("d1")) as session:
         assert Conversation(session, "helper").unfinished
 
 
 def test_nobody_holds_a_nested_session_after_an_interruption(desk: Desk) -> None:
-    """It can be opened at once, here and elsewhere; the run goes on, and its model reads what was cut off."""
+    """It can be opened at once, here and elsewhere; the run goes on, and so does the nested one, where it was."""
     with pytest.raises(KeyboardInterrupt):
         desk.run(Reader(NESTED, breaks=("helper", 1), error=KeyboardInterrupt()), "Do it.")
-    with opened(desk, "s/d1") as session:
+    with opened(desk, desk.child("d1")) as session:
         assert Conversation(session, "helper").unfinished
-    assert elsewhere(desk, "s/d1") == "opened"
+    assert elsewhere(desk, desk.child("d1")) == "opened"
     reader = Reader(NESTED)
     assert desk.run(reader).output == "Done."
-    assert "helper was ended by KeyboardInterrupt" in reader.seen[-1][1][0]
-    assert desk.notes("s/d1") == ["b"]
+    assert reader.seen == [("helper", ["noted b"]), ("desk", ["Helped."])]
+    assert desk.notes(desk.child("d1")) == ["b"]
 
 
 @pytest.mark.anyio
 async def test_nobody_holds_a_nested_session_after_a_cancellation(desk: Desk) -> None:
-    """Also when a person was being asked: nothing has run, and the model of the run that goes on reads so."""
+    """Also when a person was being asked: nothing has run, and the run that goes on asks again."""
     replies: Replies = {"desk": [[HELP], "Done."], "helper": [[Asked("h1", "pay", {"order": "tea"})], "Helped."]}
     asked = asyncio.Event()
 
@@ -164,12 +164,13 @@ async def test_nobody_holds_a_nested_session_after_a_cancellation(desk: Desk) ->
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        with opened(desk, "s/d1"):
+        with opened(desk, desk.child("d1")):
             pass
-        reader = Reader(replies)
-        options = RunOptions(session=session, model=reader.model(), asker=Clerk({}))
+        reader, clerk = Reader(replies), Clerk({"pay": Answer("no")})
+        options = RunOptions(session=session, model=reader.model(), asker=clerk)
         assert (await desk.agent().run_async(None, options)).output == "Done."
-    assert "helper was ended by CancelledError" in reader.seen[-1][1][0]
+    assert clerk.ids == ["h1"]
+    assert reader.seen[-1] == ("desk", ["Helped."])
     assert desk.world == []
 
 

@@ -23,7 +23,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt import Tool as HandrailTool
-from handrail.session import Session
+from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.notes import Note
@@ -217,7 +217,8 @@ async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what
         (("desk", "research"), "measure", {"size": 7}, ()),
         (("desk", "research"), "of_section", {"text": "x"}, ("Is x right?",)),
     ]
-    assert [call.session_id for call in person.asked] == [f"{session.session_id}/c1"] * 2
+    (outer,) = [event for event in session[ToolInvoked] if event.name == "research"]
+    assert [call.session_id for call in person.asked] == [f"{session.session_id}/{outer.ref}"] * 2
     assert [call.origin for call in person.asked] == ["tool measure (program)", "toolset section (program)"]
 
 

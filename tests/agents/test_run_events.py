@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai import ApprovalRequired, RunContext
 
-from handrail.agents import Answer, CallEnded, CallStarted, QuestionDecided, RunEnded, RunEvent, RunStarted
+from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
 from handrail.errors import AgentError
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt.idempotency import IdempotencyConfig
+from handrail.runtime import EffectLedger
+from handrail.runtime.effects import Claimed, ClaimRequest
 from handrail.session import Session
+from handrail.store import MemoryStore
+from handrail.store.protocol import ClaimOwner
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import DONE, Heard, Person, called, cut_off, desk, play, write_line
 from tests.agents.folders import agent
@@ -70,9 +77,50 @@ async def test_what_is_told_of_a_call_is_what_was_recorded(tmp_path: Path) -> No
     decided = [event for event in heard.events if isinstance(event, QuestionDecided)]
     assert [(event.call_id, event.arguments) for event in started] == [("c1", {"text": "x"}), ("c2", {"text": "y"})]
     assert sorted(event.call_id for event in ended) == ["c1", "c2", "c3", "c4"]
+    replies = {event.reply for event in started} | {event.reply for event in ended}
+    replies |= {event.call.reply for event in decided}
+    assert len(replies) == 1
+    assert None not in replies
     assert not any(event.success or event.replayed for event in ended)
     assert all(event.content and event.seconds >= 0 for event in ended)
     assert [event.decision.by for event in decided] == ["person", "person"]
+
+
+@dataclass(frozen=True)
+class Order:
+    number: str
+
+
+def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Pay."""
+    return ToolResult.ok(None, f"paid {params.number}")
+
+
+async def test_a_call_that_waits_for_another_process_is_told(tmp_path: Path) -> None:
+    """At once, with the owner of the effect and the end of its lease; the run goes on when that has ended."""
+    once = IdempotencyConfig(strategy="custom", key_fn=lambda order: order.number, scope="shop")
+    paying = Tool[Order, None](name="pay", description="Pays.", handler=pay, effect="external", idempotency=once)
+    key = once.effect_key("pay", Order("7"), session_id="")
+    assert key is not None
+    store = MemoryStore()
+    ledger = EffectLedger(store)
+    claim = ledger.claim(ClaimRequest(*key[:2], "pay", key.params_hash, ClaimOwner("night", "resp_1", "call_0")))
+    assert isinstance(claim, Claimed)
+    heard = Heard()
+
+    def listen(event: RunEvent) -> None:
+        heard(event)
+        if isinstance(event, CallWaits):
+            assert ledger.fail(claim)
+
+    with Session.open(store, "day") as session:
+        script = called(Call("pay", {"number": "7"}), c1=Outcome.ok("paid 7"))
+        await play(desk(tmp_path, tools=[paying]), script, mode="approve-all", listener=listen, session=session)
+    assert heard.story[:4] == ["desk RunStarted", "desk CallStarted pay", "desk CallWaits pay", "desk CallEnded pay"]
+    (wait,) = [event for event in heard.events if isinstance(event, CallWaits)]
+    assert (wait.call_id, wait.key, wait.owner) == ("c1", key.key, "night/resp_1/call_0")
+    assert claim.row.lease_until is not None
+    assert wait.until == claim.row.lease_until.isoformat()
 
 
 async def test_a_run_that_fails_tells_its_end(tmp_path: Path) -> None:

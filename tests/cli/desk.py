@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from handrail.cli import main
+from handrail.session.calls import CallRef
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
+from handrail.store.protocol import ClaimOwner
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -38,7 +40,7 @@ def effect(key: str, status: EffectStatus, now: datetime, **changed: Any) -> Eff
         effect_id="0123456789abcdef" * 2,
         tool="pay",
         params_hash="ab" * 32,
-        owner=f"{SESSION}/call_1",
+        owner=ClaimOwner(SESSION, "resp_1", "call_1", "desk-host - 4711 0"),
         status=status,
         fence=1,
         created_at=now - timedelta(minutes=10),
@@ -58,9 +60,9 @@ def fill(store: Store) -> None:
     store.create(SessionRow(SESSION, {"desk": "berlin", "customer": "ada"}, None, now - HOUR))
     hold = store.hold(SESSION, wait=timedelta(0))
     entries = [
-        Entry(1, "", "state", "desk.plan", 1, 0, 0, 1, PLAN),
-        Entry(2, "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
-        Entry(3, "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
+        Entry(1, "", "", "state", "desk.plan", 1, 0, 0, 1, PLAN),
+        Entry(2, "resp_1", "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
+        Entry(3, "resp_1", "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
     ]
     store.append(hold, 0, entries, None)
     store.release(hold)
@@ -74,10 +76,21 @@ def fill(store: Store) -> None:
             effect("session:pay:failed", "failed", now, partition=FORK, note="no money"),
             effect("app:pay:unknown", "unknown", now),
             effect("app:pay:expired", "done", now, expires_at=now - 2 * HOUR),
-            effect("app:mail:kept", "done", now, tool="mail", owner="", expires_at=None, value=None),
+            effect("app:mail:kept", "done", now, tool="mail", owner=ClaimOwner(), expires_at=None, value=None),
         )
     ):
         store.insert(row._replace(effect_id=f"{age:032x}", created_at=now - age * minute))
+
+
+def record(store: Store, head: int, *calls: CallRef) -> None:
+    """Records of calls of the older session, which has `head` entries."""
+    hold = store.hold(SESSION, wait=timedelta(0))
+    records = [
+        Entry(number, call.reply or "", call.call_id, "log", "desk.done", 1, number - head - 1, 0, 1, b"[{}]")
+        for number, call in enumerate(calls, head + 1)
+    ]
+    store.append(hold, head, records, None)
+    store.release(hold)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from handrail.cli import described
 from handrail.errors import StoreCorruptError
 from handrail.session.storage import Entry, Role
 from handrail.store import EffectRow
-from tests.cli.desk import HOUR, effect
+from tests.cli.desk import HOUR, SESSION, effect
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ENTRY = Entry(3, "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
+ENTRY = Entry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,25 @@ def test_a_change_says_what_goes_and_what_comes(removed: int, added: int, role: 
 def test_a_type_shows_its_version_once_it_has_had_more_than_one() -> None:
     """Most types have one version."""
     assert described.type_of(ENTRY) == "desk.plan v2"
-    assert described.type_of(ENTRY._replace(version=1)) == "desk.plan"
+    assert described.type_of(ENTRY._replace(type_version=1)) == "desk.plan"
 
 
 def test_items_are_json_for_programs() -> None:
     """They are embedded, not quoted."""
     told = described.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
     assert told["items"] == [{"title": "Zürich"}]
-    assert (told["number"], told["call_id"], told["added"]) == (3, "call_2", 1)
+    assert (told["number"], told["reply"], told["call_id"], told["added"]) == (3, "resp_1", "call_2", 1)
+    assert told["version"] == 2
+    of_version_1 = described.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
+    assert (of_version_1["reply"], of_version_1["call_id"]) == (None, "call_2")
+
+
+def test_a_call_is_shown_as_a_fork_takes_it() -> None:
+    """The reply and the id; the id alone where no reply was stated, and nothing for what is outside of calls."""
+    assert described.call_of(ENTRY) == "resp_1/call_2"
+    assert described.call_of(ENTRY._replace(reply="")) == "call_2"
+    assert described.call_of(ENTRY._replace(reply="a/b", call_id="c d")) == "a%2Fb/c%20d"
+    assert described.call_of(ENTRY._replace(reply="", call_id="")) == "-"
 
 
 @pytest.mark.parametrize("items", [b"[{", b"\xff"])
@@ -97,6 +108,17 @@ def test_an_effect_is_told_whole_to_programs() -> None:
     )
     assert told["lease_until"] == "2026-01-01T11:59:00+00:00"
     assert set(told) == {*EffectRow._fields, "state", "value_unavailable"}
+    assert told["owner"] == {
+        "session_id": SESSION,
+        "reply": "resp_1",
+        "call_id": "call_1",
+        "process": "desk-host - 4711 0",
+        "in_words": f"{SESSION}/resp_1/call_1, process 4711 on desk-host",
+    }
+    assert (told["arguments"], told["applied_at"]) == (None, None)
+    applied = effect("k", "done", NOW, applied_at=NOW, arguments=b'{"order":7}')
+    assert described.effect_json(applied, NOW)["applied_at"] == "2026-01-01T12:00:00+00:00"
+    assert described.effect_json(applied, NOW)["arguments"] == {"order": 7}
     assert described.effect_json(effect("k", "done", NOW), NOW)["value"] == {"receipt": 7}
     assert described.effect_json(effect("k", "done", NOW, value=None), NOW)["value_unavailable"] is True
 
@@ -112,4 +134,9 @@ def test_fields_of_an_effect_leave_out_what_is_empty() -> None:
     fields = dict(described.effect_fields(effect("k", "unknown", NOW, partition="s1"), NOW))
     assert fields["partition"] == "s1"
     assert fields["note"] == "its owner gave no sign in time"
-    assert not {"lease until", "completed", "expires", "message", "value"} & set(fields)
+    assert fields["owner"] == f"{SESSION}/resp_1/call_1"
+    assert fields["process"] == "process 4711 on desk-host"
+    assert fields["arguments"] == f"sha256:{'ab' * 32}"
+    recorded = effect("k", "unknown", NOW, arguments=b'{"order":7}')
+    assert dict(described.effect_fields(recorded, NOW))["arguments"] == f'{{"order":7}} sha256:{"ab" * 32}'
+    assert not {"lease until", "completed", "applied", "expires", "message", "value"} & set(fields)

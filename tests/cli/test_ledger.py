@@ -33,7 +33,7 @@ def test_effects_are_listed_newest_first_with_their_state(handrail: Command) -> 
         ("app:pay:expired", "expired"),
         ("app:mail:kept", "done"),
     ]
-    assert f"lease passed 5 min ago  {SESSION}/call_1" in rows[1]
+    assert f"lease passed 5 min ago  {SESSION}/resp_1/call_1" in rows[1]
     assert rows[6].endswith("for ever")
 
 

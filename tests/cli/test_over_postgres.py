@@ -8,7 +8,8 @@ from collections.abc import Generator
 import pytest
 
 from handrail import store as stores
-from tests.cli.desk import SESSION, Command, fill
+from handrail.session.calls import CallRef
+from tests.cli.desk import SESSION, Command, fill, record
 from tests.store.postgres_server import fresh_url
 
 
@@ -24,11 +25,16 @@ def handrail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 def test_sessions_are_listed_shown_and_forked(handrail: Command) -> None:
     """As over SQLite."""
-    assert handrail("sessions", "fork", SESSION, "--at", "call_1", "--as", "branch").code == 0
+    with stores.open(handrail.url) as store:
+        record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_2", "call_1"))
+    assert handrail("sessions", "fork", SESSION, "--at", "resp_1/call_1", "--as", "branch").code == 0
     listed = [json.loads(line) for line in handrail("sessions", "list", "--format", "json").out.splitlines()]
-    assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 2)
+    assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 4)
     shown = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)
-    assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3]
+    assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3, 4, 5]
+    assert [(call["reply"], call["call_id"], call["state"]) for call in shown["open_calls"]] == [
+        ("resp_1", "call_1", "running")
+    ]
     assert handrail("sessions", "show", "nobody").code == 1
 
 

@@ -14,6 +14,7 @@ from handrail.agents.approval.values import Decision
 from handrail.agents.events import (
     CallEnded,
     CallStarted,
+    CallWaits,
     QuestionAsked,
     QuestionDecided,
     RunEnded,
@@ -24,6 +25,8 @@ from handrail.agents.events import (
 from handrail.cli.progress import NOBODY_TO_ASK, Recorded, Told
 from handrail.cli.screen import Screen
 from handrail.limits import TokenUsage
+from handrail.runtime import EffectAwaited
+from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.cli.test_questions import call_of
 
@@ -204,8 +207,15 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "asks": [],
         "default": None,
         "written": None,
+        "reply": None,
     }
-    started_fields = {"path": ["desk"], "call_id": "c", "tool": "look", "arguments": {"n": "nan", "s": "\n\x1b"}}
+    started_fields = {
+        "path": ["desk"],
+        "call_id": "c",
+        "tool": "look",
+        "arguments": {"n": "nan", "s": "\n\x1b"},
+        "reply": None,
+    }
     usage = {"input": 1200, "output": 34, "cached": 0}
     assert [json.loads(line) for line in streams.out.splitlines()] == [
         {"event": "call_started", "at": at, **started_fields},
@@ -213,6 +223,28 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done.", "usage": usage},
     ]
     assert streams.err == []
+
+
+def test_a_wait_is_told_with_its_owner_and_its_end() -> None:
+    """In one line, before it begins, so that a run does not stand still without a word."""
+    owner = ClaimOwner("night", "resp_1", "call_0", "desk-host - 4711 0")
+    event = CallWaits.of(DESK, EffectAwaited("night", "resp_2", "call_0", "pay", "shop:pay:7", owner, NOON))
+    (line,) = told(event, terminal=False).err
+    assert line.startswith("desk: pay waits for night/resp_1/call_0, process 4711 on desk-host, which has claimed")
+    assert "shop:pay:7; at most until 2026-01-05 12:00:00 UTC" in line
+    streams = Streams(terminal=False)
+    Recorded(streams.screen, clock=FakeClock(NOON))(event)
+    assert json.loads(streams.out) == {
+        "event": "call_waits",
+        "at": NOON.isoformat(),
+        "path": ["desk"],
+        "reply": "resp_2",
+        "call_id": "call_0",
+        "tool": "pay",
+        "key": "shop:pay:7",
+        "owner": "night/resp_1/call_0, process 4711 on desk-host",
+        "until": NOON.isoformat(),
+    }
 
 
 def test_what_json_cannot_say_is_told_as_text() -> None:

@@ -10,9 +10,15 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli.sessions import PAGE
+from handrail.events import Dispatcher
+from handrail.prompt import ToolResult
+from handrail.runtime import ToolCall, ToolInvoked
+from handrail.session import Session
+from handrail.session.calls import CallRef
+from handrail.session.open_calls import note_postponed
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import Store
-from tests.cli.desk import FORK, SESSION, Command, Terminal
+from tests.cli.desk import FORK, SESSION, Command, Terminal, record
 
 
 def test_sessions_are_listed_newest_first(handrail: Command) -> None:
@@ -85,15 +91,52 @@ def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None
     """Its row, and a table: number, call, role, type, change, items."""
     ran = handrail("sessions", "show", SESSION)
     assert (ran.code, ran.err) == (0, "")
-    told, _, table = ran.out.partition("\n\n")
+    told, calls, table = ran.out.split("\n\n")
     assert told.splitlines()[0] == f"session  {SESSION}"
     assert "tags     customer=ada desk=berlin" in told
     assert [line.split(maxsplit=4) for line in table.splitlines()] == [
         ["no.", "call", "role", "type", "change      items"],
         ["1", "-", "state", "desk.plan", '+1 at 0     [{"title":"Buy milk"}]'],
-        ["2", "call_1", "event", "desk.asked", '-           [{"amount":7}]'],
-        ["3", "call_2", "state", "desk.plan", 'v2  -1 +2 at 0  [{"title":"Buy milk"},{"title":"Zürich"}]'],
+        ["2", "resp_1/call_1", "event", "desk.asked", '-           [{"amount":7}]'],
+        ["3", "resp_1/call_2", "state", "desk.plan", 'v2  -1 +2 at 0  [{"title":"Buy milk"},{"title":"Zürich"}]'],
     ]
+    assert calls.splitlines()[0].split() == ["open", "call", "tool", "state", "waits", "for"]
+
+
+def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: Store) -> None:
+    """Above the entries: the process, and the end of the lease."""
+    found = store.get(SESSION, "session:pay:running")
+    assert found is not None
+    assert found.lease_until is not None
+    until = found.lease_until
+    calls = handrail("sessions", "show", SESSION).out.split("\n\n")[1]
+    awaited = f"process 4711 on desk-host, or the end of its lease at {until:%Y-%m-%d %H:%M:%S} UTC"
+    assert calls.splitlines()[1:] == [f"resp_1/call_1  pay   running  {awaited}"]
+    (call,) = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)["open_calls"]
+    assert call == {
+        "reply": "resp_1",
+        "call_id": "call_1",
+        "tool": "pay",
+        "state": "running",
+        "key": "session:pay:running",
+        "lease_until": until.isoformat(),
+        "owner": "process 4711 on desk-host",
+    }
+    assert len(handrail("sessions", "show", SESSION, "--after", "1").out.split("\n\n")) == 2
+
+
+def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store: Store) -> None:
+    """The session is not opened for it, so it may be open elsewhere."""
+    with Session.open(store, "desk", dispatcher=Dispatcher()) as session:
+        note_postponed(session, CallRef("resp_7", "call_0"), "pay", store.now())
+        shown = json.loads(handrail("sessions", "show", "desk", "--format", "json").out)
+        assert [(call["reply"], call["state"]) for call in shown["open_calls"]] == [("resp_7", "postponed")]
+        assert handrail("sessions", "show", "desk").out.splitlines()[7].endswith("postponed  an approval")
+        result: ToolResult[None] = ToolResult("paid", None)
+        call = ToolCall("call_0", "pay", "{}")
+        event = ToolInvoked(call, None, result, None, 0.0, 0.0, None, False, "desk", None, store.now(), "resp_7")
+        session.log_call(event, event.ref)
+    assert json.loads(handrail("sessions", "show", "desk", "--format", "json").out)["open_calls"] == []
 
 
 def test_entries_are_paged(handrail: Command) -> None:
@@ -118,7 +161,7 @@ def test_items_are_printed_whole_when_asked_for(handrail: Command) -> None:
     """`--full` sets the JSON of each entry under it."""
     ran = handrail("sessions", "show", SESSION, "--after", "2", "--full")
     assert ran.out.partition("\n\n")[2].splitlines() == [
-        "3  call_2  state  desk.plan v2  -1 +2 at 0",
+        "3  resp_1/call_2  state  desk.plan v2  -1 +2 at 0",
         "  [",
         "    {",
         '      "title": "Buy milk"',
@@ -133,7 +176,7 @@ def test_items_are_printed_whole_when_asked_for(handrail: Command) -> None:
 def test_items_that_are_no_json_are_shown_to_people_as_they_are(handrail: Command, store: Store) -> None:
     """Who looks for a fault needs to see it; a program is refused."""
     hold = store.hold(FORK, wait=timedelta(0))
-    store.append(hold, 0, [Entry(1, "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
+    store.append(hold, 0, [Entry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
     store.release(hold)
     assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK).out
     assert '  [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
@@ -159,13 +202,35 @@ def test_a_session_that_is_not_there_is_said_to_be_not_there(handrail: Command, 
 
 def test_a_fork_shares_the_past_up_to_a_call(handrail: Command, store: Store) -> None:
     """It has the tags of the other, and the other as its parent."""
+    record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_1", "call_2"))
     ran = handrail("sessions", "fork", SESSION, "--at", "call_1", "--as", "branch")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"Session branch starts with the first 2 entries of {SESSION}.\n"
+    assert ran.out == f"Session branch starts with the first 4 entries of {SESSION}.\n"
     fork = store.find("branch")
     assert fork is not None
-    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, 2)
-    assert [entry.number for entry in store.entries("branch")] == [1, 2]
+    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, 4)
+    assert [entry.number for entry in store.entries("branch")] == [1, 2, 3, 4]
+
+
+def test_a_fork_at_an_id_of_several_replies_names_them(handrail: Command, store: Store) -> None:
+    """As `--at` takes them; a call for which no reply was stated has nothing before the slash."""
+    record(store, 3, CallRef("resp_1", "call_0"), CallRef("a/b", "call_0"), CallRef(None, "call_0"))
+    ran = handrail("sessions", "fork", SESSION, "--at", "call_0")
+    assert ran.code == 1
+    assert "several replies" in ran.err
+    named = ["/call_0", "a%2Fb/call_0", "resp_1/call_0"]
+    assert ran.err.strip().split("--at: ")[1].split(", ") == named
+    for at, head in zip(named, (6, 5, 4), strict=True):
+        told = json.loads(handrail("sessions", "fork", SESSION, "--at", at, "--format", "json").out)
+        assert told["entries"] == head
+
+
+def test_a_fork_takes_an_id_with_a_slash_as_it_is(handrail: Command, store: Store) -> None:
+    """The id as the model gave it, and as `sessions show` prints it."""
+    record(store, 3, CallRef("resp_1", "a/0"))
+    for at in ("a/0", "a%2F0", "resp_1/a%2F0"):
+        told = json.loads(handrail("sessions", "fork", SESSION, "--at", at, "--format", "json").out)
+        assert told["entries"] == 4
 
 
 def test_a_fork_without_a_call_shares_all_and_gets_an_id(handrail: Command, store: Store) -> None:
@@ -215,7 +280,7 @@ def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal) -> None:
 def test_entries_are_cut_to_the_width_of_a_terminal(terminal: Terminal, store: Store) -> None:
     """One line an entry, however long its items are."""
     hold = store.hold(FORK, wait=timedelta(0))
-    store.append(hold, 0, [Entry(1, "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
+    store.append(hold, 0, [Entry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
     store.release(hold)
     assert terminal.run("sessions", "show", FORK, width=80) == 0
     assert terminal.lines[-1].endswith("x…")

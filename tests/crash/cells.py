@@ -103,7 +103,7 @@ def ask(cell: Cell, at: str | None, nth: int) -> Told:
         executor = ToolExecutor(prompt=prompt.bind(resources={Filesystem: files}), session=session)
         if at is not None:
             crash_at(at, nth=nth)
-        message = executor.execute(ToolCall("call-1", "charge", {"order": cell.name}))
+        message = executor.execute(ToolCall("call-1", "charge", {"order": cell.name}), reply="reply-1")
         return Told(message.success, message.replayed, message.content)
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from importlib import invalidate_caches
 from pathlib import Path
 
+from handrail.adapters.pydantic_ai.conversation import Said
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
-from handrail.agents.conversation import Said
 from handrail.agents.options import DEFAULT_OPTIONS
 from handrail.cli import main
 from handrail.runtime import Session

@@ -14,6 +14,7 @@ from handrail.cli import main
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"\d+ (s|min|h|d) ago")
 _SECONDS = re.compile(r"\d+\.\d s\b")
+_PROCESS = re.compile(r"process \d+ on [\w.-]+")
 
 
 def commands_of(page: Path) -> Iterator[tuple[str, str]]:
@@ -35,5 +36,5 @@ def typed(line: str) -> tuple[int, str]:
 
 
 def comparable(text: str) -> str:
-    """A text without what the time of day makes of it: how long ago something was or took, and how wide that is."""
-    return re.sub(" {2,}", "  ", _SECONDS.sub("N s", _SPAN.sub("N ago", text)))
+    """A text without what time and place make of it: how long ago something was, its process, and how wide that is."""
+    return re.sub(" {2,}", "  ", _PROCESS.sub("process N", _SECONDS.sub("N s", _SPAN.sub("N ago", text))))

@@ -14,6 +14,7 @@ from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Tool, Too
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.effects import ClaimRequest
 from handrail.session import Session, stored_as
+from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 
 _EVENING = datetime(2026, 1, 5, 20, 0, tzinfo=UTC)
@@ -61,4 +62,6 @@ def fill(url: str) -> None:
         key = _ONCE.effect_key("refund", Refund("A-3", 500), session_id="night-desk")
         assert key is not None
         clock.advance(timedelta(hours=1))
-        ledger.claim(ClaimRequest(key.partition, key.key, "refund", key.params_hash, "night-desk/call-4"))
+        ledger.claim(
+            ClaimRequest(key.partition, key.key, "refund", key.params_hash, ClaimOwner("night-desk", None, "call-4"))
+        )

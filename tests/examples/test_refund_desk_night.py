@@ -24,7 +24,7 @@ from deaths import Death, NightPayments
 from desk import INBOX
 from handrail import store
 from handrail.runtime import Session, ToolInvoked
-from handrail.store import EffectRow
+from handrail.store import ClaimOwner, EffectRow
 from night import prepare
 from night_desk import SESSION_ID, Life, NightFolder, live
 from night_proof import Found, Night, contents_of, prove_night
@@ -50,9 +50,8 @@ AFTER_CHARGE = Found(
 IN_REPORT = replace(
     AFTER_CHARGE, death=Death.BETWEEN_TWO_FILES, paid=6, recorded=6, in_doubt=(), files=("notes.md", REPORT)
 )
-EFFECT = EffectRow(
-    "", "shop:issue_refund:3", "0" * 32, "issue_refund", "", "night-desk/third", "unknown", 2, datetime.now(UTC)
-)
+OWNER = ClaimOwner("night-desk", "reply-1", "third")
+EFFECT = EffectRow("", "shop:issue_refund:3", "0" * 32, "issue_refund", "", OWNER, "unknown", 2, datetime.now(UTC))
 
 
 @pytest.fixture(scope="module")

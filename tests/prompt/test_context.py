@@ -16,6 +16,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime.environment import Environment
 from handrail.session import Session
+from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from tests.prompt.samples import lookup_tool
 
@@ -35,7 +36,7 @@ def environment(**changes: object) -> Environment:
 
 def context_in(run: Environment) -> ToolContext:
     """The context of a call in a run, as the pipeline makes it."""
-    return ToolContext(run, run.prompt.resources.call_scope(), "call-1")
+    return ToolContext(run, run.prompt.resources.call_scope(), CallRef("reply-1", "call-1"))
 
 
 def test_a_context_leads_to_all_that_the_run_shares() -> None:
@@ -81,7 +82,8 @@ def test_a_beat_reaches_the_heartbeat_and_the_claim() -> None:
     heartbeat = Heartbeat(clock=clock)
     beats: list[str] = []
     run = environment(heartbeat=heartbeat)
-    context = ToolContext(run, run.prompt.resources.call_scope(), "c", "key", 3, lambda: beats.append("claim"))
+    ref = CallRef(None, "c")
+    context = ToolContext(run, run.prompt.resources.call_scope(), ref, "key", 3, lambda: beats.append("claim"))
     clock.advance(timedelta(seconds=5))
     context.beat()
     assert (heartbeat.elapsed(), beats) == (timedelta(0), ["claim"])
@@ -96,7 +98,7 @@ def test_a_lost_claim_is_raised_to_the_handler() -> None:
         raise LeaseLostError("key", 1)
 
     run = environment()
-    context = ToolContext(run, run.prompt.resources.call_scope(), beat_claim=lost)
+    context = ToolContext(run, run.prompt.resources.call_scope(), CallRef(None, "c"), beat_claim=lost)
     with pytest.raises(LeaseLostError):
         context.beat()
 

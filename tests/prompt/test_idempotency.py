@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
 from handrail.serde import canonical_json
+from handrail.session.calls import CallRef
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,21 @@ def test_scope_session_belongs_to_one_session() -> None:
 
 
 def test_slot_is_the_call_within_its_session() -> None:
-    """A call without a declared key is known by its id; the hash is of its arguments all the same."""
-    assert slot_key("call_7") == "call:call_7"
-    assert slot_effect_key("call_7", Order("1"), session_id="s1") == EffectKey(
-        "s1", "call:call_7", _full_hash(Order("1"))
+    """A call without a declared key is known by reply and id; the hash is of the arguments that the model wrote."""
+    assert slot_key(CallRef(None, "call_7")) == "call:call_7"
+    assert slot_key(CallRef("resp_1", "call_7")) == "call:resp_1/call_7"
+    words = {"number": "1"}
+    assert slot_effect_key(CallRef("r", "call_7"), words, session_id="s1") == EffectKey(
+        "s1", "call:r/call_7", _full_hash(words)
     )
+
+
+def test_slots_of_two_calls_are_never_one() -> None:
+    """Reply and id may hold any character; the key of a slot keeps them apart."""
+    parts = ("a", "a/b", "b", "/", "%2F", "%", "a b", "é", "\n")
+    refs = [CallRef(reply, call_id) for reply in (None, *parts) for call_id in parts]
+    assert len({slot_key(ref) for ref in refs}) == len(refs)
+    assert [CallRef.parse(str(ref)) for ref in refs] == refs
 
 
 def test_tool_without_parameters_has_a_key() -> None:
@@ -187,7 +198,7 @@ def test_arguments_without_canonical_form_fail_the_call() -> None:
     for make in (
         lambda: IdempotencyConfig().key_for("pay", endless),
         lambda: IdempotencyConfig().effect_key("pay", endless, session_id="s1"),
-        lambda: slot_effect_key("7", endless, session_id="s1"),
+        lambda: slot_effect_key(CallRef("r", "7"), endless, session_id="s1"),
     ):
         with pytest.raises(ToolValidationError, match=r"no canonical JSON: \$.rate: inf is not finite"):
             make()

@@ -10,6 +10,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.effects import Busy, Claimed, ClaimRequest, EffectResult, Hit, ToolEffect
 from handrail.runtime.ledger import EffectLedger
 from handrail.serde import digest
+from handrail.store.protocol import ClaimOwner
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Payment:
 MINUTE = timedelta(minutes=1)
 KEY = "session:pay:abc123def456"
 PAYMENT = Payment("7")
-REQUEST = ClaimRequest("", KEY, "pay", digest(PAYMENT), "call 1", MINUTE)
+REQUEST = ClaimRequest("", KEY, "pay", digest(PAYMENT), ClaimOwner("s1", "reply 1", "call 1"), MINUTE)
 RESULT = EffectResult("paid", b'{"charge":1}')
 
 

@@ -96,4 +96,4 @@ def test_owner_may_give_signs_itself(ledger: EffectLedger, clock: FakeClock) -> 
     clock.advance(MINUTE * 2)
     ledger.heartbeat(claim)
     assert _lease_until(ledger) == clock.now() + MINUTE
-    assert busy(ledger).row.owner == "call 1"
+    assert busy(ledger).row.owner.call == REQUEST.owner.call

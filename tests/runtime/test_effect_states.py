@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -16,12 +16,14 @@ from handrail.runtime import effect_states
 from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.runtime.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.store.protocol import EffectRow
+from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import STORES, StoreFactory
 
 PARAMS = {"order_id": "7"}
-REQUEST = ClaimRequest("", "session:pay:1", "pay", digest(PARAMS), "call 1", timedelta(minutes=1))
+REQUEST = ClaimRequest(
+    "", "session:pay:1", "pay", digest(PARAMS), ClaimOwner("s1", None, "call 1"), timedelta(minutes=1)
+)
 RESULT = EffectResult("paid", b'{"charge":1}')
 MINUTE, LONG = timedelta(minutes=1), timedelta(days=2)
 
@@ -117,6 +119,15 @@ def _heartbeat(world: World) -> object:
     return world.seen().lease_until == world.clock.now() + REQUEST.lease
 
 
+def _apply(world: World) -> object:
+    world.ledger.note_applied(world.owner)
+    return world.seen().applied_at == world.clock.now()
+
+
+def _found_dead(world: World) -> object:
+    return world.ledger.store.replace(world.seen(), effect_states.orphaned(world.seen(), world.clock.now()))
+
+
 def _give_up(world: World) -> object:
     world.ledger.give_up(world.owner)
     return True
@@ -130,7 +141,9 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "claim, other arguments": _claim_with(params_hash="0" * 64),
     "claim, other tool": _claim_with(tool="refund"),
     "heartbeat": _heartbeat,
+    "owner found dead": _found_dead,
     "complete": lambda world: world.ledger.complete(world.owner, RESULT),
+    "apply": _apply,
     "fail": lambda world: world.ledger.fail(world.owner),
     "lose sight of": lambda world: world.ledger.mark_unknown(world.owner, "timed out"),
     "give up": _give_up,
@@ -162,7 +175,7 @@ def answer_of(world: World, event: str) -> str:
     return type(answer).__name__.lower()
 
 
-def becomes(before: EffectRow | None, after: EffectRow | None, words: str) -> bool:
+def becomes(before: EffectRow | None, after: EffectRow | None, words: str, now: datetime) -> bool:
     """Whether a row has become what the table says."""
     if words == "as it was":
         return after == before
@@ -174,6 +187,9 @@ def becomes(before: EffectRow | None, after: EffectRow | None, words: str) -> bo
     if fence == "fence 1":
         return after.fence == 1 and (before is None or after.effect_id != before.effect_id)
     assert before is not None
+    if fence == "lapsed":
+        same = after == before._replace(lease_until=after.lease_until, note=after.note)
+        return same and effect_states.lapsed(after, now)
     same_effect = after.effect_id == before.effect_id and after.created_at == before.created_at
     return same_effect and after.fence == before.fence + {"same": 0, "fence + 1": 1}[fence]
 
@@ -190,7 +206,7 @@ def test_row_of_the_table(world: World, state: str, event: str, words: str, answ
     STATES[state](world)
     before = world.row
     assert answer_of(world, event) == answer
-    assert becomes(before, world.row, words), world.row
+    assert becomes(before, world.row, words, world.clock.now()), world.row
 
 
 def test_table_leaves_nothing_out() -> None:
@@ -299,7 +315,7 @@ def test_errors_say_what_to_do(world: World) -> None:
     with pytest.raises(LedgerError, match=r"session:pay:1 of pay is running.* force=True removes it") as refused:
         world.ledger.invalidate(REQUEST.key)
     assert (refused.value.key, refused.value.status) == (REQUEST.key, "running")
-    with pytest.raises(LedgerError, match=r"is running \(owner call 1, lease until 2026-.*Wait for its end"):
+    with pytest.raises(LedgerError, match=r"is running \(owner s1/call%201, lease until 2026-.*Wait for its end"):
         world.ledger.resolve(world.seen(), RESULT)
     with pytest.raises(LedgerError, match="resolve it"):
         EVENTS["record"](world)

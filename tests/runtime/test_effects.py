@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from handrail.runtime.effects import Busy, Claimed, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
-from handrail.store.protocol import EffectRow
+from handrail.store import ClaimOwner, EffectRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, "call 1", "done", 3, NOW, completed_at=NOW)
+ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, ClaimOwner(), "done", 3, NOW, completed_at=NOW)
 
 
 @pytest.mark.parametrize(

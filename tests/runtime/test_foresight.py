@@ -56,7 +56,7 @@ SILENT = Rule(lambda _: cast("PolicyDecision", None), "silent")
 def seen_ahead(*policies: Rule, request: ToolCall | None = None, without: str = "") -> Foreseen | None:
     """What is foreseen of a call of `echo` with these policies."""
     door = executor(tool("echo"), policies=policies)
-    found = foresee(request or call("echo"), door.environment, without=without)
+    found = foresee(request or call("echo"), "reply-1", door.environment, without=without)
     assert events(door) == ()
     assert door.environment.session.turn.queue == []
     return found
@@ -160,16 +160,16 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     door = using(handle, decision)
     if isinstance(decision, PromptEvaluationError):
         with pytest.raises(PromptEvaluationError):
-            foresee(call("echo"), door.environment)
+            foresee(call("echo"), "reply-1", door.environment)
     else:
-        assert foresee(call("echo"), door.environment) is not None
+        assert foresee(call("echo"), "reply-1", door.environment) is not None
     assert handle.closed == 1
 
 
 def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """As at the end of a call, it changes nothing of what is known."""
     handle = Handle(OSError("stuck"))
-    found = foresee(call("echo"), using(handle, PolicyDecision.ask("sure?")).environment)
+    found = foresee(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment)
     assert found is not None
     assert found.questions == ("sure?",)
     assert "could not be closed after policies were asked ahead about echo" in caplog.text
@@ -190,7 +190,7 @@ def test_nothing_is_claimed_and_nothing_is_run() -> None:
 
     external = tool("pay", pay, effect="external", idempotency=IdempotencyConfig())
     door = executor(external, policies=[ask("sure?")], approver=agree)
-    assert foresee(call("pay"), door.environment) is not None
+    assert foresee(call("pay"), "reply-1", door.environment) is not None
     assert ran == []
     assert door.execute(call("pay")).success
     assert ran == ["hello"]

@@ -24,6 +24,7 @@ from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, EffectResult, Hit, NotApplied
 from handrail.runtime.ledger import EffectLedger
+from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import STORES, StoreFactory
 
@@ -82,7 +83,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(ledger=ledgers, key=keys, params_hash=hashes, on_orphan=orphans)
     def claim(self, ledger: int, key: str, params_hash: str, on_orphan: OnOrphan) -> None:
         model = self.models[key] = self.models[key].at(self.clock.now())
-        request = ClaimRequest("s1", key, "pay", params_hash, "somebody", LEASE, on_orphan)
+        request = ClaimRequest("s1", key, "pay", params_hash, ClaimOwner("s1", None, "somebody"), LEASE, on_orphan)
         answer = self.ledgers[ledger].claim(request)
         lapsed = model.status == "running" and model.lease_until is not None and model.lease_until <= self.clock.now()
         if model.status not in {"absent", "failed"} and model.params_hash != params_hash:
@@ -186,7 +187,9 @@ class LedgerMachine(RuleBasedStateMachine):
         model, row = self.models[key], self.ledgers[ledger].row(key, partition="s1")
         if row is None or model.status != "unknown":
             return
-        answer = self.ledgers[ledger].reclaim(row, ClaimRequest("s1", key, "pay", row.params_hash, "again", LEASE))
+        answer = self.ledgers[ledger].reclaim(
+            row, ClaimRequest("s1", key, "pay", row.params_hash, ClaimOwner("s1", None, "again"), LEASE)
+        )
         model.starts, model.retried = 0, False
         self._started(model, ledger, answer, row.params_hash)
 

@@ -54,7 +54,7 @@ def test_trap_orphan_is_known_as_one_when_its_lease_has_passed(store: LedgerStor
     clock.advance(timedelta(minutes=1))
     answer = EffectLedger(store, clock=clock).claim(REQUEST)
     assert isinstance(answer, Unknown)
-    assert answer.row.note == "its owner (call 1) gave no sign in time"
+    assert answer.row.note == "the lease of its owner (s1/reply%201/call%201) expired"
 
 
 def test_trap_zombie_does_not_overwrite_the_new_owner(ledger: EffectLedger, clock: FakeClock) -> None:

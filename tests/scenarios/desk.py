@@ -12,6 +12,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import PolicyDecision, ToolContext, ToolExample, ToolResult
 from handrail.runtime import EffectApplied, EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
+from handrail.store import EffectRow
 from handrail.testing import Call, Reply, Script
 from tests.runtime.bench import Kept, Note, executor, scribble, tool
 from tests.scenarios.doors import Answer, Waiting
@@ -73,7 +74,7 @@ class Desk:
         return {
             "slices": slices,
             "files": {entry.path: self.files.read_text(entry.path) for entry in self.files.list()},
-            "ledger": [(*row[:2], *row[3:8], row.message, row.value, row.note) for row in self.ledger.rows()],
+            "ledger": [_normal_row(row) for row in self.ledger.rows()],
             "charged": self.charged,
             "waiting for the session": session.turn.queue,
         }
@@ -121,8 +122,21 @@ class Desk:
 
 def _normal(event: ToolInvoked) -> tuple[object, ...]:
     ran = event.handler_seconds is not None
-    about = (event.call_id, event.name, event.params, event.result, event.refused_at)
-    return (*about, ran, event.effect_key, event.replayed, event.session_id)
+    about = (event.call_id, event.name, event.params, event.result, event.refused_at, event.final)
+    key = None if event.effect_key is None else _normal_key(event.effect_key)
+    return (*about, event.reply is not None, ran, key, event.replayed, event.session_id)
+
+
+def _normal_row(row: EffectRow) -> tuple[object, ...]:
+    key, owner = _normal_key(row.key), row.owner
+    about = (row.partition, key, *row[3:5], owner.session_id, owner.reply is not None, owner.call_id, *row[6:8])
+    return (*about, row.message, row.value, row.note.replace(str(owner.call), owner.call_id))
+
+
+def _normal_key(key: str) -> str:
+    """The key of a slot without the reply, which each door names in its own way."""
+    scope, _, slot = key.partition(":")
+    return f"call:{slot.rpartition('/')[2]}" if scope == "call" else key
 
 
 def _write(text: object) -> Call:

@@ -207,8 +207,9 @@ def test_what_a_model_sends_is_recorded_and_read_again(desk: Desk) -> None:
     for _ in range(5000):
         deep = {"a": deep}
     sent: list[Any] = ['{"text": "\ud800"}', deep, {"text": object()}, {1: 2}, b"\xff", None, 10**5000, float("nan")]
-    for arguments in sent:
-        desk.door.execute(ToolCall("c", "note", arguments))
+    for number, arguments in enumerate(sent):
+        desk.door.execute(ToolCall(f"c{number}", "note", arguments))
+        desk.door.execute(ToolCall(f"c{number}", "note", arguments), reply="reply-1")
     odd: Any = b"note"
     desk.door.execute(ToolCall("\ud800", "no\ud800te", "{}"))
     desk.door.execute(ToolCall("c", odd, "{}"))
@@ -216,7 +217,9 @@ def test_what_a_model_sends_is_recorded_and_read_again(desk: Desk) -> None:
     shown = [(event.success, event.result.message) for event in events(desk.door)]
     desk.again()
     assert [(event.success, event.result.message) for event in desk.session[ToolInvoked]] == shown
-    assert len(shown) == len(sent) + 3
+    assert len(shown) == 2 * len(sent) + 3
+    for number, arguments in enumerate(sent):  # each is known again as the call that it was
+        assert not desk.door.execute(ToolCall(f"c{number}", "note", arguments), reply="reply-1").success
 
 
 def test_an_effect_whose_call_fails_after_it_is_told_to_be_done(desk: Desk) -> None:

@@ -65,34 +65,29 @@ def test_reads_beside_each_other_are_all_recorded(store: FaultyStore) -> None:
 def test_a_handler_that_outlives_its_call_writes_nowhere(store: FaultyStore) -> None:
     """Neither in memory nor in the store, whenever it comes."""
     session = Session.open(store, "s")
-    go_on, raised, late = Event(), list[str](), list[Thread]()
+    go_on, raised, ended = Event(), list[str](), Event()
 
     def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("in time"))
-        go_on.wait(PATIENCE)
         try:
+            context.session[Kept].append(Kept("in time"))  # or already late, on a machine that is busy
+            go_on.wait(PATIENCE)
             context.session[Kept].append(Kept("late"))
         except Exception as error:
             raised.append(type(error).__name__)
             raise
         finally:
-            late.append(Thread())
+            ended.set()
         return ToolResult.ok(params)
 
     door = executor(tool("slow", slow, timeout=timedelta(milliseconds=1)), tool("keep", keep), session=session)
     assert "was stopped after its timeout" in door.execute(call("slow")).content
-    store.at("append", go_on.set, lambda: _until(lambda: bool(late)))
+    store.at("append", go_on.set, lambda: ended.wait(PATIENCE))
     assert door.execute(call("keep", "A", id="call-2")).success
     assert door.execute(call("keep", "B", id="call-3")).success
     assert raised == ["TransactionClosedError"]
     before = held(session)
     assert before[0] == ["A", "B"]
     assert held(closed_and_opened(session, store)) == before
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        pass
 
 
 @pytest.mark.parametrize("outer_succeeds", [True, False])
@@ -128,7 +123,7 @@ def test_a_concurrent_call_with_a_child_session_leaves_both_stored(store: Faulty
         with context.session.child(session_id=f"child-{params.text}") as child:
             inner = executor(tool("keep", keep), session=child)
             assert inner.execute(call("keep", params.text)).success
-            assert not inner.execute(call("nothing")).success
+            assert not inner.execute(call("nothing", id="call-2")).success
         return ToolResult.ok(params)
 
     door = executor(tool("agent", agent, concurrent=True), session=session)
@@ -139,21 +134,21 @@ def test_a_concurrent_call_with_a_child_session_leaves_both_stored(store: Faulty
     assert before[1] == ["0", "1", "2"]
     assert held(closed_and_opened(session, store)) == before
     child = Session.open(store, "child-1", wait=NOW)
-    assert held(child) == (["1"], ["1"], [("call-1", True), ("call-1", False)])
+    assert held(child) == (["1"], ["1"], [("call-1", True), ("call-2", False)])
 
 
 def test_what_policies_remember_is_stored_with_the_call(store: FaultyStore) -> None:
     """A dependency that was met before the program ended is met after."""
     session = Session.open(store, "s")
 
-    def door_of(session: Session) -> Callable[[str], bool]:
+    def door_of(session: Session) -> Callable[[str, str], bool]:
         policy = SequentialDependencyPolicy(dependencies={"second": frozenset({"first"})})
         door = executor(tool("first"), tool("second"), policies=[policy], session=session)
-        return lambda name: door.execute(call(name)).success
+        return lambda name, call_id: door.execute(call(name, id=call_id)).success
 
-    assert [door_of(session)(name) for name in ("second", "first")] == [False, True]
+    assert [door_of(session)(*asked) for asked in (("second", "call-1"), ("first", "call-2"))] == [False, True]
     again = closed_and_opened(session, store)
-    assert door_of(again)("second")
+    assert door_of(again)("second", "call-3")
     again.close()
 
 

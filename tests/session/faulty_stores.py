@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import EffectRow, Store, Wake
 from tests.store.stores import STORES
@@ -74,6 +75,16 @@ class FaultyStore(Store):
     @property
     def poll_every(self) -> timedelta | None:
         return self._store.poll_every
+
+    @property
+    def has_old_slots(self) -> bool:
+        return self._store.has_old_slots
+
+    def process(self) -> str:
+        return self._store.process()
+
+    def is_dead(self, process: str) -> bool:
+        return self._store.is_dead(process)
 
     def now(self) -> datetime:
         return self._store.now()
@@ -156,8 +167,17 @@ class FaultyStore(Store):
             self.rows_read += 1
             yield entry
 
-    def end_of_call(self, session_id: str, call_id: str) -> int | None:
-        return self._store.end_of_call(session_id, call_id)
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+        return self._store.recorded_calls(session_id, limit=limit, call_id=call_id)
+
+    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+        return self._store.record_of_call(session_id, call)
+
+    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+        return self._store.open_claims(session_id)
+
+    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+        return self._store.end_leases_of_dead(session_id)
 
     def copy(self, source: str, row: SessionRow) -> bool:
         return self._store.copy(source, row)

@@ -28,11 +28,21 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """An event that is logged."""
+    """An event that is logged; as the record of a call it is final, and of session `s`."""
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
     what: str
+
+    @property
+    def session_id(self) -> str:
+        """The session of the call that it records."""
+        return "s"
+
+    @property
+    def final(self) -> bool:
+        """Whether the call is answered from it."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)

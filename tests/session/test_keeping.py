@@ -10,6 +10,7 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, SessionError, StoreUnavailableError
 from handrail.session import Session, stored_as
+from handrail.session.calls import CallRef
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Happened, Note
 from tests.transaction.notebooks import call, raising
@@ -45,35 +46,38 @@ def test_an_entry_tells_what_it_is(store: FaultyStore) -> None:
         with call(session) as transaction:
             session[Note].seed(Note("a"), Note("b"))
             session.dispatch(Happened("x"))
-            session.close_call(Happened("closed"), "call-1", transaction)
+            session.close_call(Happened("closed"), CallRef("reply-1", "call-1"), transaction)
             transaction.commit()
-        assert [entry[:8] for entry in store.entries("s")] == [
-            (1, "", "log", "tests.session.samples:Happened", 1, 0, 0, 1),
-            (2, "call-1", "state", "tests.session.samples:Note", 1, 0, 0, 2),
-            (3, "call-1", "log", "tests.session.samples:Happened", 1, 1, 0, 1),
+        assert [entry[:9] for entry in store.entries("s")] == [
+            (1, "", "", "log", "tests.session.samples:Happened", 1, 0, 0, 1),
+            (2, "reply-1", "call-1", "state", "tests.session.samples:Note", 1, 0, 0, 2),
+            (3, "reply-1", "call-1", "log", "tests.session.samples:Happened", 1, 1, 0, 1),
         ]
         checkpoint = store.checkpoint("s")
         assert checkpoint is not None
         assert checkpoint.number == 3
         session[Note].seed(Note("a"))
-        assert [entry[5:8] for entry in store.entries("s", after=3)] == [(0, 2, 1)]
+        assert [entry[6:9] for entry in store.entries("s", after=3)] == [(0, 2, 1)]
 
 
 @pytest.mark.parametrize(
     "call_id", ["\ud800", "a\0b", "x" * 501, None, 7], ids=["no Unicode", "a null", "too long", "none", "a number"]
 )
-def test_an_id_that_no_store_can_look_up_is_left_out(store: FaultyStore, call_id: Any) -> None:
+def test_an_id_that_no_store_can_look_up_is_replaced_by_its_digest(store: FaultyStore, call_id: Any) -> None:
     """Models send what they like; the call is recorded all the same, and so are those after it."""
     with Session.open(store, "s") as session:
         with call(session) as transaction:
             session[Note].append(Note("a"))
-            session.close_call(Happened("closed"), call_id, transaction)
+            session.close_call(Happened("closed"), CallRef(None, call_id), transaction)
             transaction.commit()
-        session.log_call(Happened("failed"), call_id)
+        session.log_call(Happened("failed"), CallRef(None, call_id))
         session[Note].append(Note("b"))
     with reopened(store) as again:
         assert (len(again[Note]), len(again[Happened])) == (2, 2)
-    assert {entry.call_id for entry in store.entries("s")} == {""}
+    names = {entry.call_id for entry in store.entries("s")} - {""}
+    assert len(names) == (call_id is not None)
+    assert all(name.startswith("sha256-") for name in names)
+    assert names <= {recorded.call_id for recorded, _ in store.recorded_calls("s", limit=9)}
 
 
 def test_a_call_that_changed_nothing_writes_nothing(store: FaultyStore) -> None:

@@ -29,7 +29,7 @@ class History:
         new = [self.number * 100 + place for place in range(come)]
         self.items[start : start + removed] = new
         self.brought[self.number] = new
-        entry = Entry(self.number, "", "state", "T", 1, start, removed, come, b"")
+        entry = Entry(self.number, "", "", "state", "T", 1, start, removed, come, b"")
         self.layout = self.layout.after(entry)
 
     def something_else(self) -> None:

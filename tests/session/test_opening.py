@@ -40,7 +40,7 @@ def write(store: FaultyStore, *entries: Entry, checkpoint: Checkpoint | None = N
 
 def note(number: int, start: int, *, removed: int = 0, items: bytes = b'[{"text":"x"}]', role: Any = "state") -> Entry:
     """An entry of notes."""
-    return Entry(number, "", role, NOTE, 1, start, removed, 1, items)
+    return Entry(number, "", "", role, NOTE, 1, start, removed, 1, items)
 
 
 def test_a_session_that_is_not_there_is_begun(store: FaultyStore) -> None:
@@ -102,7 +102,8 @@ def test_opening_reads_nothing_that_a_checkpoint_covers() -> None:
 def _log(store: FaultyStore, *, first: int, last: int) -> None:
     hold = store.hold("s", wait=NOW)
     entries = [
-        Entry(number, "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]') for number in range(first, last + 1)
+        Entry(number, "", "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]')
+        for number in range(first, last + 1)
     ]
     store.append(hold, first - 1, entries, None)
     store.release(hold)

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from handrail.errors import StoreUnavailableError
 from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePolicy, stored_as
+from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw
@@ -43,6 +44,16 @@ class Ended:
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
     call_id: str
+
+    @property
+    def session_id(self) -> str:
+        """The session of the call."""
+        return "s"
+
+    @property
+    def final(self) -> bool:
+        """Whether the call is answered from it."""
+        return True
 
 
 KINDS: tuple[type[Any], ...] = (Note, Task, Total, Add, Happened, Ended)
@@ -96,11 +107,11 @@ class Side:
         with suppress(StoreUnavailableError), Transaction("call", ticket=ticket, writes=True) as transaction:
             self.perform(todo, transaction)
             if commits:
-                session.close_call(Ended(call_id), call_id, transaction)
+                session.close_call(Ended(call_id), CallRef(None, call_id), transaction)
                 transaction.commit()
                 recorded = session.store is not None
         if not recorded:
-            session.log_call(Ended(call_id), call_id)
+            session.log_call(Ended(call_id), CallRef(None, call_id))
         ticket.release()
 
     def perform(self, todo: Sequence[Act], call: Transaction | None = None) -> None:
@@ -125,7 +136,7 @@ class Side:
             if commits:
                 transaction.commit()
         ticket.release()
-        self.session.log_call(Ended("inner"), "inner")
+        self.session.log_call(Ended("inner"), CallRef(None, "inner"))
 
 
 def mend(session: Session, place: int, name: str) -> None:

@@ -16,9 +16,16 @@ def session_row(clock: Clock, session_id: str = "s1", *, parent: str | None = No
     return SessionRow(session_id, {"desk": "refunds"}, parent, clock.now(), head)
 
 
-def entry(number: int, call_id: str = "c1", type_name: str = "desk:Note", items: bytes = b'[{"text":"x"}]') -> Entry:
+def entry(
+    number: int,
+    call_id: str = "c1",
+    type_name: str = "desk:Note",
+    items: bytes = b'[{"text":"x"}]',
+    *,
+    reply: str = "r1",
+) -> Entry:
     """An entry that adds one item to a LOG."""
-    return Entry(number, call_id, "log", type_name, 1, number - 1, 0, 1, items)
+    return Entry(number, reply, call_id, "log", type_name, 1, number - 1, 0, 1, items)
 
 
 def entries(first: int, last: int) -> list[Entry]:

@@ -38,7 +38,10 @@ class _Driver(PostgresDriver):
         super().close()
 
 
-_TABLES = "handrail_effects, handrail_sessions, handrail_entries, handrail_checkpoints, handrail_decisions"
+_TABLES = (
+    "handrail_effects, handrail_sessions, handrail_entries, handrail_checkpoints, handrail_decisions, "
+    "handrail_testimony, handrail_answers"
+)
 _BUSY = timedelta(seconds=20)  # a slow machine must not fail a test
 _SERIAL = count(1)
 _folder: list[tempfile.TemporaryDirectory[str]] = []
@@ -77,6 +80,7 @@ STORES: dict[str, MakeStore] = {"memory": memory, "sqlite": sqlite, "postgres": 
 
 
 def _remove(driver: SqliteDriver, path: Path) -> None:
+    driver.processes.close(claims=False)
     driver.close()
     with suppress(OSError):  # a test may have given up its rights; the folder goes at the end
         path.unlink()

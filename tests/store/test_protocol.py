@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore
+from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
 
@@ -79,8 +80,24 @@ def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
     """A store keeps every column as it was: times with their zone, bytes, falsy values."""
     now = clock.now()
     row = EffectRow(
-        *("", "session:pay:ü\n'; --", "f" * 32, "pay", "b" * 64, "", "done", 7, now),
-        *(None, now, now + timedelta(microseconds=1), "", b'{"a":null}', True, "nöte"),
+        partition="",
+        key="session:pay:ü\n'; --",
+        effect_id="f" * 32,
+        tool="pay",
+        params_hash="b" * 64,
+        owner=ClaimOwner("s/1", None, "cäll/1", "a b 1 2"),
+        status="done",
+        fence=7,
+        created_at=now,
+        lease_until=None,
+        completed_at=now,
+        expires_at=now + timedelta(microseconds=1),
+        message="",
+        value=b'{"a":null}',
+        exclude_value_from_context=True,
+        note="nöte",
+        arguments=b'{"order":1}',
+        applied_at=now + timedelta(microseconds=2),
     )
     store.insert(row)
     assert store.get("", row.key) == row
@@ -158,12 +175,12 @@ def test_one_of_many_threads_replaces(store: LedgerStore, clock: FakeClock) -> N
 
     def replace(number: int) -> bool:
         start.wait()
-        return store.replace(seen, seen._replace(fence=2, owner=str(number)))
+        return store.replace(seen, seen._replace(fence=2, owner=ClaimOwner(call_id=str(number))))
 
     with ThreadPoolExecutor(THREADS) as pool:
         replaced = list(pool.map(replace, range(THREADS)))
     assert replaced.count(True) == 1
-    assert store.rows().__next__().owner == str(replaced.index(True))
+    assert store.rows().__next__().owner.call_id == str(replaced.index(True))
 
 
 def test_statuses_are_the_four_of_the_ledger() -> None:

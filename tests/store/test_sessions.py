@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.session.calls import CallRef
 from handrail.session.storage import Checkpoint, Hold
 from handrail.store import Store
 from handrail.testing import FakeClock
@@ -75,14 +76,28 @@ def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock) 
     assert list(store.entries("s1")) == []
 
 
-def test_end_of_a_call_is_its_newest_entry(store: Store, clock: FakeClock) -> None:
-    """Where a fork at a call branches off."""
+ONE, TWO, NO_REPLY = CallRef("r1", "c1"), CallRef("r1", "c2"), CallRef(None, "c1")
+
+
+def test_record_of_a_call_is_its_newest_entry_in_a_log(store: Store, clock: FakeClock) -> None:
+    """Where a fork at a call branches off. The changes of a call do not record it, nor does a LOG item without call."""
+    change = entry(5, "c2", "desk:Plan")._replace(role="state", start=0)
     hold = held(store, clock)
-    store.append(hold, 0, [entry(1, "c1"), entry(2, "c2"), entry(3, "c1")], None)
-    assert store.end_of_call("s1", "c1") == 3
-    assert store.end_of_call("s1", "c2") == 2
-    assert store.end_of_call("s1", "c3") is None
-    assert store.end_of_call("nobody", "c1") is None
+    store.append(hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply=""), change, entry(6, "")], None)
+    assert [store.record_of_call("s1", call) for call in (ONE, TWO, NO_REPLY)] == [3, 2, 4]
+    assert store.record_of_call("s1", CallRef("r2", "c1")) is None
+    assert store.record_of_call("s1", CallRef("r1", "c3")) is None
+    assert store.record_of_call("nobody", ONE) is None
+
+
+def test_recorded_calls_are_listed_from_the_newest(store: Store, clock: FakeClock) -> None:
+    """A call that was recorded twice is listed twice; with an id, the calls of that id in any reply."""
+    hold = held(store, clock)
+    store.append(hold, 0, [entry(1), entry(2, "c2"), entry(3), entry(4, reply="")], None)
+    assert store.recorded_calls("s1", limit=9) == [(NO_REPLY, 4), (ONE, 3), (TWO, 2), (ONE, 1)]
+    assert store.recorded_calls("s1", limit=2) == [(NO_REPLY, 4), (ONE, 3)]
+    assert store.recorded_calls("s1", limit=9, call_id="c2") == [(TWO, 2)]
+    assert store.recorded_calls("nobody", limit=9) == []
 
 
 def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: FakeClock) -> None:

@@ -19,6 +19,7 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.store import SqliteStore
+from handrail.store.protocol import ClaimOwner
 from handrail.store.sql_store import SqlStore
 from handrail.store.sqlite import SqliteDriver
 from handrail.store.sqlite_file import SqliteFile
@@ -211,11 +212,11 @@ def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: 
 
 def test_text_that_is_no_text_is_unknown(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 under the type of text."""
-    sql = "UPDATE handrail_effects SET owner = CAST(x'ff' AS TEXT) WHERE key = 'key 0001'"
+    sql = "UPDATE handrail_effects SET owner_call = CAST(x'ff' AS TEXT) WHERE key = 'key 0001'"
     with edited(tmp_path / "desk.db", sql) as store:
         found = store.get("s1", "key 0001")
         assert found is not None
-        assert (found.status, found.note) == ("unknown", "the stored row cannot be read: owner is b'\\xff'")
+        assert (found.status, found.note) == ("unknown", "the stored row cannot be read: owner_call is b'\\xff'")
         assert store.get("s1", "key 0002") == running_row(CLOCK, "key 0002")
 
 
@@ -249,6 +250,6 @@ def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:
         hold = held(store, CLOCK)
         with pytest.raises(StoreError, match="surrogates"):
             store.append(hold, 0, [entries(1, 1)[0]._replace(call_id="\ud800")], None)
-        row = running_row(CLOCK)._replace(message="\ud800\0", note="\ud800\0ü", owner="\0")
+        row = running_row(CLOCK)._replace(message="\ud800\0", note="\ud800\0ü", owner=ClaimOwner("\0", "\0", "\0"))
         store.insert(row)
-        assert store.get("s1", row.key) == row._replace(note="?\ufffdü", owner="\ufffd")
+        assert store.get("s1", row.key) == row._replace(note="?\ufffdü", owner=ClaimOwner(*"\ufffd" * 3))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.session.calls import CallRef
 from handrail.session.storage import Checkpoint, Entry, Hold
 from handrail.store import EffectRow
 from handrail.testing import FakeClock
@@ -19,9 +20,10 @@ from tests.store.session_rows import NOW, entry, session_row
 from tests.store.stores import STORES, MakeStore
 
 EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20}
-IDS, KEYS, CALLS = ("a", "b", "c"), ("k1", "k2"), ("c1", "c2")
+IDS, KEYS = ("a", "b", "c"), ("k1", "k2")
+REFS = (CallRef(None, "c1"), CallRef("r1", "c1"), CallRef("r1", "c2"))
 
-ids, keys, calls = st.sampled_from(IDS), st.sampled_from(KEYS), st.sampled_from(CALLS)
+ids, keys, refs = st.sampled_from(IDS), st.sampled_from(KEYS), st.sampled_from(REFS)
 
 
 @dataclass
@@ -125,14 +127,15 @@ class StoreMachine(RuleBasedStateMachine):
             self.store.release(hold)
             self.old_holds.append(hold)
 
-    @rule(session_id=ids, count=st.integers(0, 3), call_id=calls, late=st.integers(0, 2), covered=st.booleans())
-    def append(self, session_id: str, count: int, call_id: str, late: int, *, covered: bool) -> None:
+    @rule(session_id=ids, count=st.integers(0, 3), call=refs, late=st.integers(0, 2), covered=st.booleans())
+    def append(self, session_id: str, count: int, call: CallRef, late: int, *, covered: bool) -> None:
         hold = self.holds.get(session_id)
         if hold is None:
             return
         kept = self.model.sessions[session_id]
         head = max(len(kept.entries) - late, 0)
-        added = [entry(number, call_id) for number in range(head + 1, head + count + 1)]
+        reply = call.reply or ""
+        added = [entry(number, call.call_id, reply=reply) for number in range(head + 1, head + count + 1)]
         checkpoint = Checkpoint(head + count, b"%d" % (head + count)) if covered else None
         try:
             self.store.append(hold, head, added, checkpoint)
@@ -191,10 +194,12 @@ class StoreMachine(RuleBasedStateMachine):
             assert list(self.store.entries(session_id)) == kept.entries
             checkpoint = self.store.checkpoint(session_id)
             assert (checkpoint and checkpoint.number) == max(kept.checkpoints, default=None)
-            for call_id in CALLS:
-                numbers = [found.number for found in kept.entries if found.call_id == call_id]
-                assert self.store.end_of_call(session_id, call_id) == max(numbers, default=None)
+            records = [(CallRef(found.reply or None, found.call_id), found.number) for found in kept.entries]
+            assert self.store.recorded_calls(session_id, limit=99) == records[::-1]
+            for call in REFS:
+                assert self.store.record_of_call(session_id, call) == dict(records).get(call)
         assert {row.key: row for row in self.store.rows()} == self.model.rows
+        assert {call.key for call in self.store.open_claims("s1")} == set(self.model.rows)
         assert {journal for journal in ("j1", "j2") if self.store.decided(journal)} == self.model.decided
 
     @invariant()

@@ -14,6 +14,7 @@ import pytest
 import handrail.store
 from handrail.agents import Answer
 from handrail.agents.approval.kept import ApprovalRecord, kept_decisions, kept_grants, open_questions
+from handrail.errors import CallIdReusedError
 from handrail.runtime import Session, ToolCall
 from handrail.store import Store
 from tests.agents.stored_desks import UNKNOWN, Asked, Clerk, Desk, Reader, Replies
@@ -53,7 +54,7 @@ def test_an_external_call_is_answered_from_its_effect(
     """The handler runs only for an effect that is not there, or whose tool says that it may run again."""
     world: list[str] = []
     with Session.open(version_1, session_id) as session:
-        message = executor(session, *desk_tools(world)).execute(call)
+        message = executor(session, *desk_tools(world)).execute(call, reply="again")
     assert (message.success, message.replayed) == (expected != "refused", expected == "replayed")
     assert len(world) == (expected == "run")
     if message.success:
@@ -68,6 +69,39 @@ def test_a_result_that_was_not_applied_is_applied_when_it_is_replayed(version_1:
         before = session[Receipt].all()
         assert executor(session, *desk_tools([])).execute(ToolCall("call-20", "ship", SHIPPED)).replayed
         assert session[Receipt].all() == (*before, receipt(Order("A-7", 100)))
+
+
+@pytest.mark.parametrize(
+    "session_id, expected",
+    [
+        (
+            "desk",
+            {
+                ("call-20", "unapplied"),
+                ("call-6", "unknown"),
+                ("call-9", "unknown"),
+                *((f"call-{number}", "running") for number in (21, 22, 23)),
+            },
+        ),
+        ("monday", {("call-5", "postponed"), ("call-6", "unrecorded")}),
+        ("monday/call-6", {("call-7", "unrecorded")}),
+        ("tuesday", {("call-2", "running")}),
+        ("sunday", set[tuple[str, str]]()),
+        ("desk-b", set[tuple[str, str]]()),
+    ],
+)
+def test_open_calls_are_listed_once(session_id: str, expected: set[tuple[str, str]], version_1: Store) -> None:
+    """Claims, approvals and conversations of version 1 name calls without a reply, and are brought together."""
+    with Session.open(version_1, session_id) as session:
+        found = [(each.call.call_id, each.state) for each in session.open_calls]
+    assert (set(found), len(found)) == (expected, len(expected))
+
+
+def test_a_call_without_a_reply_cannot_be_told_from_a_recorded_one(version_1: Store) -> None:
+    """Its id has a final record."""
+    with Session.open(version_1, "desk") as session, pytest.raises(CallIdReusedError) as refused:
+        executor(session, *desk_tools([])).execute(ToolCall("call-4", "charge", PAID))
+    assert (refused.value.call_id, refused.value.tool) == ("call-4", "charge")
 
 
 def test_open_questions_and_answers_stay(version_1: Store) -> None:

@@ -20,6 +20,7 @@ from handrail.runtime.environment import Environment, ledger_of
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ways import INLINE, ON_LOOP, drive
 from handrail.session import Session
+from handrail.session.calls import MAX_IDENTITY_CHARACTERS, is_storable_id
 
 
 class ToolExecutor:
@@ -80,41 +81,62 @@ class ToolExecutor:
             clock=clock,
         )
 
-    def execute(self, call: ToolCall) -> ToolMessage:
+    def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Carry a call out on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
 
+        Args:
+            call: what the model asked for.
+            reply: names the reply of the model that asked for it: the id that the provider gave the response, say. A
+                call with a reply that has a final record is answered from it. Without one, a stored session takes each
+                id once; see `docs/effects.md`.
+
         Raises:
+            CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
+                run or recorded.
+            ValueError: `reply` is not text of 1 to 500 characters.
             EndsRun: the run is over. The call has been rolled back and recorded.
             BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
         """
-        return drive(invoke(call, self.environment, INLINE))
+        return drive(invoke(call, None if reply is None else _checked(reply), self.environment, INLINE))
 
-    async def execute_async(self, call: ToolCall) -> ToolMessage:
+    async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Carry a call out without blocking the event loop; `def` handlers run on threads of their own.
 
+        Args:
+            call: what the model asked for.
+            reply: names the reply, as for `execute`.
+
         Raises:
+            CallIdReusedError: as for `execute`.
+            ValueError: as for `execute`.
             EndsRun: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back.
         """
-        return await invoke(call, self.environment, ON_LOOP)
+        return await invoke(call, None if reply is None else _checked(reply), self.environment, ON_LOOP)
 
-    def execute_all(self, calls: Iterable[ToolCall]) -> tuple[ToolMessage, ...]:
+    def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Carry the calls of one reply out, one after the other; a message for each, in the order asked.
 
+        `reply` names the reply, as for `execute`.
+
         Raises:
+            CallIdReusedError: as for `execute`; the calls after it have not been run.
             EndsRun: as for `execute`; the calls after the one that ended the run have not been run.
         """
-        return tuple([self.execute(call) for call in calls])
+        return tuple([self.execute(call, reply=reply) for call in calls])
 
-    async def execute_all_async(self, calls: Iterable[ToolCall]) -> tuple[ToolMessage, ...]:
+    async def execute_all_async(
+        self, calls: Iterable[ToolCall], *, reply: str | None = None
+    ) -> tuple[ToolMessage, ...]:
         """Carry the calls of one reply out, reads beside each other, writers in the order asked; a message for each.
 
-        The outcome is that of running them one by one.
+        The outcome is that of running them one by one. `reply` names the reply, as for `execute`.
 
         Raises:
+            CallIdReusedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
             EndsRun: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
-        tasks = [asyncio.ensure_future(self.execute_async(call)) for call in calls]
+        tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in calls]
         if not tasks:
             return ()
         try:
@@ -129,3 +151,12 @@ class ToolExecutor:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
         return tuple([task.result() for task in tasks])
+
+
+def _checked(reply: str) -> str:
+    if is_storable_id(reply):
+        return reply
+    raise ValueError(
+        f"reply is {reply!r:.80}; it names a reply of the model, in 1 to {MAX_IDENTITY_CHARACTERS} characters of valid "
+        "Unicode without a zero, such as the id that the provider gave the response"
+    )

@@ -28,6 +28,7 @@ from handrail.agents.entries import Entry, Origin, toolset_factory
 from handrail.agents.events import (
     CallEnded,
     CallStarted,
+    CallWaits,
     Listener,
     QuestionAsked,
     QuestionDecided,
@@ -51,6 +52,7 @@ __all__ = [
     "Asker",
     "CallEnded",
     "CallStarted",
+    "CallWaits",
     "Decision",
     "Entry",
     "GatedCall",

@@ -24,17 +24,17 @@ from pydantic_ai import (
     ToolDefinition,
 )
 from pydantic_ai.capabilities import ValidatedToolArgs
-from pydantic_ai.messages import ModelResponsePart
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
+from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.values import Decision, GatedCall
-from handrail.agents.conversation import Conversation
 from handrail.agents.events import CallStarted, RunEvent
 from handrail.errors import AgentError, PromptEvaluationError
+from handrail.session.calls import CallRef
 
-Describe = Callable[[ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
+Describe = Callable[[CallRef, ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
 """A call that is about to be made as the gate judges it; `None` for one that will be refused as it is written."""
 
 
@@ -50,7 +50,7 @@ class AgentCapability(PipelineCapability):
         count: counts what a reply of the model has used.
         tell: tells what happens.
         output_names: the names of the tools by which the model gives structured answers.
-        put_off: the calls of agents whose own calls wait for an answer, by their ids.
+        put_off: the calls of agents whose own calls wait for an answer.
     """
 
     gate: ApprovalGate = field(kw_only=True)
@@ -60,8 +60,8 @@ class AgentCapability(PipelineCapability):
     count: Callable[[ModelResponse], None] = field(kw_only=True)
     tell: Callable[[RunEvent], None] = field(kw_only=True)
     output_names: dict[str, str] = field(default_factory=dict[str, str])
-    put_off: set[str] = field(default_factory=set[str])
-    _asked: dict[str, GatedCall] = field(init=False, repr=False, default_factory=dict[str, GatedCall])
+    put_off: set[CallRef] = field(default_factory=set[CallRef])
+    _asked: dict[CallRef, GatedCall] = field(init=False, repr=False, default_factory=dict[CallRef, GatedCall])
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -87,9 +87,13 @@ class AgentCapability(PipelineCapability):
         """Keep the reply before any of its calls is carried out; see to it that each of them has an id of its own."""
         self.count(response)
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
-        response = self._with_ids_of_its_own(response)
         self.conversation.note([*ctx.messages, response])
         return response
+
+    @override
+    def taken_ids(self) -> set[str]:
+        """The ids of all calls of the conversation: some providers refuse one in which an id stands twice."""
+        return self.conversation.call_ids
 
     @override
     async def after_tool_validate(
@@ -100,12 +104,13 @@ class AgentCapability(PipelineCapability):
         Raises:
             ApprovalRequired: the question is left open, and so is the call.
         """
-        gated = None if call.tool_call_id in self.recorded else self.describe(call, tool_def, args)
+        ref = self.asked(ctx, call).ref
+        gated = None if self.final_record(ctx, call) is not None else self.describe(ref, call, tool_def, args)
         if gated is None:
             return args
-        if call.tool_call_id not in self._asked:  # a call that was held back comes by again
-            self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments))
-        self._asked[call.tool_call_id] = gated
+        if ref not in self._asked:  # a call that was held back comes by again
+            self.tell(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments, gated.reply))
+        self._asked[ref] = gated
         if tool_def.kind == "external" or self.gate.judge(gated).verdict != "ask":
             return args
         # PydanticAI puts a call off by itself if its tool requires approval.
@@ -130,10 +135,11 @@ class AgentCapability(PipelineCapability):
             )
         settled: dict[str, ToolApproved] = {}
         for call in requests.approvals:
-            gated = self._asked.get(call.tool_call_id)
-            if call.tool_call_id in self.recorded:
+            ref = self.asked(ctx, call).ref
+            gated = self._asked.get(ref)
+            if self.final_record(ctx, call) is not None:
                 settled[call.tool_call_id] = ToolApproved()
-            elif gated is None or call.tool_call_id in self.put_off:
+            elif gated is None or ref in self.put_off:
                 continue
             elif (await self._decision(replace(gated, default="ask"))).verdict != "later":
                 settled[call.tool_call_id] = ToolApproved()
@@ -153,25 +159,3 @@ class AgentCapability(PipelineCapability):
                 raise
             late = f"{call.tool}: the deadline passed while approval was awaited; it was not run"
             raise PromptEvaluationError(late, phase="tool", tool=call.tool) from error
-
-    def _with_ids_of_its_own(self, response: ModelResponse) -> ModelResponse:
-        """A reply whose calls have ids that no call of the conversation has had.
-
-        Some models begin to count anew in each reply; and what is approved, recorded and resumed goes by the id of the
-        call. Providers take letters, digits, `_` and `-`.
-        """
-        taken = self.conversation.call_ids
-        renamed: dict[int, ModelResponsePart] = {}
-        for place, part in enumerate(response.parts):
-            if isinstance(part, ToolCallPart):
-                first, number = part.tool_call_id or "call", 1
-                unique = first
-                while unique in taken:
-                    number += 1
-                    unique = f"{first}_{number}"
-                taken.add(unique)
-                if unique != part.tool_call_id:
-                    renamed[place] = replace(part, tool_call_id=unique)
-        if not renamed:
-            return response
-        return replace(response, parts=[renamed.get(place, part) for place, part in enumerate(response.parts)])

@@ -7,22 +7,23 @@ from contextlib import contextmanager
 
 from pydantic_ai import ModelRequest, UserPromptPart
 
-from handrail.agents.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.session import Session
+from handrail.session.calls import CallRef
 
 
 @contextmanager
 def session_of_call(
-    caller: Session, call_id: str | None, *, agent: str, input: str
+    caller: Session, call: CallRef, *, agent: str, input: str
 ) -> Generator[tuple[Session, Conversation]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
-    It is named after the call, so that a call that was interrupted finds it again. One in which another task was given
-    belongs to another call of the same id, and is passed over.
+    It is named after the identity of the call, so that a call that was interrupted finds it again. Versions before
+    named it after the id alone; one of these is resumed if there is none of today's name.
 
     Args:
         caller: the session of the call.
-        call_id: the id of the call.
+        call: the identity of the call; one without an id has no session that could be found again.
         agent: the agent that is called.
         input: the task that it is given.
 
@@ -30,15 +31,29 @@ def session_of_call(
         AgentError: what was said there cannot be read.
         SessionHeldError: another process has the session.
     """
+    name = f"{caller.session_id}/{call}" if call.call_id else None
+    if name is not None and not _exists(caller, name):
+        name = _name_of_before(caller, call.call_id, agent, input) or name
+    with caller.child(session_id=name) as session:
+        yield session, Conversation(session, agent)
+
+
+def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> str | None:
+    """The session of the call in a version that named it after the id of the call; `None` if there is none.
+
+    One in which another task was given belongs to another call of the same id, and was passed over.
+    """
     number = 1
-    while True:
-        tail = "" if number == 1 else f"_{number}"
-        with caller.child(session_id=f"{caller.session_id}/{call_id}{tail}" if call_id else None) as session:
-            conversation = Conversation(session, agent)
-            if _task(conversation) in (None, input):
-                yield session, conversation
-                return
+    while _exists(caller, name := f"{caller.session_id}/{call_id}{'' if number == 1 else f'_{number}'}"):
+        with caller.child(session_id=name) as session:
+            if _task(Conversation(session, agent)) in {None, input}:
+                return name
         number += 1
+    return None
+
+
+def _exists(caller: Session, session_id: str) -> bool:
+    return caller.store is not None and caller.store.find(session_id) is not None
 
 
 def _task(conversation: Conversation) -> str | None:

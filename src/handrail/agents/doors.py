@@ -35,6 +35,7 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.foresight import foresee
 from handrail.serde import digest, dump
 from handrail.session import Session
+from handrail.session.calls import CallRef
 
 
 class _Own(NamedTuple):
@@ -66,7 +67,7 @@ class RunDoors:
         self._path = path
         self._stack = stack
         self._own: dict[str, _Own] = {}
-        self._ahead: dict[tuple[str, str], GatedCall] = {}
+        self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self._origins: Mapping[str, str] = {}
         self.policy = GatePolicy(tree.gate, self.describe)
         self.foreign = self._executor((), without_text=True)
@@ -85,26 +86,26 @@ class RunDoors:
         return self._toolset(id, _Own(self._executor((section,), without_text=True), {}, shows_section=False))
 
     def describe_ahead(
-        self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
+        self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall | None:
         """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
         name = _own_name(definition)
         described: GatedCall | None
         if name is None:
             name = call.tool_name
-            described = self._of_foreign(call, definition, args)
+            described = self._of_foreign(ref, call, definition, args)
         else:
             own = self._own_of(definition)
             # Without one it is a name that nobody knows.
-            described = None if own is None else self._of_own(call, name, own, args)
+            described = None if own is None else self._of_own(ref, call, name, own, args)
         if described is not None:
-            self._ahead[call.tool_call_id, name] = described
+            self._ahead[ref, name] = described
         return described
 
-    def forget(self, call_id: str, name: str) -> None:
+    def forget(self, ref: CallRef, name: str) -> None:
         """Drop what was described ahead of a call that has ended; another call of its id is another one."""
-        self._ahead.pop((call_id, name), None)
-        self._tree.gate.forget((self._session.session_id, call_id))
+        self._ahead.pop((ref, name), None)
+        self._tree.gate.forget((self._session.session_id, ref))
 
     def admit(self, definition: ToolDefinition) -> None:
         """Refuse a tool whose calls would take another pipeline than this run's, where nobody asks about them.
@@ -126,15 +127,15 @@ class RunDoors:
         session_id = self._session.session_id
         if any(key[0] == session_id for key in self._tree.gate.decided):
             for event in self._session[ToolInvoked]:
-                self._tree.gate.forget((session_id, event.call_id))
+                self._tree.gate.forget((session_id, event.ref))
 
-    def describe(self, tool: Tool[Any, Any], params: Any, call_id: str) -> GatedCall:  # noqa: ANN401 - as of the tool
+    def describe(self, tool: Tool[Any, Any], params: Any, ref: CallRef) -> GatedCall:  # noqa: ANN401 - as of the tool
         """A call that is about to run, as the gate judges it."""
-        ahead = self._ahead.get((call_id, tool.name))
+        ahead = self._ahead.get((ref, tool.name))
         arguments = _arguments(params)
         if ahead is not None and ahead.arguments == arguments:
             return ahead
-        described = self._gated(call_id, tool.name if ahead is None else ahead.tool, tool.effect, arguments)
+        described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, arguments)
         return described if ahead is None else replace(described, default=ahead.default, asks=ahead.asks)
 
     def report(self, definition: ToolDefinition) -> ToolReport:
@@ -174,25 +175,29 @@ class RunDoors:
         """The toolset of this run that brings a tool."""
         return self._own.get(definition.toolset_id or "")
 
-    def _of_foreign(self, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs) -> GatedCall:
+    def _of_foreign(
+        self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
+    ) -> GatedCall:
         said = declared(definition)
         arguments = arguments_of(args, definition)
-        gated = self._gated(call.tool_call_id, call.tool_name, said.effect, arguments, written=_written(call))
+        gated = self._gated(ref, call.tool_name, said.effect, arguments, written=_written(call))
         return replace(gated, default=said.approval)
 
-    def _of_own(self, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs) -> GatedCall | None:
+    def _of_own(
+        self, ref: CallRef, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs
+    ) -> GatedCall | None:
         given = args.given() if isinstance(args, Arguments) else args
         environment = own.executor.environment
-        foreseen = foresee(ToolCall(call.tool_call_id, name, given), environment, without=self.policy.name)
+        foreseen = foresee(ToolCall(ref.call_id, name, given), ref.reply, environment, without=self.policy.name)
         if foreseen is None:
             return None
         arguments, effect = _arguments(foreseen.params), foreseen.tool.effect
-        gated = self._gated(call.tool_call_id, call.tool_name, effect, arguments, written=_written(call))
+        gated = self._gated(ref, call.tool_name, effect, arguments, written=_written(call))
         return replace(gated, asks=foreseen.questions, default=own.defaults.get(name))
 
     def _gated(
         self,
-        call_id: str,
+        ref: CallRef,
         name: str,
         effect: Effect,
         arguments: dict[str, Any],
@@ -203,7 +208,7 @@ class RunDoors:
         return GatedCall(
             path=self._path,
             session_id=self._session.session_id,
-            call_id=call_id,
+            call_id=ref.call_id,
             tool=name,
             effect=effect,
             arguments=arguments,
@@ -211,6 +216,7 @@ class RunDoors:
             digest=digest({"tool": name, "origin": origin, "arguments": arguments, "written": written}),
             origin=origin,
             written=written,
+            reply=ref.reply,
         )
 
     def _toolset(self, id: str, own: _Own) -> HandrailToolset:

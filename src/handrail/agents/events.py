@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from handrail.agents.approval.values import Decision, GatedCall
 from handrail.limits import TokenUsage
+from handrail.runtime import EffectAwaited
 
 Status = Literal["done", "waiting", "failed"]
 """How a run ended: with an answer, with questions that are left open, or by an exception."""
@@ -56,12 +57,14 @@ class CallStarted:
         call_id: the id of the call.
         tool: the name of the tool.
         arguments: the validated arguments, as JSON has them.
+        reply: the reply of the model that asked for it; with the id it names the call within its session.
     """
 
     path: tuple[str, ...]
     call_id: str
     tool: str
     arguments: Mapping[str, Any]
+    reply: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class CallEnded:
         content: the text of its result.
         seconds: how long it took, waiting included.
         replayed: whether the result comes from the ledger.
+        reply: the reply of the model that asked for it, as for `CallStarted`.
     """
 
     path: tuple[str, ...]
@@ -85,6 +89,36 @@ class CallEnded:
     content: str
     seconds: float
     replayed: bool
+    reply: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallWaits:
+    """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
+
+    Attributes:
+        path: the agents that called each other.
+        reply: the reply of the model that asked for the call; `None` if it has none.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        key: the key of the effect.
+        owner: the call that has claimed the effect, and its process, in words.
+        until: when the lease of the claim ends, in ISO 8601, unless its owner renews it.
+    """
+
+    path: tuple[str, ...]
+    reply: str | None
+    call_id: str
+    tool: str
+    key: str
+    owner: str
+    until: str
+
+    @staticmethod
+    def of(path: tuple[str, ...], event: EffectAwaited) -> CallWaits:
+        """The wait of a call in the run of an agent."""
+        owner, until = event.owner.in_words, event.until.isoformat()
+        return CallWaits(path, event.reply, event.call_id, event.tool, event.key, owner, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +172,7 @@ class RunEnded:
     usage: TokenUsage
 
 
-RunEvent = RunStarted | TextDelta | CallStarted | CallEnded | QuestionAsked | QuestionDecided | RunEnded
+RunEvent = RunStarted | TextDelta | CallStarted | CallWaits | CallEnded | QuestionAsked | QuestionDecided | RunEnded
 """Everything that a run tells."""
 
 Listener = Callable[[RunEvent], None]

@@ -32,17 +32,18 @@ from pydantic_ai import (
 from pydantic_ai.models import Model
 
 from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, stopped
 from handrail.adapters.pydantic_ai.models import open_model
+from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.values import GatedCall
 from handrail.agents.capability import AgentCapability
 from handrail.agents.child_sessions import session_of_call
-from handrail.agents.conversation import Conversation
 from handrail.agents.current import running
 from handrail.agents.doors import RunDoors
 from handrail.agents.dynamic_agents import made_agents
-from handrail.agents.events import CallEnded, RunEnded, RunStarted, Status, TextDelta
+from handrail.agents.events import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.members import members_of
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.tool_report import ToolReport
@@ -53,8 +54,9 @@ from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEv
 from handrail.filesystem import HostFilesystem
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
-from handrail.runtime import ToolInvoked
+from handrail.runtime import EffectAwaited, ToolInvoked
 from handrail.session import Session
+from handrail.session.calls import CallRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ class AgentRun:
         self.model = model
         self._stack = ExitStack()
         self._doors = RunDoors(tree, session, path, self._stack)
-        self._put_off: set[str] = set()
+        self._put_off: set[CallRef] = set()
         self._used = TokenUsage()
 
     @property
@@ -200,8 +202,10 @@ class AgentRun:
             self.tree.tell(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
+            heard = self.session.dispatcher
+            waits = heard.subscribe(EffectAwaited, lambda wait: self.tree.tell(CallWaits.of(self.path, wait)))
             try:
-                with self.opened(), self.session.dispatcher.subscribe(ToolInvoked, self._call_ended):
+                with self.opened(), waits, heard.subscribe(ToolInvoked, self._call_ended):
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
                 conversation.keep_noted()
@@ -222,8 +226,8 @@ class AgentRun:
         if name not in agents:
             raise AgentError(f"there is no agent {name!r}; the agents are: {', '.join(agents) or 'none'}")
         agent = resolve(agents[name], self.tree.project.registry)
-        call_id = ctx.tool_call_id
-        with session_of_call(self.session, call_id, agent=name, input=input) as (session, found):
+        ref = asked(ctx, self.session).ref
+        with session_of_call(self.session, ref, agent=name, input=input) as (session, found):
             if found.history and not found.unfinished:
                 return found.answer
             made = name not in self.tree.project.agents  # by this run, whose model it uses
@@ -238,16 +242,16 @@ class AgentRun:
             finally:
                 self._used += run._used
         if result.status == "waiting":
-            self._put_off.add(call_id or "")
+            self._put_off.add(ref)
             raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
         return str(result.output)
 
     async def _run(self, input: str | None, conversation: Conversation, spent: Spent, output_type: Any) -> RunResult:  # noqa: ANN401 - PydanticAI's
         output_names: dict[str, str] = {}
+        conversation.adopt_records()
         capability = AgentCapability(
             self._doors.foreign,
             policies=(self._doors.policy,),
-            recorded=conversation.recorded(),
             gate=self.tree.gate,
             conversation=conversation,
             describe=self._doors.describe_ahead,
@@ -311,18 +315,10 @@ class AgentRun:
             )
 
     def _call_ended(self, event: ToolInvoked) -> None:
-        self._doors.forget(event.call_id, event.name)
-        self.tree.tell(
-            CallEnded(
-                self.path,
-                event.call_id,
-                event.name,
-                event.success,
-                event.result.render(),
-                event.total_seconds,
-                event.replayed,
-            )
-        )
+        self._doors.forget(event.ref, event.name)
+        text, seconds = event.result.render(), event.total_seconds
+        path, call_id, reply = self.path, event.call_id, event.reply
+        self.tree.tell(CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply))
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:

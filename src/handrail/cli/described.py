@@ -9,8 +9,10 @@ from typing import Any, Literal
 from handrail.cli.text import moment, span
 from handrail.errors import StoreCorruptError
 from handrail.runtime.effect_states import expired, lapsed
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import EffectRow
+from handrail.store.processes import process_in_words
 
 State = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 """The status of an effect, and what the time has made of it: `lapsed` is running no longer in anybody's hands, and
@@ -20,6 +22,12 @@ STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "
 """How the states look on a terminal."""
 
 _NONE = "-"
+_AWAITED = {
+    "unknown": "somebody who finds out whether it happened",
+    "unapplied": "being asked again: its effect has happened",
+    "postponed": "an approval",
+    "unrecorded": "being carried out",
+}
 
 # --------------------------------------------------------------------------------------------------------- the sessions
 
@@ -69,7 +77,7 @@ def entry_cells(entry: Entry) -> tuple[str, ...]:
     """An entry, for people: number, call, role, type, change, items."""
     return (
         str(entry.number),
-        entry.call_id or _NONE,
+        call_of(entry),
         entry.role,
         type_of(entry),
         change(entry),
@@ -77,16 +85,21 @@ def entry_cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
+def call_of(entry: Entry) -> str:
+    """The call of an entry, as `sessions fork --at` takes it: `REPLY/CALL`, or the id where no reply was stated."""
+    return str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else _NONE
+
+
 def type_of(entry: Entry) -> str:
     """The type of an entry's items, with its version where it has had more than one."""
-    return entry.type_name if entry.version == 1 else f"{entry.type_name} v{entry.version}"
+    return entry.type_name if entry.type_version == 1 else f"{entry.type_name} v{entry.type_version}"
 
 
 def entry_json(entry: Entry, *, session_id: str, store: str) -> dict[str, Any]:
     """An entry, for programs.
 
     Raises:
-        StoreCorruptError: its items are no JSON.
+        StoreCorruptError: its items are not JSON.
     """
     try:
         items = json.loads(entry.items)
@@ -96,7 +109,48 @@ def entry_json(entry: Entry, *, session_id: str, store: str) -> dict[str, Any]:
             f"handrail sessions show {session_id} --after {entry.number - 1} --limit 1 --full",
             store=store,
         ) from error
-    return {**entry._asdict(), "items": items}
+    return {
+        "number": entry.number,
+        "reply": entry.reply or None,
+        "call_id": entry.call_id,
+        "role": entry.role,
+        "type_name": entry.type_name,
+        "version": entry.type_version,
+        "start": entry.start,
+        "removed": entry.removed,
+        "added": entry.added,
+        "items": items,
+    }
+
+
+def open_call_cells(call: OpenCall, now: datetime) -> tuple[str, ...]:
+    """An open call, for people: call, tool, state, what it waits for."""
+    return (str(call.call), call.tool, call.state, awaited(call, now))
+
+
+def awaited(call: OpenCall, now: datetime) -> str:
+    """What an open call waits for, and until when."""
+    if call.state != "running":
+        return _AWAITED[call.state]
+    owner = call.owner or "its owner"
+    if call.lease_until is None:
+        return f"nothing: {owner} has ended"
+    if call.lease_until <= now:
+        return "nothing: its lease has passed"
+    return f"{owner}, or the end of its lease at {moment(call.lease_until)} UTC"
+
+
+def open_call_json(call: OpenCall) -> dict[str, Any]:
+    """An open call, for programs."""
+    return {
+        "reply": call.call.reply,
+        "call_id": call.call.call_id,
+        "tool": call.tool,
+        "state": call.state,
+        "key": call.key,
+        "lease_until": None if call.lease_until is None else call.lease_until.isoformat(),
+        "owner": call.owner,
+    }
 
 
 # ----------------------------------------------------------------------------------------------------------- the ledger
@@ -122,7 +176,7 @@ def term(row: EffectRow, now: datetime) -> str:
 
 def effect_cells(row: EffectRow, now: datetime) -> tuple[str, ...]:
     """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner."""
-    return (row.key, row.partition or _NONE, row.tool, state(row, now), str(row.fence), term(row, now), row.owner)
+    return (row.key, row.partition or _NONE, row.tool, state(row, now), str(row.fence), term(row, now), str(row.owner))
 
 
 def effect_fields(row: EffectRow, now: datetime) -> list[tuple[str, str]]:
@@ -133,18 +187,26 @@ def effect_fields(row: EffectRow, now: datetime) -> list[tuple[str, str]]:
         ("tool", row.tool),
         ("status", f"{state(row, now)} ({term(row, now)})"),
         ("note", row.note),
-        ("owner", row.owner),
+        ("owner", str(row.owner)),
+        ("process", process_in_words(row.owner.process)),
         ("fence", str(row.fence)),
         ("effect", row.effect_id),
-        ("arguments", f"sha256:{row.params_hash}"),
+        ("arguments", arguments_text(row)),
         ("created", _when(row.created_at)),
         ("lease until", _when(row.lease_until)),
         ("completed", _when(row.completed_at)),
+        ("applied", _when(row.applied_at)),
         ("expires", _when(row.expires_at)),
         ("message", row.message),
         ("value", value_text(row)),
     ]
     return [(name, value) for name, value in fields if value]
+
+
+def arguments_text(row: EffectRow) -> str:
+    """The hash of the arguments, after the arguments themselves if they were recorded."""
+    written = "" if row.arguments is None else f"{row.arguments.decode(errors='replace')} "
+    return f"{written}sha256:{row.params_hash}"
 
 
 def value_text(row: EffectRow) -> str:
@@ -162,16 +224,20 @@ def value_text(row: EffectRow) -> str:
 def effect_json(row: EffectRow, now: datetime) -> dict[str, Any]:
     """All that is known of an effect, for programs.
 
-    A value that is no JSON is given as text in `value_text`, and `value` is null then, as it is where
-    `value_unavailable` says that there is none.
+    `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
+    `value_text`, and `value` is null then, as it is where `value_unavailable` says that there is none; arguments
+    likewise.
     """
     told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
-    told |= {"state": state(row, now), "value": None, "value_unavailable": row.status == "done" and row.value is None}
-    if row.value is not None:
-        try:
-            told["value"] = json.loads(row.value)
-        except ValueError:
-            told["value_text"] = row.value.decode(errors="replace")
+    told |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
+    told["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
+    for name, data in (("value", row.value), ("arguments", row.arguments)):
+        told[name] = None
+        if data is not None:
+            try:
+                told[name] = json.loads(data)
+            except ValueError:
+                told[f"{name}_text"] = data.decode(errors="replace")
     return told
 
 

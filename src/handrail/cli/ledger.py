@@ -70,7 +70,7 @@ class Wanted:
         return (
             (not self.status or described.state(row, now) in self.status)
             and self.tool in {None, row.tool}
-            and (self.session in {None, row.partition} or row.owner.startswith(f"{self.session}/"))
+            and self.session in {None, row.partition, row.owner.session_id}
         )
 
 

@@ -11,11 +11,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, cast
 
 from handrail.agents.events import (
     CallEnded,
     CallStarted,
+    CallWaits,
     QuestionAsked,
     QuestionDecided,
     RunEnded,
@@ -25,7 +27,7 @@ from handrail.agents.events import (
 )
 from handrail.cli.questions import shown_value
 from handrail.cli.screen import Screen
-from handrail.cli.text import counted
+from handrail.cli.text import counted, moment
 from handrail.clock import Clock
 
 _MOST_OF_VALUE = 60
@@ -62,6 +64,8 @@ class Told:
             case CallStarted():
                 self._told_so_far(event.path)
                 self._remark(f"{_path(event.path)}: {event.tool}({_arguments(event.arguments)})")
+            case CallWaits():
+                self._remark(f"{_path(event.path)}: {_wait(event)}")
             case CallEnded():
                 self._remark(f"{_path(event.path)}: {event.tool} {_outcome(event)}")
             case QuestionAsked():
@@ -159,6 +163,14 @@ def _path(path: tuple[str, ...]) -> str:
 
 def _arguments(arguments: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={shown_value(value, most=_MOST_OF_VALUE)}" for name, value in arguments.items())
+
+
+def _wait(event: CallWaits) -> str:
+    until = moment(datetime.fromisoformat(event.until))
+    return (
+        f"{event.tool} waits for {event.owner or 'another call'}, which has claimed {event.key}; at most until {until} "
+        "UTC, unless the lease is renewed"
+    )
 
 
 def _outcome(event: CallEnded) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
+from importlib import import_module
 from itertools import islice
 from typing import Annotated
 
@@ -14,6 +16,8 @@ from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.text import counted
 from handrail.errors import SessionError, SessionNotFoundError
+from handrail.session.calls import CallRef
+from handrail.session.open_calls import open_calls_in_store
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import Store
 
@@ -35,7 +39,18 @@ _ENTRY_COLUMNS = (
     Column("change", spare=1),
     Column("items", cut=True),
 )
-_NEW_LINE = "\n"
+_OPEN_CALL_COLUMNS = (
+    Column("open call"),
+    Column("tool", spare=1),
+    Column("state", styles={"unknown": "bold red", "running": "yellow"}),
+    Column("waits for"),
+)
+
+_MOST_NAMED = 10
+"""How many calls of one id a message names."""
+
+_MOST_RECORDS = 1000
+"""How many records of one id are read to see whether only one reply has a call of it."""
 
 Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table shows {PAGE} unless told; JSON all.")]
 """How many rows to print."""
@@ -83,26 +98,34 @@ def show_session(  # noqa: PLR0913 - they are its options
     full: Annotated[bool, Parameter(help="Print the items whole, under each entry.")] = False,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """Show one session: its row, and its entries in order.
+    """Show one session: its row, the calls that have not come to their end, and its entries in order.
 
-    An entry is one change of a slice, or an event that reducers took. The change `-2 +1 at 4` takes two items away at
-    index 4 and puts one there. In JSON the entries stand under `shown`.
+    A call is shown as REPLY/CALL. An entry is one change of a slice, or an event that reducers took. The change
+    `-2 +1 at 4` takes two items away at index 4 and puts one there. In JSON the entries stand under `shown`, the calls
+    under `open_calls`.
     """
     size = page(limit, options)
     screen = Screen()
     with options.open() as store:
         row = found_session(store, session)
+        now = store.now()
+        _know_conversations()
+        open_calls = open_calls_in_store(store, row)
         # Bounded by the head of the row, so that row and entries are of one moment while somebody writes.
         entries = store.entries(session, after=after, until=row.head, type_name=type)
         if options.as_json:
             shown = [
                 described.entry_json(entry, session_id=session, store=store.url) for entry in islice(entries, size)
             ]
-            screen.json(described.session_json(row) | {"shown": shown})
+            calls = [described.open_call_json(call) for call in open_calls]
+            screen.json(described.session_json(row) | {"open_calls": calls, "shown": shown})
             return 0
         page_of = list(islice(entries, size))
         more = next(entries, None) is not None
     screen.record(described.session_fields(row))
+    if open_calls and not after:
+        screen.say("")
+        screen.table(_OPEN_CALL_COLUMNS, [described.open_call_cells(call, now) for call in open_calls])
     _print_entries(screen, page_of, full=full)
     if more:
         screen.remark(
@@ -116,7 +139,11 @@ def fork_session(
     /,
     *,
     at: Annotated[
-        str | None, Parameter(metavar="CALL", help="The last call that the fork shares, by its id; else all.")
+        str | None,
+        Parameter(
+            metavar="CALL",
+            help="The last call that the fork shares, as REPLY/CALL or by an id that one reply alone has; else all.",
+        ),
     ] = None,
     as_: Annotated[
         str | None, Parameter(name="--as", metavar="ID", help="The id of the fork; else a random one.")
@@ -133,11 +160,7 @@ def fork_session(
     screen = Screen()
     with options.open(writing=True) as store:
         row = found_session(store, session)
-        head = row.head if at is None else store.end_of_call(session, at)
-        if head is None:
-            raise SessionError(
-                f"session {session} has no entry of a call {at}; handrail sessions show {session} lists them"
-            )
+        head = row.head if at is None else _end_of_call(store, session, at)
         fork = SessionRow(as_ or uuid.uuid4().hex, row.tags, row.session_id, store.now(), head)
         if not store.copy(session, fork):
             raise SessionError(
@@ -148,6 +171,12 @@ def fork_session(
     else:
         screen.say(f"Session {fork.session_id} starts with the first {counted(head, 'entry', 'entries')} of {session}.")
     return 0
+
+
+def _know_conversations() -> None:
+    """Load the classes by which agents store what was said and asked, so that the calls in it are listed."""
+    with suppress(ImportError):  # without the extra no agent runs here
+        import_module("handrail.agents")
 
 
 def page(limit: int | None, options: StoreOptions) -> int | None:
@@ -175,6 +204,32 @@ def found_session(store: Store, session_id: str) -> SessionRow:
             f"{store.url} has no session {session_id}; handrail sessions list shows all", session_id=session_id
         )
     return row
+
+
+def _end_of_call(store: Store, session: str, at: str) -> int:
+    """The number of the entry that records a call; `at` is `REPLY/CALL`, or an id that one reply alone has.
+
+    Raises:
+        SessionError: there is none, or several replies have a call of that id.
+    """
+    named = CallRef.parse(at)
+    number = None
+    if named.reply is not None:  # `/CALL` is the one for which no reply was stated
+        number = store.record_of_call(session, CallRef(named.reply or None, named.call_id))
+    for call_id in dict.fromkeys((at, named.call_id) if named.reply is None else (at,)):
+        if number is not None:
+            break
+        found = store.recorded_calls(session, limit=_MOST_RECORDS, call_id=call_id)
+        calls = dict.fromkeys(call for call, _ in found)
+        if len(calls) > 1:
+            texts = ", ".join(str(call) if call.reply else f"/{call}" for call in islice(calls, _MOST_NAMED))
+            raise SessionError(f"several replies of session {session} have a call {at}; name one with --at: {texts}")
+        number = found[0][1] if found else None
+    if number is None:
+        raise SessionError(
+            f"session {session} has no entry of a call {at}; handrail sessions show {session} lists them"
+        )
+    return number
 
 
 def _print_entries(screen: Screen, entries: list[Entry], *, full: bool) -> None:

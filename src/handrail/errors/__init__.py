@@ -8,6 +8,7 @@
     ├── SchemaError                  developer: a type that Handrail cannot turn into a schema
     ├── ParseError                   caller of serde: the data does not fit the dataclass
     ├── DumpError                    caller of serde: a value that JSON cannot say, or that is not of its declared type
+    ├── CallIdReusedError            developer: the identity of a recorded call was used for another call
     ├── DispatchError                developer: subscribers failed while an event was dispatched
     ├── LedgerError                  developer: an entry of the ledger is in a state that does not allow what was asked
     ├── ScriptError                  test: a scripted model and the run disagree, or the script cannot be read
@@ -83,6 +84,7 @@ from handrail.errors.agents import (
     ToolConflictError,
 )
 from handrail.errors.developer import (
+    CallIdReusedError,
     CircularResourceError,
     DispatchError,
     DumpError,
@@ -146,6 +148,7 @@ __all__ = [
     "AgentFileError",
     "ApprovalRulesError",
     "BudgetExceededError",
+    "CallIdReusedError",
     "CallPostponed",
     "CircularResourceError",
     "CommitInDoubtError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from handrail.errors.root import HandrailError
 
@@ -55,6 +56,24 @@ class SchemaError(HandrailError, TypeError):
         super().__init__(message)
         self.type = type
         self.path = path
+
+
+class CallIdReusedError(HandrailError):
+    """The identity of a recorded call was used for another call. Nothing was run, claimed or recorded.
+
+    Attributes:
+        call_id: the id of the call.
+        reply: the reply whose call it is; `None` if the program did not say.
+        recorded_at: when the recorded call ended; when its effect was claimed, if only the ledger knows of it.
+        tool: name of the tool that the recorded call is of.
+    """
+
+    def __init__(self, message: str, *, call_id: str, reply: str | None, recorded_at: datetime, tool: str) -> None:
+        super().__init__(message)
+        self.call_id = call_id
+        self.reply = reply
+        self.recorded_at = recorded_at
+        self.tool = tool
 
 
 class ParseError(HandrailError, ValueError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handrail.prompt.tool import Tool
+from handrail.session.calls import CallRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class ApprovalRequest:
         params: its parsed arguments.
         questions: what the policies want to have asked; there is at least one.
         session_id: the session of the call.
+        reply: the reply of the model that asked for the call; `None` if the program did not say.
     """
 
     call_id: str
@@ -39,6 +41,12 @@ class ApprovalRequest:
     params: Any
     questions: tuple[PolicyQuestion, ...]
     session_id: str
+    reply: str | None = None
+
+    @property
+    def call(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.session import Connection, Session
+from handrail.session.calls import CallRef
 
 
 class ToolView(Protocol):
@@ -125,13 +126,13 @@ class ToolContext:
     It is no dataclass, because one is made for every call: a frozen dataclass takes several times as long to make.
     """
 
-    __slots__ = ("_beat_claim", "_call_id", "_environment", "_fence", "_idempotency_key", "_resources")
+    __slots__ = ("_beat_claim", "_call", "_environment", "_fence", "_idempotency_key", "_resources")
 
     def __init__(  # noqa: PLR0913, PLR0917 - a value of so many parts, made by the pipeline
         self,
         environment: EnvironmentView,
         resources: CallScope,
-        call_id: str = "",
+        call: CallRef,
         idempotency_key: str | None = None,
         fence: int | None = None,
         beat_claim: Callable[[], object] | None = None,
@@ -141,14 +142,14 @@ class ToolContext:
         Args:
             environment: what all calls of the run share.
             resources: the resources as this call sees them.
-            call_id: the id of the call, as the model gave it.
+            call: the identity of the call.
             idempotency_key: the key of the effect that the call claims.
             fence: the fence of the claim.
             beat_claim: extends the claim; `beat()` calls it.
         """
         self._environment = environment
         self._resources = resources
-        self._call_id = call_id
+        self._call = call
         self._idempotency_key = idempotency_key
         self._fence = fence
         self._beat_claim = beat_claim
@@ -174,7 +175,7 @@ class ToolContext:
         registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
         opened = registry.open()
         own = Session() if session is None else session
-        return ToolContext(_NoRun(own, opened, deadline, clock), opened.call_scope(), call_id)
+        return ToolContext(_NoRun(own, opened, deadline, clock), opened.call_scope(), CallRef(None, call_id))
 
     @property
     def environment(self) -> EnvironmentView:
@@ -189,7 +190,17 @@ class ToolContext:
     @property
     def call_id(self) -> str:
         """The id of the call, as the model gave it."""
-        return self._call_id
+        return self._call.call_id
+
+    @property
+    def reply(self) -> str | None:
+        """The reply of the model that asked for the call; `None` if the program did not say."""
+        return self._call.reply
+
+    @property
+    def call(self) -> CallRef:
+        """The identity of the call within its session."""
+        return self._call
 
     @property
     def idempotency_key(self) -> str | None:

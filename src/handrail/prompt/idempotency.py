@@ -1,13 +1,15 @@
 """What makes two calls of a tool the same effect: the keys under which the ledger finds them.
 
 A call has up to two keys. Its *declared* key comes from the tool's `IdempotencyConfig` and says when two calls, made by
-whatever reply, ask for one effect. Its *slot* is the place of the call itself, `call:<call id>` within the session: the
-same recorded call, asked again after a crash. A key is text; within the store it belongs to a *partition*, which is the
-session id for slots and for the scope `session`, and empty for what all sessions share.
+whatever reply, ask for one effect. Its *slot* is the identity of the call itself, `call:<reply>/<call id>` within the
+session, or `call:<call id>` where no reply was stated: the same call, asked again after a crash. A key is text; within
+the store it belongs to a *partition*, which is the session id for slots and for the scope `session`, and empty for what
+all sessions share.
 
-Beside every key stands the sha256 of the canonical JSON of **all** arguments, whatever the key was made from (all that
-take part in equality: a field with `compare=False` does not). The ledger compares it before it replays anything: the
-same key with other arguments is a conflict, never a replay.
+Beside every key stands the sha256 of canonical JSON. For a declared key it is that of **all** parsed arguments,
+whatever the key was made from (all that take part in equality: a field with `compare=False` does not). For a slot it is
+that of the arguments as the model wrote them: what a person or a hook has changed since does not make another call of
+it. The ledger compares it before it replays anything: the same key with other arguments is a conflict, never a replay.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, ToldToModel, ToolValidationError
 from handrail.serde import digest
+from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
 """What a declared key is made from: all arguments, some, what a function says, or there is none."""
@@ -48,7 +51,7 @@ class EffectKey(NamedTuple):
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
         key: the text of the key; unique within its partition.
-        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
+        params_hash: sha256 of the canonical JSON of the arguments, hexadecimal.
     """
 
     partition: str
@@ -196,18 +199,32 @@ def _decoded(params: object) -> Mapping[str, object] | None:
     return cast("Mapping[str, object]", params) if isinstance(params, Mapping) else None  # JSON's keys are strings
 
 
-def slot_key(call_id: str) -> str:
+def slot_key(call: CallRef) -> str:
     """The key of a call's slot: the call itself, whatever it asks for."""
-    return f"{_SLOT}:{call_id}"
+    return f"{_SLOT}:{call}"
 
 
-def slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
-    """The slot of a call of one session, with the hash of its arguments; for external tools without a declared key.
+def slot_effect_key(call: CallRef, written: object, *, session_id: str) -> EffectKey:
+    """The slot of a call of one session, for external tools without a declared key.
+
+    Args:
+        call: the identity of the call.
+        written: the arguments as the model wrote them, decoded.
+        session_id: the session.
 
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
     """
-    return EffectKey(session_id, slot_key(call_id), _digest(f"call {call_id}", params))
+    return EffectKey(session_id, slot_key(call), _digest(f"call {call.call_id}", written))
+
+
+def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
+    """The slot under which versions before the reply was known kept a call, with the hash of its parsed arguments.
+
+    Raises:
+        ToolValidationError: the arguments have no canonical JSON.
+    """
+    return EffectKey(session_id, f"{_SLOT}:{call_id}", _digest(f"call {call_id}", params))
 
 
 def _digest(asker: str, params: object) -> str:

@@ -115,6 +115,7 @@ class EffectClaim(Claim):
         *,
         store: UnitStore | None = None,
         in_unit: bool = False,
+        nested: bool = False,
     ) -> None:
         """Hold what the ledger has granted to the call of that ticket.
 
@@ -125,6 +126,7 @@ class EffectClaim(Claim):
             ticket: the ticket of the call.
             store: the ledger's, if the session of the call is kept there too.
             in_unit: whether an effect that stays is recorded in the unit that commits the call, and not at once.
+            nested: whether the call was made inside another: then no record of its own says that it was applied.
         """
         self._ledger = ledger
         self._claimed = claimed
@@ -132,6 +134,7 @@ class EffectClaim(Claim):
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
         self._in_unit = in_unit
+        self._nested = nested
         self.store = store
         self._happened: EffectResult | None = None
         self._told = False
@@ -209,8 +212,11 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
+        if self._result is not None and self._recorded and self._nested and self.store is not None:
+            self._ledger.note_applied(self._claimed)
         if self._result is not None and not self._recorded:
-            self._complete(self._happened or to_store(self._tool, self._result))
+            applied = self.store is not None  # then session and effect are committed together
+            self._complete(self._happened or to_store(self._tool, self._result), applied=applied)
             self._recorded = self.store is None  # a unit may still fail, and is undone by the store then
 
     def committed(self) -> None:
@@ -266,8 +272,8 @@ class EffectClaim(Claim):
                     self._ledger.give_up(self._claimed)
                     raise _unrecorded(self._tool.name, error) from error
 
-    def _complete(self, result: EffectResult) -> None:
-        if not self._ledger.complete(self._claimed, result, ttl=self._ttl):
+    def _complete(self, result: EffectResult, *, applied: bool = False) -> None:
+        if not self._ledger.complete(self._claimed, result, ttl=self._ttl, applied=applied):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
 
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import EndsRun
+from handrail.errors import CallIdReusedError, EndsRun
 from handrail.prompt import IdempotencyConfig, Tool
-from handrail.prompt.idempotency import EffectKey, slot_effect_key
+from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
 from handrail.prompt.signature import is_async
 from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, holder_of, is_result, to_store
 from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
-from handrail.runtime.events import Step
+from handrail.runtime.events import EffectAwaited, Step
 from handrail.runtime.failures import Refusal, told
+from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ways import OverranError
+from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
+from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -41,19 +45,24 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     config = tool.idempotency or _SLOT
     request = _request_of(run, tool, key, config)
     answer = ledger.claim(request)
+    waits: _Waits | None = None
     while True:
         if isinstance(answer, Claimed):
             reached("after-claim")
             units = ledger.units
             store = units if units is run.environment.session.store else None
-            in_unit = store is not None and run.place.outer is None and not run.place.shared
-            return EffectClaim(ledger, answer, tool, run.place.ticket, store=store, in_unit=in_unit)
+            nested = run.place.outer is not None
+            in_unit = store is not None and not nested and not run.place.shared
+            return EffectClaim(ledger, answer, tool, run.place.ticket, store=store, in_unit=in_unit, nested=nested)
         if isinstance(answer, Conflict):
+            if tool.idempotency is None:
+                raise _reused_slot(run, answer.row)
             raise Refusal(answer.message)
         if isinstance(answer, Unknown) and await _has_not_happened(run, tool, answer, config):
             answer = ledger.reclaim(answer.row, request)
             continue
-        stored = await _stored(run, tool, answer, config)
+        waits = waits or _Waits(run)
+        stored = await _stored(run, tool, answer, config, waits)
         if stored is not None:
             run.replayed = True
             return stored
@@ -69,7 +78,32 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
             f"{tool.name} acts outside, and this call has no id by which it could be known again. Give it one."
         )
     declared = None if config is None else config.effect_key(tool.name, run.params, session_id=session_id)
-    return declared or slot_effect_key(run.call.id, run.params, session_id=session_id)
+    return declared or _slot_of(run, tool, session_id)
+
+
+def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str) -> EffectKey:
+    """The slot of the call; the one that an older version of Handrail gave to it, if that is in the ledger."""
+    ledger = run.environment.effect_ledger
+    if ledger.has_old_slots:
+        old = old_slot_effect_key(run.call.id, run.params, session_id=session_id)
+        row = ledger.row(old.key, partition=old.partition)
+        # Only rows of that version name no process.
+        if row is not None and not row.owner.process and (row.tool, row.params_hash) == (tool.name, old.params_hash):
+            return old
+    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id)
+
+
+def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
+    return CallIdReusedError(
+        f"call {str(run.ref)!r} of session {run.environment.session.session_id!r} stands for an effect of {row.tool} "
+        f"that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was asked for again "
+        "with another tool or other arguments. State the reply, execute(call, reply=...), or give the call an id of "
+        "its own.",
+        call_id=run.call.id,
+        reply=run.ref.reply,
+        recorded_at=row.created_at,
+        tool=row.tool,
+    )
 
 
 def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: IdempotencyConfig) -> ClaimRequest:
@@ -79,7 +113,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: I
         key=key.key,
         tool=tool.name,
         params_hash=key.params_hash,
-        owner=f"{run.environment.session.session_id}/{run.call.id}",
+        owner=ClaimOwner(run.environment.session.session_id, run.ref[0], run.ref[1]),
         lease=config.lease,
         on_orphan=config.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
@@ -87,7 +121,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: I
 
 
 async def _stored(
-    run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, config: IdempotencyConfig
+    run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, config: IdempotencyConfig, waits: _Waits
 ) -> StoredResult | None:
     """The result of the effect, if it has happened; `None` when it is time to ask the ledger again."""
     if isinstance(answer, Hit):
@@ -99,7 +133,7 @@ async def _stored(
         held = _held_by_caller(answer)
         if held is not None:
             return held
-        await _wait_for(run, answer, config)
+        await _wait_for(run, answer, config, waits)
     return None
 
 
@@ -120,8 +154,44 @@ def _held_by_caller(busy: Busy) -> StoredResult | None:
     return stored
 
 
-async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig) -> None:
-    """Wait until the other owner is through, or say that it is not."""
+class _Waits:
+    """The waits of one call: what each is for is said once, before it begins."""
+
+    __slots__ = ("_run", "_said")
+
+    def __init__(self, run: Invocation) -> None:
+        self._run = run
+        self._said: set[tuple[str, int, datetime | None]] = set()
+
+    def say(self, row: EffectRow, *, holder_runs: bool) -> None:
+        """Log what is waited for; emit it, unless the owner is a call of this process that is known to run."""
+        wait = (row.effect_id, row.fence, row.lease_until)
+        if wait in self._said or row.lease_until is None:
+            return
+        self._said.add(wait)
+        session, ref = self._run.environment.session, self._run.ref
+        event = EffectAwaited(session.session_id, *ref, self._run.call.name, row.key, row.owner, row.lease_until)
+        if holder_runs:
+            _log.debug("session %s: %s", session.session_id, event)
+            return
+        _log.warning("session %s: %s", session.session_id, event)
+        try:
+            session.dispatcher.dispatch(event)
+        except Exception:  # noqa: BLE001 - logged, because the call is none of the subscriber's
+            _log.exception("a subscriber of the wait of %s failed", self._run.call.name)
+
+
+def _runs_beside(run: Invocation, row: EffectRow, holder: Ticket | None) -> bool:
+    """Whether the owner is a call of this process that takes turns with this one, or works on another session.
+
+    A handler that was left behind by a session that has been closed takes no turn of the session as it is open now.
+    """
+    session = run.environment.session
+    return holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns)
+
+
+async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
+    """Wait until the other owner has ended or its lease has expired, or refuse the call because it has not."""
     if config.on_busy == "reject":
         raise Refusal(busy.message)
     deadline = run.environment.deadline
@@ -131,6 +201,8 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig) -> N
         ticket.lean_on(holder)
     changed = busy.changed()
     try:
+        if not changed.done():
+            waits.say(busy.row, holder_runs=_runs_beside(run, busy.row, holder))
         await run.way.wait(changed, seconds=seconds)
     except OverranError:
         raise Refusal(busy.message) from None

@@ -117,7 +117,7 @@ class EffectKeeper:
         if watch.look(row) or row is None or row.lease_until is None:
             return None
         now = self._store.now()
-        if lapsed(row, now):
+        if lapsed(row, now) or self._store.is_dead(row.owner.process):
             watch.resolve()
             return None
         left = (row.lease_until - now).total_seconds()

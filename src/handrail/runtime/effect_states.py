@@ -39,8 +39,10 @@ records once more what it has recorded is answered `kept`, because the first ans
     expired     claim, other arguments    running, fence 1    claimed
     running     heartbeat                 running, same       kept
     lapsed      heartbeat                 running, same       kept
+    running     owner found dead          running, lapsed     kept
     running     complete                  done, same          kept
     lapsed      complete                  done, same          kept
+    done        apply                     done, same          kept
     running     fail                      failed, same        kept
     running     lose sight of             unknown, fence + 1  kept
     running     give up                   as it was           kept
@@ -153,7 +155,7 @@ def _claimed_from_owner(
         return "busy", row
     if on_orphan == "retry":
         return "claimed", passed_on(row, fresh)
-    return "unknown", lost(row, f"its owner ({row.owner or 'unnamed'}) gave no sign in time")
+    return "unknown", lost(row, row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired")
 
 
 def passed_on(row: EffectRow, fresh: EffectRow) -> EffectRow:
@@ -161,13 +163,29 @@ def passed_on(row: EffectRow, fresh: EffectRow) -> EffectRow:
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
+def orphaned(row: EffectRow, now: datetime) -> EffectRow:
+    """A running row whose owner's process is proved dead: its lease has ended."""
+    note = f"the process of its owner ({str(row.owner) or 'unnamed'}) has ended"
+    return row._replace(lease_until=now, note=note)
+
+
 def kept_alive(row: EffectRow, lease_until: datetime) -> EffectRow:
     """A running row with a later end of its lease."""
     return row._replace(lease_until=lease_until)
 
 
-def done(row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None) -> EffectRow:
-    """The row of an effect that has happened; its result may be forgotten `ttl` from now, or never."""
+def done(
+    row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None, applied: bool = False
+) -> EffectRow:
+    """The row of an effect that has happened; its result may be forgotten `ttl` from now, or never.
+
+    Args:
+        row: the row before.
+        result: what came of the effect.
+        now: the store's time.
+        ttl: how long the result is replayed; `None` for ever.
+        applied: whether the result is applied in the unit that writes the row.
+    """
     return EffectRow(
         row.partition,
         row.key,
@@ -184,17 +202,27 @@ def done(row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta 
         result.message,
         result.value,
         result.exclude_value_from_context,
+        "",
+        row.arguments,
+        now if applied else None,
     )
+
+
+def applied(row: EffectRow, *, now: datetime) -> EffectRow:
+    """The row of an effect that has happened, and whose result is applied in the unit that writes the row."""
+    return row._replace(applied_at=now)
 
 
 def failed(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> EffectRow:
     """The row of an effect that has surely not happened; it may be forgotten `ttl` from now."""
-    return EffectRow(*row[:6], "failed", row.fence, row.created_at, None, now, now + ttl, note=why)
+    return EffectRow(
+        *row[:6], "failed", row.fence, row.created_at, None, now, now + ttl, note=why, arguments=row.arguments
+    )
 
 
 def lost(row: EffectRow, why: str) -> EffectRow:
     """The row of an effect of which nobody knows whether it happened, out of the reach of its last owner."""
-    unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why)
+    unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why, arguments=row.arguments)
     if _EFFECT_ID.fullmatch(row.effect_id):
         return unknown
     # A corrupt id gets another, always the same, or whatever is found out of the effect could not be read either.
@@ -262,8 +290,8 @@ def check_removable(row: EffectRow) -> None:
 
 def says_the_same(standing: EffectRow, row: EffectRow) -> bool:
     """Whether a row that stands is the one that was to be written, whatever the time at which it was."""
-    return standing._replace(lease_until=None, completed_at=None, expires_at=None) == row._replace(
-        lease_until=None, completed_at=None, expires_at=None
+    return standing._replace(lease_until=None, completed_at=None, expires_at=None, applied_at=None) == row._replace(
+        lease_until=None, completed_at=None, expires_at=None, applied_at=None
     )
 
 
@@ -275,7 +303,7 @@ def removable(row: EffectRow) -> bool:
 def _no_riddle(row: EffectRow) -> str:
     if row.status == "running":
         return (
-            f"the effect {row.key} is running (owner {row.owner or 'unnamed'}, lease until {row.lease_until}), so "
+            f"the effect {row.key} is running (owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}), so "
             "there is nothing to resolve. Wait for its end, or until its lease has passed."
         )
     return (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
-from handrail.store.protocol import EffectRow
+from handrail.store.protocol import ClaimOwner, EffectRow
 
 JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
 """What JSON can say, parsed."""
@@ -25,7 +25,7 @@ class ClaimRequest(NamedTuple):
         key: the idempotency key, or the slot of the call.
         tool: name of the tool.
         params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
-        owner: who asks, in words for people, e.g. the session and the call.
+        owner: who asks: the call, by its session, reply and id. The ledger adds the process.
         lease: how long this owner is believed to be at work without giving a sign.
         on_orphan: what becomes of an effect that another owner has started and fallen silent over.
         beat_until: when the ledger stops giving signs for this owner, an aware datetime; `None` for never. Give the
@@ -36,7 +36,7 @@ class ClaimRequest(NamedTuple):
     key: str
     tool: str
     params_hash: str
-    owner: str = ""
+    owner: ClaimOwner = ClaimOwner()
     lease: timedelta = MINUTE
     on_orphan: OnOrphan = "unknown"
     beat_until: datetime | None = None

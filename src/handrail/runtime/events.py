@@ -1,8 +1,8 @@
-"""What is recorded of every call, and the thirteen steps by which it is told how far the call got."""
+"""What is recorded of every call and emitted while one waits, and the thirteen steps that say how far a call got."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, ClassVar
@@ -12,6 +12,8 @@ from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
 from handrail.runtime.stored_calls import dump_event, load_fields
 from handrail.session import SlicePolicy, stored_as
+from handrail.session.calls import CallRef
+from handrail.store.protocol import ClaimOwner
 
 
 class Step(IntEnum):
@@ -44,7 +46,8 @@ class _Form:
         read = load_fields(data)
         if read["refused_at"] is not None:
             read["refused_at"] = Step(read["refused_at"])
-        return ToolInvoked(**read)
+        event = ToolInvoked(**read)
+        return event if "final" in read else replace(event, final=_was_final(event))
 
 
 @stored_as("handrail.tool_invoked", form=_Form())
@@ -64,6 +67,10 @@ class ToolInvoked:
         session_id: the session of the call.
         run_context: the correlation ids of the run.
         at: when the call ended.
+        reply: the reply of the model that asked for the call; `None` if the program did not say.
+        final: whether the same call, asked again, is answered from this record. It is if the call succeeded, or the
+            request itself, a policy, an approver or the handler refused it: the handler by a failed result or
+            `ToolValidationError`. After any other exception, the same call runs again.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -79,6 +86,8 @@ class ToolInvoked:
     session_id: str
     run_context: RunContext | None
     at: datetime
+    reply: str | None = None
+    final: bool = True
 
     @staticmethod
     def of(*values: Any) -> ToolInvoked:  # noqa: ANN401 - the fields, in their order
@@ -91,6 +100,11 @@ class ToolInvoked:
         draft.__class__ = ToolInvoked
         event: ToolInvoked = draft
         return event
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call.id)
 
     @property
     def call_id(self) -> str:
@@ -106,6 +120,51 @@ class ToolInvoked:
     def success(self) -> bool:
         """Whether the call succeeded."""
         return self.result.success
+
+
+@dataclass(frozen=True, slots=True)
+class EffectAwaited:
+    """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
+
+    Subscribers of the session are notified once for each wait, before it begins. It is not stored, and has no slice.
+
+    Attributes:
+        session_id: the session of the call that waits.
+        reply: the reply of the model that asked for it; `None` if the program did not say.
+        call_id: the id of the call that waits.
+        tool: name of its tool.
+        key: the key of the effect.
+        owner: the call that has claimed the effect, and its process; maybe an earlier attempt of the call that waits.
+        until: when the lease of the claim ends, aware, unless its owner renews it.
+    """
+
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+    key: str
+    owner: ClaimOwner
+    until: datetime
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call that waits, within its session."""
+        return CallRef(self.reply, self.call_id)
+
+    def __str__(self) -> str:
+        """What is waited for, whose it is, and until when, for people."""
+        owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
+        return (
+            f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
+            f"{until}, unless it is renewed"
+        )
+
+
+def _was_final(event: ToolInvoked) -> bool:
+    """Whether a record is final that was written before records said so."""
+    if event.refused_at in {None, Step.LOOK_UP, Step.PARSE, Step.POLICY, Step.APPROVAL}:
+        return True
+    return event.refused_at is Step.HANDLER and event.effect_key is None
 
 
 _FIELDS = tuple(field.name for field in fields(ToolInvoked))

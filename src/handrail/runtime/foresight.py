@@ -14,6 +14,7 @@ from handrail.prompt import Tool, ToolContext, ToolPolicy
 from handrail.resources import CallScope
 from handrail.runtime.environment import Environment
 from handrail.runtime.messages import ToolCall
+from handrail.session.calls import CallRef
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -32,11 +33,12 @@ class Foreseen(NamedTuple):
     questions: tuple[str, ...]
 
 
-def foresee(call: ToolCall, environment: Environment, *, without: str = "") -> Foreseen | None:
+def foresee(call: ToolCall, reply: str | None, environment: Environment, *, without: str = "") -> Foreseen | None:
     """Look at a call that is about to be made; `None` for one that will be refused as it is written.
 
     Args:
         call: the call.
+        reply: the reply that asks for it.
         environment: what it will be made in.
         without: the name of a policy that is not asked.
     """
@@ -50,7 +52,7 @@ def foresee(call: ToolCall, environment: Environment, *, without: str = "") -> F
         return None
     resources = environment.resources.call_scope()
     try:
-        context = ToolContext(environment, resources, call.id)
+        context = ToolContext(environment, resources, CallRef(reply, call.id))
         policies = [policy for policy in prompt.policies_for(tool.name) if policy.name != without]
         asked = [question for policy in policies for question in _asked_by(policy, tool, params, context)]
     finally:

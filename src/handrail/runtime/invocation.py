@@ -7,19 +7,28 @@ from dataclasses import replace
 from typing import Any, Self
 
 from handrail.crash_points import reached
-from handrail.errors import DeadlineExceededError, SessionError, StoreError, StoreUnavailableError
+from handrail.errors import DeadlineExceededError, SessionError, StoreError, StoreUnavailableError, ToolValidationError
 from handrail.limits import Deadline
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
 from handrail.runtime.environment import Environment
 from handrail.runtime.events import Step, ToolInvoked
 from handrail.runtime.failures import Refusal, failure_of, told
+from handrail.runtime.identity import is_same_call, reused_id
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.places import Place
 from handrail.runtime.ways import Way
+from handrail.session.calls import CallRef
 from handrail.transaction import Transaction
 
 _log = logging.getLogger("handrail.runtime")
+
+_FINAL_REFUSALS = frozenset({Step.LOOK_UP, Step.PARSE, Step.POLICY, Step.APPROVAL})
+"""Steps that refuse a call for what it asks.
+
+Later ones refuse it for the state of things at the moment, and the cause of a handler's exception may pass. Only a
+handler that refuses in so many words, by a failed result or `ToolValidationError`, is not asked again.
+"""
 
 
 class Invocation:
@@ -27,6 +36,7 @@ class Invocation:
 
     Attributes:
         call: what the model asked for.
+        ref: the identity of the call within its session.
         environment: what all calls of the run share.
         way: how to wait and to run what may take long.
         tool: the tool, if there is one of that name.
@@ -42,6 +52,7 @@ class Invocation:
         raises: what is raised when the call has been recorded.
         claim: the right to run the handler, once the transaction has begun.
         closed: the event that records the call, if it has been committed together with it.
+        is_final: whether the same call, asked again, is answered from the record; see `ToolInvoked.final`.
     """
 
     step = Step.LOOK_UP
@@ -53,8 +64,9 @@ class Invocation:
     raises: BaseException | None = None
     closed: ToolInvoked | None = None
     claim: Claim = NO_CLAIM
+    is_final = True
 
-    def __init__(self, call: ToolCall, environment: Environment, way: Way) -> None:
+    def __init__(self, call: ToolCall, reply: str | None, environment: Environment, way: Way) -> None:
         """Take the call in, and draw its place."""
         self.arrived = environment.clock.monotonic()
         self.call = call
@@ -64,6 +76,10 @@ class Invocation:
         self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
         self.policies = () if tool is None else prompt.policies[call.name]
         self.place = Place(tool, environment)
+        if self.place.outer is not None:
+            self.is_final = False  # what it has done may still be undone with the call that it is made in
+            reply = str(self.place.outer.call) if reply is None else reply
+        self.ref = CallRef(reply, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources = resources.scope_beside_others() if beside else resources.call_scope()
@@ -82,14 +98,45 @@ class Invocation:
         finally:
             self.place.ticket.release()
 
-    async def take_turn(self) -> None:
-        """Step 3: wait for the turn; see `Place.take_turn`."""
+    def recorded(self) -> ToolMessage | None:
+        """The message of a call that has a final record; `None` for one that goes through the pipeline.
+
+        Calls without a reply are known again only in a stored session; calls made inside others never are, because
+        what they did may have been undone.
+
+        Raises:
+            CallIdReusedError: the identity stands for another call, or a call without a reply has a final record.
+            Refusal: the store does not answer.
+        """
+        session, ref = self.environment.session, self.ref
+        if self.place.outer is not None or (ref.reply is None and not (ref.call_id and session.store is not None)):
+            return None
+        try:
+            event = session.recorded_call(ref)
+        except StoreError as error:
+            raise self._unrecordable(error) from error
+        if not isinstance(event, ToolInvoked):
+            return None
+        if ref.reply is None and event.final:
+            raise reused_id(event)
+        if ref.reply is not None and not is_same_call(self.call, event.call):
+            raise reused_id(event, self.call)
+        result = event.result
+        return ToolMessage(ref.call_id, result.render(), result.success, result, replayed=True) if event.final else None
+
+    async def take_turn(self) -> ToolMessage | None:
+        """Step 3: wait for the turn; see `Place.take_turn`. Returns what `recorded` does then."""
         self.step = Step.TURN
         await self.place.take_turn(self.way, self.environment.deadline)
+        return self.recorded()
 
-    async def take_first_turn(self) -> None:
-        """Wait until the calls that arrived before have ended; see `Place.take_first_turn`."""
+    async def take_first_turn(self) -> ToolMessage | None:
+        """Wait until the calls that arrived before have ended; see `Place.take_first_turn`.
+
+        Returns what `recorded` does then.
+        """
         await self.place.take_first_turn(self.way, self.environment.deadline)
+        return self.recorded()
 
     def check_deadline(self, deadline: Deadline) -> None:
         """Step 6: no handler is started past the deadline.
@@ -108,12 +155,15 @@ class Invocation:
             Refusal: the store of the session does not answer, or the session is closed or has passed to another
                 process.
         """
-        self.step = Step.DEADLINE
         try:
             self.environment.session.check()
         except (SessionError, StoreError) as error:
-            _log.exception("%s was not started", self.call.name)
-            raise Refusal(f"{self.call.name} was not run, because it could not be recorded: {told(error)}") from error
+            raise self._unrecordable(error) from error
+
+    def _unrecordable(self, error: Exception) -> Refusal:
+        self.step = Step.DEADLINE
+        _log.error("%s was not started", self.call.name, exc_info=error)
+        return Refusal(f"{self.call.name} was not run, because it could not be recorded: {told(error)}")
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint when the call was made inside another.
@@ -131,13 +181,14 @@ class Invocation:
             concurrent=tool.concurrent,
             participants=self.environment.resources.silent_participants(),
             enlisted=claim.enlisted,
+            call=self.ref,
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """What policies and the handler are given; the claim's part in it is there only once it is held."""
         if claim.effect is None:
-            return ToolContext(self.environment, self.resources, self.call.id)
-        return ToolContext(self.environment, self.resources, self.call.id, claim.effect.key, claim.fence, claim.beat)
+            return ToolContext(self.environment, self.resources, self.ref)
+        return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.beat)
 
     def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step 11: keep what was written, and have the effect recorded with it; in a stored session, the call as well.
@@ -153,7 +204,7 @@ class Invocation:
         session = self.environment.session
         if session.store is not None and transaction.parent is None:
             self.closed = self.event(result)
-            session.close_call(self.closed, self.call.id, transaction)
+            session.close_call(self.closed, self.ref, transaction)
         reached("before-commit")
         try:
             transaction.commit()
@@ -180,12 +231,17 @@ class Invocation:
             environment.session.session_id,
             environment.run_context,
             environment.clock.now(),
+            self.ref[0],
+            self.is_final,
         )
 
     async def fail(self, error: BaseException) -> ToolResult[Any]:
         """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
         self.refused_at = self.step
         result, self.raises = failure_of(error, self.call.name)
+        self.is_final &= self.raises is None and (
+            self.step in _FINAL_REFUSALS or (self.step is Step.HANDLER and isinstance(error, ToolValidationError))
+        )
         if self.raises is None:
             aftermath = self.claim.aftermath()
             if aftermath:
@@ -197,6 +253,7 @@ class Invocation:
                 pass  # it is recorded out of its order rather than not at all
             except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
                 result, self.raises = failure_of(interrupt, self.call.name)
+                self.is_final = False
         return result
 
     def message(self, result: ToolResult[Any]) -> ToolMessage:

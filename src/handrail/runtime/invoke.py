@@ -41,32 +41,44 @@ from handrail.runtime.recording import record
 from handrail.runtime.ways import Way
 
 
-async def invoke(call: ToolCall, environment: Environment, way: Way) -> ToolMessage:
+async def invoke(call: ToolCall, reply: str | None, environment: Environment, way: Way) -> ToolMessage:
     """Carry a call out, from request to message. The table of this module says what each line does.
 
+    Args:
+        call: what the model asked for.
+        reply: the reply of the model that asked for it; every adapter states it. With the session and the id of the
+            call it names the call for good.
+        environment: what all calls of the run share.
+        way: how to wait and to run what may take long.
+
     Raises:
+        CallIdReusedError: the identity of the call stands for another one. Nothing was run or recorded.
         EndsRun: the run is over: the deadline has passed, or a handler or policy says so.
         CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
     """
-    with Invocation(call, environment, way) as run:  #                     its place in the queue is drawn here
+    is_stored = environment.session.store is not None
+    is_recorded = is_stored or reply is not None  # so that the same call, asked again, is known
+    with Invocation(call, reply, environment, way) as run:  #              its place in the queue is drawn here
         try:
+            if is_recorded and (answer := run.recorded()) is not None:
+                return answer  #                                           the call has a final record
             tool = run.tool or unknown_tool(run)  #                        1
             parse_arguments(run, tool)  #                                  2
-            if run.place.waits:
-                await run.take_turn()  #                                   3
+            if run.place.waits and (answer := await run.take_turn()) is not None:  #  3
+                return answer  #                                           the same call ran before this one
             if run.policies:
                 questions = await judge(run, tool)  #                      4
                 await approve(run, tool, questions)  #                     5
             if environment.deadline is not None:
                 run.check_deadline(environment.deadline)  #                6
-            if environment.session.store is not None:
+            if is_stored:
                 run.check_store()
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
             with run.begin(tool, claim) as transaction:  #                 8
                 result = await run_handler(run, tool, claim)  #            9
-                if run.place.shared:
-                    await run.take_first_turn()
+                if run.place.shared and (answer := await run.take_first_turn()) is not None:
+                    return answer  #                                       the same call ran beside this one
                 if result.success:
                     apply_result(run, result, claim, transaction)  #       10
                     run.commit(result, claim, transaction)  #              11: without this line, all is rolled back

@@ -50,7 +50,8 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
     approver = run.environment.approver
     if approver is None:
         raise Refusal(f"{tool.name} needs approval ({asked}), and there is nobody here who could give it. Do without.")
-    request = ApprovalRequest(run.call.id, tool, run.params, questions, run.environment.session.session_id)
+    session_id = run.environment.session.session_id
+    request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
     answer = await _answer(run, approver, request)
     if not answer.approved:
         reason = f": {answer.reason}" if answer.reason else ""

@@ -34,7 +34,7 @@ from handrail.runtime.effects import (
 )
 from handrail.serde import digest, dump
 from handrail.store.memory import MemoryLedgerStore
-from handrail.store.protocol import EffectRow, LedgerStore
+from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore
 from handrail.transaction import UnitStore
 
 
@@ -57,9 +57,12 @@ class EffectLedger:
         clock: the time of the store in memory, and what measures when a claim needs its next sign of life.
         new_id: makes the id of an effect: 32 hexadecimal digits, never the same twice.
         jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll a store for a change.
+
+    Attributes:
+        has_old_slots: whether the store may hold slots of a version of Handrail that did not know the replies of calls.
     """
 
-    __slots__ = ("__weakref__", "_keeper", "_new_id", "_store", "_units")
+    __slots__ = ("__weakref__", "_keeper", "_new_id", "_store", "_units", "has_old_slots")
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class EffectLedger:
         self._store: LedgerStore = MemoryLedgerStore(clock=clock) if store is None else store
         self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id
+        self.has_old_slots = self._store.has_old_slots
         self._keeper = EffectKeeper(self._store, clock=clock, jitter=jitter)
         weakref.finalize(self, self._keeper.stop).atexit = False
 
@@ -100,6 +104,8 @@ class EffectLedger:
             standing = store.insert(fresh)
             if standing is None:
                 return self._held(fresh, request)
+            if standing.status == "running" and standing.owner.process and store.is_dead(standing.owner.process):
+                standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             if row is standing or store.replace(standing, row):
                 return self._held(row, request) if word == "claimed" else self._answer(word, row)
@@ -114,20 +120,30 @@ class EffectLedger:
             self._keeper.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 
-    def complete(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> bool:
+    def complete(
+        self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY, applied: bool = False
+    ) -> bool:
         """Record that the effect has happened and what came of it; replayed until `ttl` from now, or for ever.
+
+        `applied` says that the result is applied to the session in the same unit of work.
 
         Returns whether the claim was still its owner's; if not, nothing was written. If the store raises, the claim is
         still held, so that it can be tried again: a row that says already what was to be recorded was written by a try
         whose answer has been lost.
         """
-        row = states.done(claim.row, result, now=self._store.now(), ttl=ttl)
+        row = states.done(claim.row, result, now=self._store.now(), ttl=ttl, applied=applied)
         kept = self._store.replace(claim.row, row)
         if not kept:
             standing = self._store.get(row.partition, row.key)
             kept = standing is not None and states.says_the_same(standing, row)
         self._keeper.drop(claim)
         return kept
+
+    def note_applied(self, claim: Claimed) -> None:
+        """Record that a result which was recorded on its own is applied in the unit of work that is open here."""
+        row = self._store.get(claim.row.partition, claim.row.key)
+        if row is not None and (row.effect_id, row.fence, row.status) == (claim.row.effect_id, claim.fence, "done"):
+            self._store.replace(row, states.applied(row, now=self._store.now()))
 
     def fail(self, claim: Claimed, why: str = "") -> bool:
         """Record that the effect has surely not happened: the same call may run again. Returns as `complete` does."""
@@ -279,6 +295,9 @@ class EffectLedger:
 
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
         partition, key, tool, params_hash, owner, lease, _, _ = request
+        process = self._store.process()
+        if process:
+            owner = ClaimOwner(owner[0], owner[1], owner[2], process)
         return EffectRow(partition, key, self._new_id(), tool, params_hash, owner, "running", 1, now, now + lease)
 
     def _held(self, row: EffectRow, request: ClaimRequest) -> Claimed:

@@ -17,11 +17,19 @@ class ToolCall:
         id: names the call within its session; the message that answers it carries the same id.
         name: the tool's name, as the model wrote it.
         arguments: the arguments as the JSON text of an object, or already decoded.
+        written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where
+            `arguments` are what the model wrote.
     """
 
     id: str
     name: str
     arguments: str | bytes | Mapping[str, Any] = "{}"
+    written: str | bytes | Mapping[str, Any] | None = None
+
+    @property
+    def words(self) -> str | bytes | Mapping[str, Any]:
+        """The arguments as the model wrote them; the same call has the same words."""
+        return self.arguments if self.written is None else self.written
 
 
 class ToolMessage(NamedTuple):

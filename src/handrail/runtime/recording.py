@@ -6,10 +6,11 @@ import logging
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallPostponed, SessionBusyError
+from handrail.errors import CallIdReusedError, CallPostponed, SessionBusyError
 from handrail.prompt import ToolResult
 from handrail.runtime.events import ToolInvoked
 from handrail.runtime.invocation import Invocation
+from handrail.session.open_calls import note_postponed
 from handrail.transaction import Transaction, current
 
 _log = logging.getLogger("handrail.runtime")
@@ -20,13 +21,13 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
 
     The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
     """
-    if isinstance(run.raises, CallPostponed):
+    if run.raises is not None and _is_unrecorded(run):
         return
     session = run.environment.session
     event = run.closed
     if event is None:
         event = run.event(result)
-        session.log_call(event, run.call.id)
+        session.log_call(event, run.ref, nested=run.place.outer is not None)
     reached("after-record")
     if not session.listens(ToolInvoked):
         return
@@ -34,6 +35,28 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but who listens to it failed", run.call.name)
+
+
+def _is_unrecorded(run: Invocation) -> bool:
+    """Whether a call gets no record: it was postponed, or its identity stands for another call."""
+    if isinstance(run.raises, CallPostponed):
+        _note_postponed(run)
+        return True
+    return isinstance(run.raises, CallIdReusedError)
+
+
+def _note_postponed(run: Invocation) -> None:
+    """Have a stored session list the call among its open ones; it is not recorded, because it will be made again.
+
+    A call made inside another is not listed: it is made again with the outer one.
+    """
+    session = run.environment.session
+    if session.store is None or run.place.outer is not None:
+        return
+    try:
+        note_postponed(session, run.ref, run.call.name, run.environment.clock.now())
+    except Exception:  # noqa: BLE001 - logged; the caller is to learn that the call was postponed
+        _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 
 
 def _announce(run: Invocation, event: ToolInvoked) -> None:

@@ -33,7 +33,10 @@ def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose mo
     plain: dict[str, Any] = {
         "id": call.id,
         "name": call.name,
-        "arguments": call.arguments if isinstance(call.arguments, str) else _json(call.arguments),
+        "arguments": as_recorded(call.arguments),
+        "written": None if call.written is None else as_recorded(call.written),
+        "reply": event.reply,
+        "final": event.final,
         "message": result.message,
         "success": result.success,
         "exclude_value": result.exclude_value_from_context,
@@ -63,16 +66,20 @@ def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
         context = data["run_context"]
         result = ToolResult(data["message"], _untagged(data["value"]), data["success"], data["exclude_value"])
         fields: dict[str, Any] = {
-            "call": ToolCall(data["id"], data["name"], data["arguments"]),
+            "call": ToolCall(data["id"], data["name"], data["arguments"], data.get("written")),
             "params": _untagged(data["params"]),
             "result": result,
             "run_context": None if context is None else parse(RunContext, context),
             "at": datetime.fromisoformat(data["at"]),
         }
-        return fields | {name: data[name] for name in _AS_THEY_ARE}
+        added = {name: data[name] for name in _ADDED if name in data}
+        return fields | added | {name: data[name] for name in _AS_THEY_ARE}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is no record of a call: {error!r}") from error
 
+
+_ADDED = ("reply", "final")
+"""Fields that the records of earlier versions lack."""
 
 _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
 
@@ -81,7 +88,10 @@ def _spelled(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
-def _json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+def as_recorded(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """Arguments as a record holds them: text as it is, other values as JSON, and what JSON cannot say as text."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     with suppress(Exception):  # it did not parse, so it may be anything

@@ -1,5 +1,6 @@
 """Sessions: events in, slices out."""
 
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.changes import Append, Change, Keep, Replace
 from handrail.session.reducers import Reducer, append_all, reducer, replace_latest, upsert_by
 from handrail.session.session import Session
@@ -10,9 +11,11 @@ from handrail.session.stored_types import stored_as
 
 __all__ = [
     "Append",
+    "CallRef",
     "Change",
     "Connection",
     "Keep",
+    "OpenCall",
     "Reducer",
     "Replace",
     "Session",

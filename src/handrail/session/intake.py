@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from handrail.errors import ReducerError, SessionBusyError, SessionError, SnapshotError
 from handrail.events import Dispatcher
+from handrail.session.calls import CallRecords, CallRef
 from handrail.session.changes import Append, Change, SliceChange, check_change
 from handrail.session.keeping import Kept
 from handrail.session.log import Log
@@ -52,6 +53,7 @@ class Intake:
         self._state = State(self._owner, {})
         self._log = Log(self._owner, {})
         self._access: dict[type[Any], Slice[Any]] = {}
+        self._records = CallRecords()
         self._kept: Kept | None = None
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
@@ -201,7 +203,7 @@ class Intake:
         if self._state.open(self, call, what) and self._kept is not None:
             self._kept.part_of(call.root, self._state, self._log)
 
-    def _log_item(self, kind: type[Any], item: object, call_id: str = "", *, closing: bool = False) -> None:
+    def _log_item(self, kind: type[Any], item: object, call: CallRef | None = None, *, closing: bool = False) -> None:
         """Let a LOG get an item; what its store cannot hold is refused before, as is all but what closes a call."""
         kept = self._kept
         if kept is None:
@@ -211,10 +213,10 @@ class Intake:
         if not closing:
             kept.check_open()
         with self._lock:
-            kept.note(kept.noting(kind, item, call_id))
+            kept.note(kept.noting(kind, item, call))
             self._log.append(kind, item)
-        call = current()
-        if call is None or not call.holds(self.turn):  # else it goes with the call that writes to this session
+        caller = current()
+        if caller is None or not caller.holds(self.turn):  # else it goes with the call that writes to this session
             kept.flush(self._state, self._log)
 
     def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:

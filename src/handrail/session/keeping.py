@@ -28,12 +28,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
+from handrail.session.calls import CallRecord, CallRecords, CallRef
 from handrail.session.layout import Layout, dump_layouts, layout_of
 from handrail.session.log import Log
 from handrail.session.slices import FixedView
 from handrail.session.state import State
 from handrail.session.storage import Checkpoint, Entry, Hold, Role, SessionStore
-from handrail.session.stored_changes import difference, in_order, stored_id
+from handrail.session.stored_changes import difference, in_order
 from handrail.session.stored_types import StoredType, stored_type
 from handrail.transaction import Transaction
 from handrail.transaction.settling import Prepares, keep
@@ -49,13 +50,13 @@ class Noted(NamedTuple):
 
     Attributes:
         kind: its type.
-        call_id: the call that it belongs to; `""` for none.
+        call: the call that it belongs to, as a store names it; `None` for none, or for one without reply and id.
         item: the item.
         data: the same as a JSON array of one, so that what cannot be written is refused before it is kept.
     """
 
     kind: type[Any]
-    call_id: str
+    call: CallRef | None
     item: object
     data: bytes
 
@@ -131,13 +132,14 @@ class Kept:
         if self.closed:
             raise SessionError(f"session {self.hold.session_id!r} {self.closed}; open it again to go on")
 
-    def noting(self, kind: type[Any], item: object, call_id: str = "") -> Noted:
+    def noting(self, kind: type[Any], item: object, call: CallRef | None = None) -> Noted:
         """What the store is to get of an item of a LOG; to be handed to `note`.
 
         Raises:
             SessionError: it cannot be stored.
         """
-        return Noted(kind, stored_id(call_id), item, self.named(kind).dump((item,)))
+        named = call.stored if call is not None and call.is_named else None
+        return Noted(kind, named, item, self.named(kind).dump((item,)))
 
     def note(self, noted: Noted) -> None:
         """Have the store get an item of a LOG with the next unit."""
@@ -187,12 +189,12 @@ class Kept:
     def plan(self, part: Part) -> Plan:
         """What a part is to write now."""
         draft = _Draft(self)
-        for kind, call_id, _, data in self._noted:
-            draft.add_log(kind, call_id, data)
+        for kind, call, _, data in self._noted:
+            draft.add_log(kind, call, data)
         noted = len(self._noted)
         draft.add_state(part)
-        for kind, call_id, _, data in part.closing:
-            draft.add_log(kind, call_id, data)
+        for kind, call, _, data in part.closing:
+            draft.add_log(kind, call, data)
         entries = tuple(draft.entries)
         checkpoint = None
         if draft.number - self.covered >= self.checkpoint_every:
@@ -215,10 +217,10 @@ class Part(Prepares):
         root: the transaction; `None` for what is written outside of any.
         state: the STATE slices.
         closing: what the LOGs get together with the call, if and only if it is committed.
-        call_id: the call that the changes belong to; `""` for none.
+        call: the call that the changes belong to; `None` for none.
     """
 
-    __slots__ = ("_kept", "_log", "_plan", "_writes", "_written", "call_id", "closing", "root", "state")
+    __slots__ = ("_kept", "_log", "_plan", "_record", "_writes", "_written", "call", "closing", "root", "state")
 
     def __init__(self, kept: Kept, state: State, log: Log, root: Transaction | None) -> None:
         """Made by `Kept`."""
@@ -230,21 +232,24 @@ class Part(Prepares):
         self.root = root
         self.state = state
         self.closing: list[Noted] = []
-        self.call_id = ""
+        self.call: CallRef | None = None
+        self._record: tuple[CallRecords, CallRef, CallRecord] | None = None
 
     @property
     def store(self) -> SessionStore:
         """Where the session is kept."""
         return self._kept.store
 
-    def close_with(self, kind: type[Any], item: object, call_id: str) -> None:
-        """Have a LOG get an item together with everything else that the call has done.
+    def close_with(self, event: CallRecord, call: CallRef, records: CallRecords) -> None:
+        """Have a LOG, and the records, get the record of the call together with everything else that it has done.
 
         Raises:
             SessionError: it cannot be stored.
         """
-        self.call_id = stored_id(call_id)
-        self.closing = [self._kept.noting(kind, item, call_id)]
+        noted = self._kept.noting(type(event), event, call)
+        self.call = noted.call
+        self.closing = [noted]
+        self._record = None if noted.call is None else (records, noted.call, event)
 
     def preparing(self) -> None:
         """Keep other units of the session out, and put the entries together.
@@ -283,6 +288,9 @@ class Part(Prepares):
                 kept.advance(self._plan)
                 for noted in self.closing:
                     self._log.append(noted.kind, noted.item)
+                if self._record is not None:
+                    records, call, event = self._record
+                    records.add(call, event)
         finally:
             self._end()  # an interrupt here must not keep everybody else from writing
 
@@ -313,10 +321,10 @@ class _Draft:
         self.layouts = dict(kept.layouts)
         self.entries: list[Entry] = []
 
-    def add_log(self, kind: type[Any], call_id: str, data: bytes) -> None:
+    def add_log(self, kind: type[Any], call: CallRef | None, data: bytes) -> None:
         stored = self._kept.named(kind)
         layout = self.layouts.get(stored.name)
-        self._add("log", stored, call_id, 0 if layout is None else layout.length, 0, 1, data)
+        self._add("log", stored, call, 0 if layout is None else layout.length, 0, 1, data)
 
     def add_state(self, part: Part) -> None:
         writer, working, before = part.state.now
@@ -332,13 +340,14 @@ class _Draft:
             layout = self.layouts.get(stored.name)
             if layout is not None and start < layout.length and len(layout.runs) > _MOST_RUNS:
                 start, removed, items = 0, layout.length, FixedView(working.get(kind)).all()
-            self._add(change.role, stored, part.call_id, start, removed, len(items), stored.dump(items))
+            self._add(change.role, stored, part.call, start, removed, len(items), stored.dump(items))
 
     def _add(  # noqa: PLR0913, PLR0917 - the columns of an entry
-        self, role: Role, stored: StoredType, call_id: str, start: int, removed: int, count: int, data: bytes
+        self, role: Role, stored: StoredType, call: CallRef | None, start: int, removed: int, count: int, data: bytes
     ) -> None:
         self.number += 1
-        entry = Entry(self.number, call_id, role, stored.name, stored.version, start, removed, count, data)
+        reply, call_id = ("", "") if call is None else (call.reply or "", call.call_id)
+        entry = Entry(self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data)
         self.entries.append(entry)
         if role != "event":
             self.layouts[stored.name] = layout_of(self.layouts, stored.name, role).after(entry)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.session.calls import CallRef
 from handrail.session.keeping import Kept
 from handrail.session.layout import Layout, layout_of, load_layouts, spans
 from handrail.session.slices import Owner, SlicePolicy, Version
 from handrail.session.storage import Entry, SessionRow, SessionStore
 from handrail.session.stored_items import StoredItems
 from handrail.session.stored_types import StoredType, find_type, stored_type, unknown_type
+
+_log = logging.getLogger("handrail.session")
+
+_MOST_NAMED = 10
+"""How many calls of one id a message names."""
+
+_MOST_RECORDS = 1000
+"""How many records of one id are read to see whether only one reply has a call of it."""
 
 _MOST_QUERIES = 16
 """In how many stretches the items of a slice are read, if they are scattered over many."""
@@ -60,6 +71,9 @@ def open_kept(
         store.create(SessionRow(session_id, tags, parent, store.now()))
     hold = store.hold(session_id, wait=opening.wait)
     try:
+        if not hold.was_released:
+            for claim in store.end_leases_of_dead(session_id):
+                _log.warning("session %s: %s", session_id, claim)
         row = _row_of(store, session_id)
         layouts, covered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
@@ -95,6 +109,83 @@ def stored_slices(
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
     policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
     return state, log, policies
+
+
+class RecordsInStore:
+    """The records of a session's calls, read from its store; a `handrail.session.calls.StoredRecords`."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def newest(self, limit: int) -> list[tuple[CallRef, int]]:
+        """The calls of the newest records with the number of the entry, the newest first."""
+        return self._kept.store.recorded_calls(self._kept.hold.session_id, limit=limit)
+
+    def number_of(self, call: CallRef) -> int | None:
+        """The number of the entry that records a call; `None` if there is none."""
+        return self._kept.store.record_of_call(self._kept.hold.session_id, call)
+
+    def read(self, number: int) -> Any:  # noqa: ANN401 - of the class that the entry names
+        """The record in an entry.
+
+        Raises:
+            StoreCorruptError: it cannot be read.
+        """
+        kept, session_id = self._kept, self._kept.hold.session_id
+        (entry,) = kept.store.entries(session_id, after=number - 1, until=number)
+        return _items(stored_type(kept.kinds[entry.type_name]), entry, session_id, kept.store)[0]
+
+
+def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None, str]) -> int | None:
+    """The number of the last entry of a call; `None` if the session has none of it.
+
+    Args:
+        store: where the session is kept.
+        session_id: the session.
+        at: the call as `(reply, call id)`, or its id.
+
+    Raises:
+        SessionError: several replies have a call of that id; the message names them.
+    """
+    if not isinstance(at, str):
+        return store.record_of_call(session_id, CallRef(*at))
+    found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=at) if at else []
+    calls = dict.fromkeys(call for call, _ in found)
+    if len(calls) > 1:
+        named = ", ".join(repr(tuple(call)) for call in islice(calls, _MOST_NAMED))
+        raise SessionError(
+            f"several replies of session {session_id!r} have a call {at!r}; name one as (reply, call id): {named}"
+        )
+    return found[0][1] if found else None
+
+
+def known_items(
+    store: SessionStore, row: SessionRow, wanted: Callable[[type[Any]], bool]
+) -> dict[type[Any], list[Any]]:
+    """The items of those slices of a stored session whose class is known here and wanted; the session stays closed.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    found: dict[type[Any], list[Any]] = {}
+    for name, layout in _layouts(store, row)[0].items():
+        kind = find_type(name)
+        if kind is not None and wanted(kind):
+            found[kind] = _load(store, row.session_id, layout, kind)
+    return found
+
+
+def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # noqa: ANN401 - of the class that the entry names
+    """The record of a call in an entry; `None` if its class is not known here.
+
+    Raises:
+        StoreCorruptError: it cannot be read.
+    """
+    (entry,) = store.entries(session_id, after=number - 1, until=number)
+    kind = find_type(entry.type_name)
+    return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
 
 
 def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, Layout], int]:
@@ -176,7 +267,7 @@ def _load(store: SessionStore, session_id: str, layout: Layout, kind: type[Any])
 
 def _items(stored: StoredType, entry: Entry, session_id: str, store: SessionStore) -> list[Any]:
     try:
-        items = stored.load(entry.items, entry.version)
+        items = stored.load(entry.items, entry.type_version)
     except (ValueError, UnknownTypeError) as error:
         if isinstance(error, UnknownTypeError) and _is_array(entry.items):
             raise

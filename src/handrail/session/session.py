@@ -16,9 +16,11 @@ from typing import Any, Self
 
 from handrail.errors import SessionError, SessionNotFoundError
 from handrail.events import Dispatcher
+from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, still_open
 from handrail.session.intake import Intake
 from handrail.session.keeping import Kept
-from handrail.session.opening import Opening, open_kept, stored_slices
+from handrail.session.open_calls import listed_calls
+from handrail.session.opening import Opening, RecordsInStore, end_of_call, open_kept, stored_slices
 from handrail.session.rules import Rules
 from handrail.session.saved import Saved, read, write
 from handrail.session.slices import FixedView, SlicePolicy, Version, Versions
@@ -137,12 +139,12 @@ class Session(Intake):
         if self._kept is not None:
             self._kept.check()
 
-    def close_call(self, event: object, call_id: str, transaction: Transaction) -> None:
-        """Have the LOG of a stored session get the event that closes a call, in one unit with what the call has done.
+    def close_call(self, event: CallRecord, call: CallRef, transaction: Transaction) -> None:
+        """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
 
         Args:
             event: the event; its slice is a LOG.
-            call_id: the id of the call, by which `fork` finds it.
+            call: the identity of the call, by which `recorded_call` and `fork` find it.
             transaction: the call's, which is about to commit; it is nested in no other.
 
         Raises:
@@ -151,14 +153,69 @@ class Session(Intake):
         if self._kept is not None:
             with self._lock:
                 part = self._kept.part_of(transaction, self._state, self._log)
-                part.close_with(type(event), event, call_id)
+                part.close_with(event, call, self._records)
 
-    def log_call(self, event: object, call_id: str) -> None:
-        """Append the event that closes a call to its LOG, on its own: the call has done nothing, or is inside another.
+    def log_call(self, event: CallRecord, call: CallRef, *, nested: bool = False) -> None:
+        """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
 
         A store that fails is logged, and gets the event with the next unit.
+
+        Args:
+            event: the event; its slice is a LOG.
+            call: the identity of the call.
+            nested: whether the call was made inside another; then `recorded_call` does not find it, because what it did
+                may still be undone.
         """
-        self._log_item(type(event), event, call_id, closing=True)
+        self._log_item(type(event), event, call, closing=True)
+        if nested or (call[0] is None and self._kept is None):
+            return
+        if call.is_named:
+            with self._lock:
+                self._records.add(call.stored, event)
+
+    def recorded_call(self, call: CallRef) -> CallRecord | None:
+        """The event that recorded a call of this session last; `None` if there is none.
+
+        A session in memory finds only calls that have a reply. A fork does not find the calls of the session that it
+        was made from.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        with self._lock:
+            record = self._records.find(call.stored)
+        return record if record is not None and record.session_id == self.session_id else None
+
+    def adopt_record(self, call: CallRef, record: CallRecord) -> None:
+        """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.
+
+        Records that were written before identities had a reply name none. Who knows the reply of such a call says so.
+
+        Args:
+            call: the identity of the call.
+            record: an event that records it; its session is this one.
+        """
+        with self._lock:
+            self._records.add(call, record)
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """The calls that have not come to their end, each once; for those who resume a session.
+
+        These are the calls whose effect is running, unknown or not applied in the store of the session, the calls that
+        were postponed, and where the session holds a conversation, the calls of the last reply that have no final
+        record. A session in memory knows of the last kind alone.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        kept = self._kept
+        claimed = () if kept is None else kept.store.open_claims(self.session_id)
+        return still_open(claimed, listed_calls(self, self.kinds), self._is_settled)
+
+    def _is_settled(self, call: CallRef) -> bool:
+        record = self.recorded_call(call)
+        return record is not None and record.final
 
     def connection(self) -> Connection:
         """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
@@ -173,7 +230,7 @@ class Session(Intake):
             )
         return self._kept.store.connection()
 
-    def fork(self, *, session_id: str | None = None, at: str | None = None) -> Session:
+    def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
         """A session that starts with everything this one holds and goes its own way.
 
         Its reducers are the same, its dispatcher is its own: nobody has subscribed to it yet. The fork of a session in
@@ -181,11 +238,12 @@ class Session(Intake):
 
         Args:
             session_id: the id of the fork; a new one by default.
-            at: the id of a call of a stored session: the fork holds what there was when that call had been recorded.
+            at: a call of a stored session, as `(reply, call id)`, or its id if only one reply has a call of that id:
+                the fork holds what there was when that call had been recorded.
 
         Raises:
-            SessionError: `at` names no call of it, or the session is in memory and has no history; or a stored session
-                is forked in the middle of a call, or to an id that is taken.
+            SessionError: `at` names no call of it, or several, or the session is in memory and has no history; or a
+                stored session is forked in the middle of a call, or to an id that is taken.
         """
         new_id = self._new_id() if session_id is None else session_id
         if self._kept is not None and self._opening is not None:
@@ -235,7 +293,9 @@ class Session(Intake):
         session._adopt(state, log, Rules(policies, {}))
         return session
 
-    def _fork_stored(self, new_id: str, at: str | None, kept: Kept, opening: Opening) -> Session:
+    def _fork_stored(
+        self, new_id: str, at: str | tuple[str | None, str] | None, kept: Kept, opening: Opening
+    ) -> Session:
         store = opening.store
         if current() is not None:
             raise SessionError("a stored session is forked between calls, because only what is committed is in it")
@@ -245,7 +305,7 @@ class Session(Intake):
         row = store.find(self.session_id)
         end = None if row is None else row.head
         if at is not None:
-            end = store.end_of_call(self.session_id, at) if at else None
+            end = end_of_call(store, self.session_id, at)
         if row is None:
             raise SessionNotFoundError(f"session {self.session_id!r} is no longer in the store", session_id=new_id)
         if end is None:
@@ -271,6 +331,8 @@ class Session(Intake):
         state, log, policies = stored_slices(kept, session._owner)
         session._adopt(state, log, Rules(policies, {}) if rules is None else rules.copy())
         session._kept, session._opening = kept, opening
+        if kept.head:
+            session._records = CallRecords(RecordsInStore(kept))
         kept.lock = session._lock
         weakref.finalize(
             session, _abandon, opening.store, kept.hold

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol
 
+from handrail.session.calls import CallRef, OpenCall
 from handrail.transaction import UnitStore
 
 Role = Literal["state", "log", "event"]
@@ -51,10 +52,11 @@ class Entry(NamedTuple):
 
     Attributes:
         number: its place among the session's entries, from 1.
+        reply: the reply whose call it belongs to; `""` where none was stated.
         call_id: the call that it belongs to; `""` for what was written outside of calls.
         role: what it is.
         type_name: the stable name of the items' type.
-        version: the version of that type, from 1.
+        type_version: the version of that type, from 1.
         start: for a slice, the index in the slice at which the change begins; else 0.
         removed: how many items of the slice, from `start` on, it takes away.
         added: how many items it brings in their place.
@@ -62,10 +64,11 @@ class Entry(NamedTuple):
     """
 
     number: int
+    reply: str
     call_id: str
     role: Role
     type_name: str
-    version: int
+    type_version: int
     start: int
     removed: int
     added: int
@@ -90,10 +93,12 @@ class Hold(NamedTuple):
     Attributes:
         session_id: the session.
         token: 32 random hexadecimal digits; the store compares them at each write.
+        was_released: whether the holder before released the session; if not, its process may have died.
     """
 
     session_id: str
     token: str
+    was_released: bool = True
 
 
 class Cursor(Protocol):
@@ -152,7 +157,7 @@ class SessionStore(UnitStore, Protocol):
         ...
 
     def hold(self, session_id: str, *, wait: timedelta) -> Hold:
-        """Become the only one that writes to a session; waits for another holder to let go.
+        """Acquire the right to write to a session; waits for another holder to release it.
 
         Raises:
             SessionNotFoundError: there is no such session.
@@ -191,8 +196,27 @@ class SessionStore(UnitStore, Protocol):
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
         ...
 
-    def end_of_call(self, session_id: str, call_id: str) -> int | None:
-        """The number of the newest entry that belongs to a call; `None` if there is none."""
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+        """The identities of the newest recorded calls with the numbers of their entries, the newest first.
+
+        An entry records a call if its role is `"log"` and it has a call id. With `call_id`, only calls of that id.
+        """
+        ...
+
+    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+        """The number of the newest entry that records a call; `None` if there is none."""
+        ...
+
+    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+        """The effects of a session's calls that are running, unknown, or done without having been applied."""
+        ...
+
+    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+        """End the leases of the session's running effects whose owner's process is proved dead.
+
+        What becomes of these is decided by the next claim, as after any lease that has expired. Returned are the
+        running effects whose lease has not expired: their owners may be alive, so the leases are waited for.
+        """
         ...
 
     def copy(self, source: str, row: SessionRow) -> bool:

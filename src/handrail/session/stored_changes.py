@@ -9,9 +9,6 @@ from handrail.session.slices import Version
 from handrail.session.storage import Role
 from handrail.session.stored_items import StoredItems
 
-_LONGEST_ID = 500
-"""Characters of a call's id; stores look calls up by it, and a longer one is none that they could find."""
-
 
 class SliceDifference(NamedTuple):
     """From `start` on, `removed` items have gone, and `items` have come in their place."""
@@ -73,10 +70,3 @@ def in_order(
             yield kind, change
         elif change and place < len(change.items):
             yield kind, SliceDifference(change.start + place, 0, change.items[place:])
-
-
-def stored_id(call_id: object) -> str:
-    """A call's id as a store can keep it and look it up; one that it cannot is left out, for a model may send any."""
-    if not isinstance(call_id, str) or len(call_id) > _LONGEST_ID or "\0" in call_id:
-        return ""
-    return call_id if call_id.encode(errors="ignore").decode() == call_id else ""

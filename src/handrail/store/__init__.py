@@ -11,11 +11,12 @@ from __future__ import annotations
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.memory_sessions import MemoryStore
 from handrail.store.opening import open  # noqa: A004 - it is called `handrail.store.open`
-from handrail.store.protocol import EFFECT_STATUSES, EffectRow, EffectStatus, LedgerStore, Store, Wake
+from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, EffectStatus, LedgerStore, Store, Wake
 from handrail.store.sqlite import SqliteStore
 
 __all__ = [
     "EFFECT_STATUSES",
+    "ClaimOwner",
     "EffectRow",
     "EffectStatus",
     "LedgerStore",

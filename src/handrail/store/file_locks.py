@@ -60,7 +60,7 @@ class FileLocks:
                 if isinstance(error, BlockingIOError):
                     return False
                 raise self._refusal(error) from error
-            if _is_at(path, file):
+            if is_at(path, file):
                 self._files[session_id] = file
                 return True
             os.close(file)
@@ -71,7 +71,7 @@ class FileLocks:
         if file is not None:
             path = self._path(session_id)
             with suppress(OSError):  # a file that stays is no harm
-                if _is_at(path, file):
+                if is_at(path, file):
                     path.unlink()
             os.close(file)
 
@@ -101,7 +101,7 @@ class FileLocks:
         return kind(msg, store=self._store)
 
 
-def _is_at(path: Path, file: int) -> bool:
+def is_at(path: Path, file: int) -> bool:
     """Whether an open file is the one that a path names."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))

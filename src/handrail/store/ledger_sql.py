@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from handrail.crash_points import reached
+from handrail.session.calls import OpenCall
 from handrail.store.database import Database
-from handrail.store.protocol import EffectRow, Wake
-from handrail.store.rows import EFFECT, effect_columns, effect_of
+from handrail.store.processes import Processes
+from handrail.store.protocol import EffectRow, Wake, open_call
+from handrail.store.rows import EFFECT, EFFECT_FIELDS, effect_columns, effect_of, micros
 from handrail.store.units import open_unit
 
-_MARKS = ", ".join("?" for _ in EffectRow._fields)
-_SET = ", ".join(f"{name} = ?" for name in EffectRow._fields[2:])
+_MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
+_SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
 _KEY = "partition = ? AND key = ?"
 _SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
 _PAGE = 500
@@ -36,12 +39,68 @@ _FIRST_ROWS = f"SELECT {EFFECT} FROM handrail_effects ORDER BY partition, key LI
 _NEXT_ROWS = (
     f"SELECT {EFFECT} FROM handrail_effects WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {_PAGE}"
 )
+_OPEN = "status <> 'failed' AND applied_at IS NULL"
+# A key of one session has that session as its partition; for the others there is an index on their owner.
+_OPEN_OF_SESSION = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND {_OPEN} UNION ALL "
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND {_OPEN}"
+)
+_RUNNING_OF_SESSION = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
+)
+_RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
+_END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
 
 
 class SqlLedger:
-    """The part of a store that is a `handrail.store.LedgerStore`; `_database` is where it keeps the rows."""
+    """The part of a store that is a `handrail.store.LedgerStore`.
+
+    `_database` is where it keeps the rows, `_processes` what it knows of their owners, `_claimed` the keys that it has
+    written as running last.
+    """
 
     _database: Database
+    _processes: Processes
+    _claimed: set[tuple[str, str]]
+    _now: Callable[[], datetime]
+
+    def process(self) -> str:
+        """Names this process in the claims that it makes.
+
+        Raises:
+            StoreError: the process cannot be named so that its death could be proved.
+        """
+        return self._processes.own(self._running_processes)
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process of that name is proved dead."""
+        return self._processes.is_dead(process)
+
+    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+        """The effects of a session's calls that are running, unknown, or done without having been applied."""
+        rows = [effect_of(columns) for columns in self._database.ask(_OPEN_OF_SESSION, (session_id, session_id))]
+        return tuple(
+            open_call(row, owner_is_dead=row.status == "running" and self.is_dead(row.owner.process)) for row in rows
+        )
+
+    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+        """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
+        found = self._database.ask(_RUNNING_OF_SESSION, (session_id, session_id))
+        now = self._now() if found else None
+        others: list[OpenCall] = []
+        for row in map(effect_of, found):
+            if now is None or row.lease_until is None or row.lease_until <= now:
+                continue
+            if self.is_dead(row.owner.process):
+                self._database.change(_END_LEASE, (micros(now), *row[:3], row.fence, row.status))
+            else:
+                others.append(open_call(row))
+        return tuple(others)
+
+    def _running_processes(self) -> list[str]:
+        """The processes that running claims name."""
+        return [str(process) for (process,) in self._database.ask(_RUNNING_PROCESSES)]
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The row as it stands; `None` if there is none."""
@@ -103,6 +162,10 @@ class SqlLedger:
             return bool(self._database.change(sql, values))
 
     def _written(self, seen: EffectRow, row: EffectRow | None) -> None:
+        if row is not None and row.status == "running":
+            self._claimed.add(row[:2])
+        else:
+            self._claimed.discard(seen[:2])
         unit = open_unit(self._database)
         if unit is not None:
             unit.tell(seen.partition, seen.key, row)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.store.holds import SessionLocks
+from handrail.store.processes import Processes
 
 Durability: TypeAlias = Literal["full", "normal"]
 """What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
@@ -154,6 +155,11 @@ class Driver(Statements, Protocol):
     @property
     def locks(self) -> SessionLocks:
         """What keeps other processes from a session."""
+        ...
+
+    @property
+    def processes(self) -> Processes:
+        """What is known of the processes that claim effects."""
         ...
 
     @property

@@ -38,9 +38,20 @@ class MemoryLedgerStore:
         self._rows: dict[_Identity, EffectRow] = {}
         self._watchers = Watchers()
 
+    has_old_slots = False
+    """Never: what an older version wrote has ended with its process."""
+
     def now(self) -> datetime:
         """The time of the clock."""
         return self._clock.now()
+
+    def process(self) -> str:
+        """There is nothing to name: no other process can reach the store."""
+        return ""
+
+    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - the interface's
+        """Nothing is known of other processes."""
+        return False
 
     def unit(self) -> AbstractContextManager[object]:
         """Keep what this thread writes in the block, or nothing of it if the block raises; others wait meanwhile."""

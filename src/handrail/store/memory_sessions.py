@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
@@ -13,10 +14,12 @@ from uuid import uuid4
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import refusals
 from handrail.store.holds import HeldSessions, NoLocks
 from handrail.store.memory import MemoryLedgerStore
+from handrail.store.protocol import open_call
 
 
 @dataclass(slots=True)
@@ -174,12 +177,30 @@ class MemoryStore(MemoryLedgerStore):
             found = [] if kept is None else kept.entries[after:until]
         return (entry for entry in found if type_name is None or entry.type_name == type_name)
 
-    def end_of_call(self, session_id: str, call_id: str) -> int | None:
-        """The number of the newest entry that belongs to a call; `None` if there is none."""
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+        """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         with self._lock:
-            kept = self._sessions.get(session_id)
-            found = iter(()) if kept is None else reversed(kept.entries)
-            return next((entry.number for entry in found if entry.call_id == call_id), None)
+            found = (record for record in self._records(session_id) if call_id in {None, record[0].call_id})
+            return list(islice(found, limit))
+
+    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+        """The effects of a session's calls that are running, unknown, or done without having been applied."""
+        return tuple(
+            open_call(row)
+            for row in self.rows()
+            if row.owner.session_id == session_id and row.status != "failed" and row.applied_at is None
+        )
+
+    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+        """No owner is proved dead, because all live in this process; returns the running effects of the session."""
+        now = self.now()
+        claimed = self.open_claims(session_id)
+        return tuple(each for each in claimed if each.lease_until is not None and each.lease_until > now)
+
+    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+        """The number of the newest entry that records a call; `None` if there is none."""
+        with self._lock:
+            return next((number for found, number in self._records(session_id) if found == call), None)
 
     def connection(self) -> Connection:
         """There is none.
@@ -219,6 +240,12 @@ class MemoryStore(MemoryLedgerStore):
     def _undo_with(self, undo: Callable[[], object]) -> None:
         if self._changes.is_open:
             self._note(undo)
+
+    def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
+        kept = self._sessions.get(session_id)
+        for entry in reversed([] if kept is None else kept.entries):
+            if entry.role == "log" and entry.call_id:
+                yield CallRef(entry.reply or None, entry.call_id), entry.number
 
     def _add(self, kept: _Kept) -> bool:
         session_id = kept.row.session_id

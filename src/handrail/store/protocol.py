@@ -25,13 +25,45 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import SessionStore
+from handrail.store.processes import process_in_words
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """What is known of an effect; an effect that has no row has not been started."""
 
 EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
 """All values of `EffectStatus`."""
+
+
+class ClaimOwner(NamedTuple):
+    """Who has claimed an effect: a call of a session, and the process in which it runs.
+
+    Attributes:
+        session_id: the session; empty if the claim was made without one.
+        reply: the reply whose call it is; `None` if it has none.
+        call_id: the id of the call.
+        process: the process as the store names it; empty if that is not known. The store fills it in.
+    """
+
+    session_id: str = ""
+    reply: str | None = None
+    call_id: str = ""
+    process: str = ""
+
+    @property
+    def call(self) -> CallRef:
+        """The identity of the call within the session."""
+        return CallRef(self.reply, self.call_id)
+
+    def __str__(self) -> str:
+        """Session and call, for people; empty if neither is known."""
+        return "/".join(part for part in (self.session_id, str(self.call)) if part)
+
+    @property
+    def in_words(self) -> str:
+        """Session, call and process, for people; empty if none is known."""
+        return ", ".join(part for part in (str(self), process_in_words(self.process)) if part)
 
 
 class EffectRow(NamedTuple):
@@ -46,8 +78,9 @@ class EffectRow(NamedTuple):
         effect_id: 32 hexadecimal digits that name the effect; a key claimed anew after its row was removed or had
             expired gets another.
         tool: name of the tool.
-        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
-        owner: who claimed it last, in words for people.
+        params_hash: sha256 of the canonical JSON of the arguments, hexadecimal: for a slot as the model wrote them, for
+            a declared key as they were parsed.
+        owner: who claimed it last.
         status: what is known of the effect.
         fence: 1 for the first owner; one more each time the row passes on. Only the holder of the newest may write.
         created_at: when the effect was first claimed.
@@ -59,6 +92,9 @@ class EffectRow(NamedTuple):
             `b"null"`).
         exclude_value_from_context: whether the model sees only the message.
         note: why it failed, or why nobody knows; for people.
+        arguments: the arguments as JSON in UTF-8, for people; `None` if they were not recorded.
+        applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
+            that was recorded on its own.
     """
 
     partition: str
@@ -66,7 +102,7 @@ class EffectRow(NamedTuple):
     effect_id: str
     tool: str
     params_hash: str
-    owner: str
+    owner: ClaimOwner
     status: EffectStatus
     fence: int
     created_at: datetime
@@ -77,6 +113,30 @@ class EffectRow(NamedTuple):
     value: bytes | None = None
     exclude_value_from_context: bool = False
     note: str = ""
+    arguments: bytes | None = None
+    applied_at: datetime | None = None
+
+
+def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
+    """The call of an effect that is running, unknown, or done without having been applied.
+
+    Args:
+        row: the row.
+        owner_is_dead: whether the process that holds a running claim is proved dead.
+    """
+    owner = row.owner
+    if row.status == "running":
+        return OpenCall(
+            call=owner.call,
+            tool=row.tool,
+            state="running",
+            key=row.key,
+            lease_until=None if owner_is_dead else row.lease_until,
+            owner=process_in_words(owner.process),
+        )
+    return OpenCall(
+        call=owner.call, tool=row.tool, state="unapplied" if row.status == "done" else "unknown", key=row.key
+    )
 
 
 Wake = Callable[[EffectRow | None], object]
@@ -92,8 +152,25 @@ class LedgerStore(Protocol):
         """How often to look for what other processes have changed; `None` if `watch` sees every change."""
         ...
 
+    @property
+    def has_old_slots(self) -> bool:
+        """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
+        ...
+
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
+        ...
+
+    def process(self) -> str:
+        """Names this process in the claims that it makes; empty where no other process can reach the store.
+
+        Raises:
+            StoreError: the process cannot be named so that its death could be proved.
+        """
+        ...
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process of that name is proved dead, so that it renews no lease; see `store.processes`."""
         ...
 
     def get(self, partition: str, key: str) -> EffectRow | None:

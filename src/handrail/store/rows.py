@@ -17,13 +17,20 @@ from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
 from handrail.session.storage import Checkpoint, Entry, Role, SessionRow
-from handrail.store.protocol import EffectRow
+from handrail.store.protocol import ClaimOwner, EffectRow
 
 Columns: TypeAlias = Sequence[Any]
 """A row as a database gives it."""
 
-EFFECT = ", ".join(EffectRow._fields)
-"""The columns of an effect, in the order of `EffectRow`."""
+EFFECT_FIELDS = (
+    *EffectRow._fields[:5],
+    *("owner_session", "owner_reply", "owner_call", "owner_process"),
+    *EffectRow._fields[6:],
+)
+"""The columns of an effect: those of `EffectRow`, and of its owner."""
+
+EFFECT = ", ".join(EFFECT_FIELDS)
+"""The same, as SQL has them."""
 
 SESSION = ", ".join(SessionRow._fields)
 """The columns of a session, in the order of `SessionRow`."""
@@ -51,10 +58,14 @@ def moment(since: int) -> datetime:
 
 def effect_columns(row: EffectRow) -> tuple[object, ...]:
     """An effect as columns."""
-    lease, completed, expires = row.lease_until, row.completed_at, row.expires_at
+    lease, completed, expires, applied = row.lease_until, row.completed_at, row.expires_at, row.applied_at
+    owner = row.owner
     return (
         *row[:5],
-        _plain(row.owner),
+        _plain(owner.session_id),
+        _plain(owner.reply or ""),
+        _plain(owner.call_id),
+        owner.process,
         row.status,
         row.fence,
         micros(row.created_at),
@@ -65,18 +76,28 @@ def effect_columns(row: EffectRow) -> tuple[object, ...]:
         row.value,
         int(row.exclude_value_from_context),
         _plain(row.note),
+        row.arguments,
+        None if applied is None else micros(applied),
     )
 
 
 def effect_of(columns: Columns) -> EffectRow:
     """The effect that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
-    (*texts, fence, created, lease, completed, expires, message, value, exclude, note) = columns
-    if {*map(type, texts), type(note)} != _ONLY_TEXT or type(fence) is not int or type(value) not in _MAYBE_BYTES:
+    (*texts, fence, created, lease, completed, expires, message, value, exclude, note, arguments, applied) = columns
+    if (
+        {*map(type, texts), type(note)} != _ONLY_TEXT
+        or type(fence) is not int
+        or not {type(value), type(arguments)} <= _MAYBE_BYTES
+    ):
         return _salvaged(columns)
     try:
-        times = [None if since is None else _EPOCH + timedelta(0, 0, since) for since in (lease, completed, expires)]
-        told = message.decode("utf-8", "surrogatepass")
-        return EffectRow._make((*texts, fence, moment(created), *times, told, value, exclude == 1, note))
+        moments = (lease, completed, expires, applied)
+        *times, at = [None if since is None else _EPOCH + timedelta(0, 0, since) for since in moments]
+        (*first, session, reply, call, process, status) = texts
+        owner = ClaimOwner(session, reply or None, call, process)
+        words = message.decode("utf-8", "surrogatepass")
+        row = (*first, owner, status, fence, moment(created), *times, words, value, exclude == 1, note, arguments, at)
+        return EffectRow._make(row)
     except (AttributeError, TypeError, ValueError, OverflowError):
         return _salvaged(columns)
 
@@ -118,12 +139,12 @@ def entry_of(columns: Columns, *, session_id: str, store: str) -> Entry:
     if (
         type(entry.items) is bytes
         and entry.role in _ROLES
-        and type(entry.call_id) is type(entry.type_name) is str
-        and type(entry.number) is type(entry.version) is type(entry.start) is type(entry.removed) is int
+        and type(entry.reply) is type(entry.call_id) is type(entry.type_name) is str
+        and type(entry.number) is type(entry.type_version) is type(entry.start) is type(entry.removed) is int
         and type(entry.added) is int
     ):
         return entry
-    wanted = zip(Entry._fields, entry, (int, str, str, str, int, int, int, int, bytes), strict=True)
+    wanted = zip(Entry._fields, entry, (int, str, str, str, str, int, int, int, int, bytes), strict=True)
     faults = [fault for name, value, kind in wanted for fault in _faults(name, value, kind)]
     what = f"entry {entry.number!r} of session {session_id!r}"
     raise _corrupt(what, faults or [f"role is {_shown(entry.role)}"], store)
@@ -193,7 +214,7 @@ def _flag(value: object) -> bool:
 
 
 _READERS: tuple[Callable[[object], Any], ...] = (
-    *(_text,) * 7,
+    *(_text,) * 10,
     _number,
     _moment,
     *(_maybe_moment,) * 3,
@@ -201,21 +222,25 @@ _READERS: tuple[Callable[[object], Any], ...] = (
     _maybe_bytes,
     _flag,
     _text,
+    _maybe_bytes,
+    _maybe_moment,
 )
-_UNREAD: tuple[Any, ...] = (*("",) * 6, "unknown", 0, _EPOCH, None, None, None, "", None, False, "")
+_UNREAD: tuple[Any, ...] = (*("",) * 9, "unknown", 0, _EPOCH, None, None, None, "", None, False, "", None, None)
 
 
 def _salvaged(columns: Columns) -> EffectRow:
     """What can be read of an effect whose columns are not all what they must be."""
     values: list[Any] = []
     faults: list[str] = []
-    for name, read, unread, column in zip(EffectRow._fields, _READERS, _UNREAD, columns, strict=True):
+    for name, read, unread, column in zip(EFFECT_FIELDS, _READERS, _UNREAD, columns, strict=True):
         try:
             values.append(read(column))
         except (TypeError, ValueError, OverflowError):
             values.append(unread)
             faults.append(f"{name} is {_shown(column)}")
-    return EffectRow(*values)._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
+    (*first, session, reply, call, process) = values[:9]
+    row = EffectRow._make((*first, ClaimOwner(session, reply or None, call, process), *values[9:]))
+    return row._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
 
 
 def _faults(name: str, value: object, kind: type) -> list[str]:

@@ -1,16 +1,17 @@
-"""The tables of a store, their version, and how an older one is brought forward.
+"""The tables of a store, their version, and how older ones are migrated.
 
 The tables carry the prefix `handrail_`, because the program's own may stand beside them. Their version is in
 `handrail_schema`, in one row. A migration is a list of statements that lead from one version to the next; opening a
-store brings it forward in one transaction, and refuses one that is newer than this list.
+store migrates it in one transaction, and refuses one that is newer than this list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from handrail.errors import StoreCorruptError, StoreVersionError
+from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
 from handrail.store.database import Database
 from handrail.store.links import Link
 
@@ -43,12 +44,70 @@ _FIRST: Migration = (
     "CREATE TABLE handrail_decisions (journal_id TEXT NOT NULL PRIMARY KEY){clustered}",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
+_SECOND: Migration = (
+    # Calls are named by reply and call id. Columns that the INSERT of version 1 names are renamed, so that a process of
+    # that version which still runs fails, instead of writing rows without a reply.
+    "ALTER TABLE handrail_entries RENAME COLUMN version TO type_version",
+    "ALTER TABLE handrail_entries ADD COLUMN reply TEXT NOT NULL DEFAULT ''",
+    # The role is among the columns, so that the index covers the query: SQLite takes the primary key otherwise.
+    """CREATE INDEX handrail_entries_of_calls ON handrail_entries (session_id, reply, call_id, role)
+        WHERE role = 'log' AND call_id <> ''""",
+    # The owner of a claim in parts. Version 1 wrote `session/call id`, and the session is the partition of most keys.
+    "ALTER TABLE handrail_effects RENAME COLUMN owner TO owner_call",
+    "ALTER TABLE handrail_effects ADD COLUMN owner_session TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE handrail_effects ADD COLUMN owner_reply TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE handrail_effects ADD COLUMN owner_process TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE handrail_effects ADD COLUMN arguments {bytes}",
+    "ALTER TABLE handrail_effects ADD COLUMN applied_at {number}",
+    """UPDATE handrail_effects SET owner_session = partition, owner_call = substr(owner_call, length(partition) + 2)
+        WHERE partition <> '' AND substr(owner_call, 1, length(partition) + 1) = partition || '/'""",
+    # A shared key is no session's partition: the session is the longest id that the owner begins with.
+    """UPDATE handrail_effects SET owner_session = coalesce((
+            SELECT session_id FROM handrail_sessions
+            WHERE substr(owner_call, 1, length(session_id) + 1) = session_id || '/'
+            ORDER BY length(session_id) DESC LIMIT 1), '')
+        WHERE partition = '' AND status IN ('running', 'unknown')""",
+    """UPDATE handrail_effects SET owner_call = substr(owner_call, length(owner_session) + 2)
+        WHERE partition = '' AND owner_session <> ''""",
+    # For keys that sessions share. The others are found by their partition, which is the session.
+    "CREATE INDEX handrail_effects_shared ON handrail_effects (owner_session) WHERE partition = ''",
+    # What an owner says of an effect after its lease has expired, or its handler has overrun its timeout.
+    """CREATE TABLE handrail_testimony (
+        effect_id TEXT NOT NULL, fence {number} NOT NULL, given_at {number} NOT NULL, status TEXT NOT NULL,
+        message {bytes} NOT NULL, value {bytes}, exclude_value_from_context {number} NOT NULL, note TEXT NOT NULL,
+        PRIMARY KEY (effect_id, fence)
+    ){clustered}""",
+    # The answers of people to calls that wait for approval.
+    """CREATE TABLE handrail_answers (
+        session_id TEXT NOT NULL, reply TEXT NOT NULL, call_id TEXT NOT NULL, given_at {number} NOT NULL,
+        answer {bytes} NOT NULL,
+        PRIMARY KEY (session_id, reply, call_id)
+    ){clustered}""",
+    # The version in which the tables were made, and a key of this store for hashes that nobody else can compute.
+    "ALTER TABLE handrail_schema ADD COLUMN made_in INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE handrail_schema ADD COLUMN hash_key {bytes}",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _SECOND)
 """How version n + 1 is made of version n, at index n; version 0 is a database without our tables."""
 
 
-def bring_forward(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Make the tables of the newest version, or bring older ones forward; writes nothing if there is nothing to do.
+_KNOWS_ITS_ORIGIN = 2
+"""The first version whose `handrail_schema` says in which version the tables were made."""
+
+
+def bring_forward(
+    database: Database,
+    migrations: Sequence[Migration] = MIGRATIONS,
+    *,
+    new_key: Callable[[], bytes] = lambda: os.urandom(32),
+) -> None:
+    """Make the tables of the newest version, or migrate older ones; writes nothing if there is nothing to do.
+
+    Args:
+        database: where the tables are.
+        migrations: all that there are.
+        new_key: makes the key of a store, by which it hashes what nobody may guess.
 
     Raises:
         StoreVersionError: the tables are newer than the newest migration. They are unchanged.
@@ -59,18 +118,40 @@ def bring_forward(database: Database, migrations: Sequence[Migration] = MIGRATIO
     known = len(migrations)
     if _version(database, known) == known:
         return
-    with database.unit() as unit:
-        link: Link = unit.work.link
-        database.driver.exclude_migrations(link)
-        found = _version(database, known)
-        for migration in migrations[found:]:
-            for statement in migration:
-                database.change(_in_words_of(database, statement))
-        if found == 0:
-            database.change("CREATE TABLE handrail_schema (version INTEGER NOT NULL)")
-            database.change("INSERT INTO handrail_schema (version) VALUES (?)", (known,))
-        else:
-            database.change("UPDATE handrail_schema SET version = ?", (known,))
+    try:
+        with database.unit() as unit:
+            link: Link = unit.work.link
+            database.driver.exclude_migrations(link)
+            _migrate(database, migrations, new_key)
+    except StoreReadOnlyError as error:
+        msg = f"{database.url} was made by an older Handrail, or is empty; open it once for writing to migrate it"
+        raise StoreReadOnlyError(msg, store=database.url) from error
+
+
+def _migrate(database: Database, migrations: Sequence[Migration], new_key: Callable[[], bytes]) -> None:
+    known = len(migrations)
+    found = _version(database, known)
+    if found == 0:
+        database.change("CREATE TABLE handrail_schema (version INTEGER NOT NULL)")
+        database.change("INSERT INTO handrail_schema (version) VALUES (?)", (known,))
+    for migration in migrations[found:]:
+        for statement in migration:
+            database.change(_in_words_of(database, statement))
+    database.change("UPDATE handrail_schema SET version = ?", (known,))
+    if found < _KNOWS_ITS_ORIGIN <= known:
+        made_in = found or known
+        database.change("UPDATE handrail_schema SET made_in = ?, hash_key = ?", (made_in, new_key()))
+
+
+def has_old_slots(database: Database) -> bool:
+    """Whether there are slots that version 1 wrote, which names no process and no reply.
+
+    Asked once for each store that is opened, and only of tables that were made in that version.
+    """
+    if database.ask("SELECT made_in FROM handrail_schema")[0][0] >= _KNOWS_ITS_ORIGIN:
+        return False
+    slots = "owner_process = '' AND substr(key, 1, 5) = 'call:' AND partition <> ''"
+    return bool(database.ask(f"SELECT 1 FROM handrail_effects WHERE {slots} LIMIT 1"))  # noqa: S608 - our own words
 
 
 def _in_words_of(database: Database, statement: str) -> str:

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from handrail.crash_points import reached
 from handrail.errors import StoreError
+from handrail.session.calls import CallRef
 from handrail.session.storage import Checkpoint, Entry, Hold, SessionRow
 from handrail.store import refusals
 from handrail.store.database import Database
@@ -49,7 +50,12 @@ _ENTRIES_OF_TYPE = (
     f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
     f"ORDER BY number LIMIT {_PAGE}"
 )
-_END_OF_CALL = "SELECT number FROM handrail_entries WHERE session_id = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
+# In the words of the partial index, so that the database uses it.
+_RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
+_NEWEST_RECORDS = f"{_RECORDS} ORDER BY number DESC LIMIT ?"
+_RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY number DESC LIMIT ?"
+RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
+"""The newest record of a call."""
 _KEEP = (
     "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "
     "ON CONFLICT (session_id, number) DO NOTHING"
@@ -132,15 +138,17 @@ class SqlSessions:
             SessionNotFoundError: there is no such session.
             SessionHeldError: another process, or another `Session` of this one, still holds it after `wait`.
         """
-        if not self._database.ask(_STANDS, (session_id,)):
-            raise refusals.no_session(session_id, self._database.url)
         self._held.take(session_id, wait=wait)
         try:
-            hold = Hold(session_id, self._new_token())
-            self._database.change(_TAKE_OVER, (hold.token, session_id))
+            found = self._database.ask(_STANDS, (session_id,))
+            hold = Hold(session_id, self._new_token(), was_released=not (found and found[0][0]))
+            is_there = found and self._database.change(_TAKE_OVER, (hold.token, session_id))
         except BaseException:
             self._held.give(session_id)
             raise
+        if not is_there:
+            self._held.give(session_id)
+            raise refusals.no_session(session_id, self._database.url)
         self._held.note(hold)
         return hold
 
@@ -148,7 +156,7 @@ class SqlSessions:
         """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
         if self._held.holds(hold):
             with suppress(StoreError):
-                self._database.change(_LET_GO, hold)
+                self._database.change(_LET_GO, hold[:2])
             self._held.give(hold.session_id)
 
     def check(self, hold: Hold, head: int) -> None:
@@ -205,9 +213,10 @@ class SqlSessions:
             StoreCorruptError: one of them cannot be read, or is missing.
         """
         url = self._database.url
-        row = self.find(session_id)
-        newest = 0 if row is None else row.head
-        last = newest if until is None else min(until, newest)
+        last = until
+        if last is None:
+            row = self.find(session_id)
+            last = 0 if row is None else row.head
         sql = _ENTRIES if type_name is None else _ENTRIES_OF_TYPE
         more = () if type_name is None else (type_name,)
         place = max(after, 0)
@@ -224,10 +233,18 @@ class SqlSessions:
         if type_name is None and place < last:
             raise missing_entry(place + 1, session_id=session_id, store=url)
 
-    def end_of_call(self, session_id: str, call_id: str) -> int | None:
-        """The number of the newest entry that belongs to a call; `None` if there is none."""
-        found = self._database.ask(_END_OF_CALL, (session_id, call_id))
-        return int(found[0][0]) if found else None
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+        """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
+        if call_id is None:
+            found = self._database.ask(_NEWEST_RECORDS, (session_id, limit))
+        else:
+            found = self._database.ask(_RECORDS_OF_ID, (session_id, call_id, limit))
+        return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
+
+    def record_of_call(self, session_id: str, call: CallRef) -> int | None:
+        """The number of the newest entry that records a call; `None` if there is none."""
+        found = self._database.ask(RECORD, (session_id, call.reply or "", call.call_id))
+        return int(found[0][2]) if found else None
 
     # --------------------------------------------------------------------------------------------------- decisions
 

@@ -15,7 +15,7 @@ from handrail.store.database import Database
 from handrail.store.holds import HeldSessions
 from handrail.store.ledger_sql import SqlLedger
 from handrail.store.links import Driver
-from handrail.store.schema import bring_forward
+from handrail.store.schema import bring_forward, has_old_slots
 from handrail.store.session_sql import SqlSessions
 
 
@@ -43,6 +43,10 @@ class SqlStore(SqlLedger, SqlSessions):
             driver.close()
             raise
         self._held = HeldSessions(driver.locks, clock=clock, store=driver.url)
+        self._processes = driver.processes
+        self._claimed = set()
+        self._now = driver.now
+        self._has_old_slots = has_old_slots(self._database)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -67,6 +71,11 @@ class SqlStore(SqlLedger, SqlSessions):
         """How often to look for what other processes have changed."""
         return self._driver.poll_every
 
+    @property
+    def has_old_slots(self) -> bool:
+        """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
+        return self._has_old_slots
+
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
         return self._driver.now()
@@ -89,6 +98,10 @@ class SqlStore(SqlLedger, SqlSessions):
         return self._database.connection(self)
 
     def close(self) -> None:
-        """Let go of all sessions, and close all connections. Closing twice is closing once."""
+        """Release all sessions, and close all connections. Calling it twice has the same effect.
+
+        Claims of handlers that still run keep their leases, which this process no longer renews.
+        """
         self._held.close()
+        self._processes.close(claims=bool(self._claimed))
         self._driver.close()

@@ -6,7 +6,7 @@ whose file was removed, or has another one in its place, refuses to go on: nobod
 A store has one connection of its own, which one thread uses at a time, and one more for each call that writes through
 `context.connection` at the moment. The file is in WAL mode: who reads does not wait for who writes. One transaction
 writes at a time, and begins by taking the right to (`BEGIN IMMEDIATE`), so that none fails for having read too early.
-The locks of sessions are files in the folder `<file>-holds` beside it. The time is that of the machine.
+The locks of sessions and of processes are files in the folder `<file>-holds` beside it. The time is the machine's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreError, StoreUnavailableError
 from handrail.store.file_locks import FileLocks
 from handrail.store.links import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.process_locks import ProcessLocks
 from handrail.store.sql_store import SqlStore
 from handrail.store.sqlite_file import SqliteFile
 
@@ -79,7 +80,9 @@ class SqliteDriver:
 
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url = file.url
-        self.locks = FileLocks(Path(f"{file.path}-holds"), store=file.url)
+        folder = Path(f"{file.path}-holds")
+        self.locks = FileLocks(folder, store=file.url)
+        self.processes = ProcessLocks(folder, store=file.url, read_only=file.read_only)
         self.now = clock.now
         self._file = file
         self._busy = file.busy.total_seconds()

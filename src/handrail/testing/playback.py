@@ -115,16 +115,16 @@ def play(script: Script, executor: ToolExecutor) -> tuple[ToolMessage, ...]:
         EndsRun: as `ToolExecutor.execute_all`.
     """
     playing = _Playing(script, executor)
-    for calls in playing:
-        playing.answer(executor.execute_all(calls))
+    for reply, calls in enumerate(playing, start=1):
+        playing.answer(executor.execute_all(calls, reply=f"reply-{reply}"))
     return tuple(playing.messages)
 
 
 async def play_async(script: Script, executor: ToolExecutor) -> tuple[ToolMessage, ...]:
     """Play a script through `executor.execute_all_async`; see `play`."""
     playing = _Playing(script, executor)
-    for calls in playing:
-        playing.answer(await executor.execute_all_async(calls))
+    for reply, calls in enumerate(playing, start=1):
+        playing.answer(await executor.execute_all_async(calls, reply=f"reply-{reply}"))
     return tuple(playing.messages)
 
 

@@ -54,6 +54,7 @@ class Transaction:
         parent: the transaction that this one is a savepoint of.
         concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
             their own.
+        call: the identity of the call; `str` names it among the calls of its session.
         state: `"open"`, `"closed"` (takes no writes, still undoing) or `"ended"`.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
@@ -68,6 +69,7 @@ class Transaction:
         "_saved",
         "_token",
         "_undo_lock",
+        "call",
         "committed",
         "concurrent",
         "parent",
@@ -90,6 +92,7 @@ class Transaction:
         concurrent: bool = False,
         participants: tuple[Snapshotable[Any], ...] = (),
         enlisted: tuple[Enlisted, ...] = (),
+        call: object = None,
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
@@ -101,6 +104,7 @@ class Transaction:
         self.writes = writes
         self.parent = parent
         self.concurrent = concurrent
+        self.call = call
         self.state: Literal["open", "closed", "ended"] = "open"
         self.committed = False
         self.writer: Snapshotable[Any] | None = None

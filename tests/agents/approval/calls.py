@@ -22,6 +22,7 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
     default: Verdict | None = None,
     origin: str = "",
     written: Mapping[str, Any] | None = None,
+    reply: str | None = "r",
 ) -> GatedCall:
     """A call of the session `s`."""
     given = {"path": "notes.md"} if arguments is None else arguments
@@ -37,6 +38,7 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
         asks=asks,
         default=default,
         written=written,
+        reply=reply,
     )
 
 

@@ -11,10 +11,11 @@ from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.values import Answer, Decision, GatedCall, Grant, Mode
 from handrail.errors import AgentError
+from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Heard, Person, gated
 
 NO_RULES = ApprovalRules()
-KEY = ("s", "call-1")
+KEY = ("s", CallRef("r", "call-1"))
 
 
 def gate(
@@ -40,7 +41,7 @@ async def test_each_call_is_asked_about_once() -> None:
     assert person.ids == ["call-0", "call-1", "call-2"]
     assert heard.events[:2] == [("call-0", "asked"), ("call-0", "allow by person")]
     assert len(heard.events) == 6
-    assert list(door.decided) == [("s", "call-0"), ("s", "call-1"), ("s", "call-2")]
+    assert list(door.decided) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
 
 @pytest.mark.anyio
@@ -241,7 +242,7 @@ async def test_later_leaves_the_question_open_where_the_run_can_wait() -> None:
         assert door.judge(call).verdict == "ask"
     assert door.open == tuple(calls)
     assert len(person.asked) == 2
-    door.settle(("s", "b"), Decision("allow", calls[0].digest, by="person"))
+    door.settle(("s", CallRef("r", "b")), Decision("allow", calls[0].digest, by="person"))
     assert door.open == (calls[1],)
     assert door.judge(calls[0]).verdict == "allow"
     assert heard.events[-1] == ("a", "later by person")

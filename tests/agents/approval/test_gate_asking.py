@@ -13,6 +13,7 @@ from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.values import Answer, Decision, GatedCall
 from handrail.errors import AgentError, BudgetExceededError
+from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Person, Thinker, gated
 
 NO_RULES = ApprovalRules()
@@ -122,7 +123,7 @@ async def test_cancelling_while_a_person_thinks_leaves_the_gate_free() -> None:
     assert (await person.question()).call_id == "c"
     person.say(Answer("yes"))
     assert (await last).verdict == "allow"
-    assert list(door.decided) == [("s", "c")]
+    assert list(door.decided) == [("s", CallRef("r", "c"))]
 
 
 @pytest.mark.anyio
@@ -144,7 +145,7 @@ async def test_cancelling_leaves_a_thinking_thread_behind() -> None:
     await asyncio.gather(task, return_exceptions=True)
     assert (await door.decide(gated(id="b"))).verdict == "allow"
     may_answer.set()
-    assert list(door.decided) == [("s", "b")]
+    assert list(door.decided) == [("s", CallRef("r", "b"))]
 
 
 class Silence(BaseException):

@@ -27,6 +27,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.serde import digest, dump
+from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Person, Thinker
 
 
@@ -64,25 +65,26 @@ class Desk:
         prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=(section,)))
         self.door = ToolExecutor(prompt=prompt, session=self.session, approver=approver(gate, self.describe))
 
-    def describe(self, tool: Tool[Any, Any], params: Any, call_id: str) -> GatedCall:
+    def describe(self, tool: Tool[Any, Any], params: Any, ref: CallRef) -> GatedCall:
         arguments: dict[str, Any] = dict(dump(params))
         return GatedCall(
             path=("desk",),
             session_id=self.session.session_id,
-            call_id=call_id,
+            call_id=ref.call_id,
             tool=tool.name,
             effect=tool.effect,
             arguments=arguments,
             digest=digest(arguments),
+            reply=ref.reply,
         )
 
     def ahead(self, text: str, id: str = "c") -> GatedCall:
         """The call as it is described before it is made."""
-        return self.describe(Tool[Note, None](name="note", description="Note."), Note(text), id)
+        return self.describe(Tool[Note, None](name="note", description="Note."), Note(text), CallRef("r", id))
 
     async def call(self, text: str, id: str = "c") -> ToolMessage:
         """Make a call."""
-        return await self.door.execute_async(ToolCall(id, "note", {"text": text}))
+        return await self.door.execute_async(ToolCall(id, "note", {"text": text}), reply="r")
 
     def _note(self, params: Note, *, context: ToolContext) -> ToolResult[None]:
         self.noted.append(params.text)
@@ -174,7 +176,7 @@ async def test_a_question_that_is_left_open_postpones_the_call() -> None:
     assert person.ids == ["c"]
     again = gate()
     resumed = Desk(again)
-    again.settle((resumed.session.session_id, "c"), await gate(Person()).decide(resumed.ahead("a")))
+    again.settle((resumed.session.session_id, CallRef("r", "c")), await gate(Person()).decide(resumed.ahead("a")))
     assert (await resumed.call("a")).success
 
 

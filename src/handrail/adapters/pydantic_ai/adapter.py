@@ -1,4 +1,8 @@
-"""A whole prompt, run by PydanticAI on any model that it knows."""
+"""A whole prompt, run by PydanticAI on any model that it knows.
+
+On a stored session the conversation is stored too, each reply before its calls start, and an evaluation that was
+interrupted is resumed (`handrail.adapters.pydantic_ai.evaluations`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from pydantic_ai.models import Model
 
 from handrail.adapters.pydantic_ai.answer import declared_type, parser
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.evaluations import NotedCapability, Unfinished, stored_conversation
 from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, over_budget, stopped
 from handrail.adapters.pydantic_ai.models import open_model
 from handrail.adapters.pydantic_ai.response import PromptResponse
@@ -66,7 +72,7 @@ class PydanticAIAdapter:
         self._capabilities = tuple(capabilities)
         self._output_retries = output_retries
 
-    def evaluate(
+    def evaluate(  # noqa: PLR0913 - what `evaluate_async` takes
         self,
         prompt: Prompt[Out],
         *,
@@ -74,6 +80,7 @@ class PydanticAIAdapter:
         user_prompt: UserPrompt | None = None,
         deadline: Deadline | None = None,
         budget: Budget | None = None,
+        unfinished: Unfinished = "resume",
     ) -> PromptResponse[Out]:
         """Run a prompt to its answer, and wait for it; see `evaluate_async`.
 
@@ -82,10 +89,17 @@ class PydanticAIAdapter:
         """
         _refuse_event_loop("evaluate")
         return asyncio.run(
-            self.evaluate_async(prompt, session=session, user_prompt=user_prompt, deadline=deadline, budget=budget)
+            self.evaluate_async(
+                prompt,
+                session=session,
+                user_prompt=user_prompt,
+                deadline=deadline,
+                budget=budget,
+                unfinished=unfinished,
+            )
         )
 
-    async def evaluate_async(
+    async def evaluate_async(  # noqa: PLR0913 - what may be said of one evaluation
         self,
         prompt: Prompt[Out],
         *,
@@ -93,8 +107,12 @@ class PydanticAIAdapter:
         user_prompt: UserPrompt | None = None,
         deadline: Deadline | None = None,
         budget: Budget | None = None,
+        unfinished: Unfinished = "resume",
     ) -> PromptResponse[Out]:
         """Run a prompt to its answer.
+
+        In a stored session the conversation is stored before calls start. If the last evaluation of the prompt was
+        interrupted, this one resumes it: calls that have a final record are answered from it, the others are made.
 
         Args:
             prompt: the bound prompt. Its text becomes the instructions; its resources are open during the run.
@@ -102,9 +120,12 @@ class PydanticAIAdapter:
             user_prompt: what the user says beside the prompt; `BEGIN` without.
             deadline: bounds requests and calls; the budget's own counts too, if it is earlier.
             budget: what the run may use up. Without one, PydanticAI's limit of 50 requests holds.
+            unfinished: what becomes of an unfinished evaluation of the prompt in a stored session. `"resume"` resumes
+                it, and refuses a `user_prompt`; `"discard"` begins anew, and what it has done stays done.
 
         Raises:
-            PromptEvaluationError: the evaluation stopped; `phase` says where. What was committed stays.
+            PromptEvaluationError: the evaluation stopped; `phase` says where. What was committed stays. Or there is a
+                `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this stored session.
             VisibilityExpansionRequired: the prompt must be rendered again with sections opened.
             PromptRenderError: the prompt lacks parameters that its sections need.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
@@ -118,7 +139,7 @@ class PydanticAIAdapter:
             approver=self._approver,
             budget_tracker=None if budget is None else BudgetTracker(budget),
         )
-        response = await self.run_async(executor, user_prompt=user_prompt)
+        response = await self.run_async(executor, user_prompt=user_prompt, unfinished=unfinished)
         return cast("PromptResponse[Out]", response)  # the executor's prompt is `prompt`
 
     def run(
@@ -127,6 +148,7 @@ class PydanticAIAdapter:
         *,
         user_prompt: UserPrompt | None = None,
         message_history: Sequence[ModelMessage] = (),
+        unfinished: Unfinished = "resume",
     ) -> PromptResponse[Any]:
         """Run the prompt of an executor to its answer, and wait for it; see `run_async`.
 
@@ -134,7 +156,9 @@ class PydanticAIAdapter:
             PromptEvaluationError: as for `evaluate`.
         """
         _refuse_event_loop("run")
-        return asyncio.run(self.run_async(executor, user_prompt=user_prompt, message_history=message_history))
+        return asyncio.run(
+            self.run_async(executor, user_prompt=user_prompt, message_history=message_history, unfinished=unfinished)
+        )
 
     async def run_async(
         self,
@@ -142,43 +166,67 @@ class PydanticAIAdapter:
         *,
         user_prompt: UserPrompt | None = None,
         message_history: Sequence[ModelMessage] = (),
+        unfinished: Unfinished = "resume",
     ) -> PromptResponse[Any]:
         """Run the prompt of an executor to its answer, with everything that the executor says: ledger, ids, heartbeat.
 
         Args:
             executor: what carries the calls out, and says what bounds the run.
             user_prompt: what the user says beside the prompt; without, `BEGIN`, or nothing where there is a history.
-            message_history: the conversation to go on with.
+            message_history: the conversation to go on with. Without a `user_prompt` it takes the place of an unfinished
+                one that the session holds.
+            unfinished: what becomes of an unfinished evaluation, as for `evaluate_async`.
 
         Raises:
             EndsRun: as for `evaluate_async`.
         """
+        environment = executor.environment
+        session, name = environment.session, environment.rendered_prompt.name
+        if message_history and user_prompt is None:
+            unfinished = "discard"
+        with stored_conversation(session, name, continues=user_prompt is None, unfinished=unfinished) as conversation:
+            if conversation is not None and conversation.history:
+                message_history = conversation.resumable
+            result = await self._run(executor, user_prompt, message_history, conversation)
+            if conversation is not None:
+                conversation.keep(result.all_messages(), ended=True)
+        return _response(result, executor)
+
+    async def _run(
+        self,
+        executor: ToolExecutor,
+        user_prompt: UserPrompt | None,
+        message_history: Sequence[ModelMessage],
+        conversation: Conversation | None,
+    ) -> AgentRunResult[Any]:
         environment = executor.environment
         if user_prompt is None and not message_history:
             user_prompt = BEGIN
         limits = UsageLimits() if environment.budget_tracker is None else UsageLimits(request_limit=None)
         try:
             async with open_model(self.model) as model:
-                agent = self._agent(model, executor)
+                agent = self._agent(model, executor, conversation)
                 with environment.prompt.resources:
-                    result = await agent.run(
+                    return await agent.run(
                         user_prompt, message_history=message_history, usage_limits=limits, infer_name=False
                     )
         except BudgetExceededError as error:
             raise over_budget(error) from error
         except STOPPED_RUN as error:
             raise stopped(error, environment.rendered_prompt.name) from error
-        return _response(result, executor)
 
-    def _agent(self, model: Model, executor: ToolExecutor) -> Agent[None, Any]:
+    def _agent(self, model: Model, executor: ToolExecutor, conversation: Conversation | None) -> Agent[None, Any]:
         """An agent for one run; it costs a tenth of a millisecond."""
+        tools = HandrailCapability(executor)
+        if conversation is not None:
+            tools = NotedCapability(executor, conversation=conversation)
         rendered = executor.environment.rendered_prompt
         kind = rendered.output_type
         agent: Agent[None, Any] = Agent(
             model,
             name=rendered.name,
             output_type=cast("type[Any]", declared_type(kind)),  # `parser` makes something else of it
-            capabilities=[HandrailCapability(executor), *self._capabilities],
+            capabilities=[tools, *self._capabilities],
             retries={"output": self._output_retries},
         )
         if kind is not None and kind is not str:

@@ -1,8 +1,9 @@
 """What a toolset cannot do alone: answer names that nobody knows, keep the order asked, and bound the requests.
 
-A PydanticAI capability stands around each step of a run. This one does four things:
+A PydanticAI capability stands around each step of a run. This one does five things:
 
 - It holds each request to the deadline, and each reply to the budget.
+- It names each reply before anything of it can be stored (`handrail.adapters.pydantic_ai.replies`).
 - A name that the agent does not know becomes a tool for this one reply, whose call goes to the pipeline: that refuses
   it and says which names there are. The model is never offered it.
 - PydanticAI starts the calls of a reply in the order asked. Where hooks of others hold one up, those behind it wait
@@ -31,6 +32,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 
 from handrail.adapters.pydantic_ai.failures import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.line import Line
+from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
@@ -110,7 +112,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Count what a reply used and asks for, and see to it that every name it asks for reaches the pipeline.
+        """Name a reply, count what it used and asks for, and see to it that every name in it reaches the pipeline.
 
         Raises:
             PromptEvaluationError: the budget is exceeded; none of the reply's calls is run.
@@ -120,7 +122,11 @@ class HandrailCapability(AbstractCapability[Any]):
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
         self._count(ctx, response, sum(1 for call in calls if not _is_answer(tools, call.tool_name)))
         self.take_unknown(calls, tools)
-        return response
+        return stamped(ctx, self.executor.environment.session, response, self.taken_ids())
+
+    def taken_ids(self) -> set[str]:
+        """The ids that no call of the next reply may have; those of its calls are added."""
+        return set()
 
     def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:
         """Make a tool of each name that is none, so that its call reaches the pipeline."""

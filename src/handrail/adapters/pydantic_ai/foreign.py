@@ -13,7 +13,7 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 | raises `UsageLimitExceeded` | rolls back; ends the run | `PromptEvaluationError` of phase `budget` |
 | raises any other exception | rolls back; a failed call, logged | `ToolFailed` with type and message |
 | is not asked, because a step refuses the call | a failed call | `ToolFailed` with the refusal |
-| is not asked, because the ledger has the result | applies it | what the ledger has |
+| is not asked, because the call has a record, or the ledger the result | answers from it | what is recorded |
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pydantic_ai import (
     RunContext,
     ToolDefinition,
     ToolFailed,
+    ToolReturn,
     ToolsetTool,
     UsageLimitExceeded,
 )
@@ -156,7 +157,9 @@ class ForeignCall:
             raise self._told
         if not message.success:
             raise ToolFailed(message.content)
-        return message.result.value if self._returned is _NOTHING else self._returned
+        if self._returned is _NOTHING:  # the call was answered from a record
+            return ToolReturn(message.result.value, metadata={"replayed": message.replayed})
+        return self._returned
 
     def postponed(self, error: CallPostponed) -> Never:
         """Tell PydanticAI that the call is put off.

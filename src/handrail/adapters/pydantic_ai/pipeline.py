@@ -9,7 +9,7 @@ The tools stay what they are. PydanticAI validates the arguments; then the call 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
@@ -34,10 +34,11 @@ from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of, foreign_tool
 from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
 from handrail.adapters.pydantic_ai.line import step_up
+from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE
-from handrail.errors import CallPostponed, ParseError
+from handrail.errors import CallPostponed, ParseError, StoreError
 from handrail.prompt import RenderedPrompt, ToolPolicy
-from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ways import ON_LOOP
@@ -50,11 +51,9 @@ class PipelineCapability(HandrailCapability):
 
     Attributes:
         policies: what judges the calls of the other tools.
-        recorded: calls that were carried out and recorded before, by their ids: they are answered from the record.
     """
 
     policies: Sequence[ToolPolicy] = ()
-    recorded: Mapping[str, ToolInvoked] = field(default_factory=dict[str, ToolInvoked])
     _environments: dict[str, tuple[Declared, Environment]] = field(
         init=False, repr=False, default_factory=dict[str, tuple[Declared, Environment]]
     )
@@ -91,16 +90,18 @@ class PipelineCapability(HandrailCapability):
         Raises:
             ToolFailed: always, unless the record has it that the call succeeded when its tool was still there.
         """
-        event = self.recorded.get(call.tool_call_id)
-        if event is not None:
-            return _answer_again(event, plain=True)
         manager = ctx.tool_manager
         known = {} if manager is None or manager.tools is None else manager.tools
         names = [name for name, tool in known.items() if tool.toolset is not self.toolset and _is_callable(tool)]
         own = self.executor.environment.rendered_prompt.tools
         tools = (*own, *(ForeignTool(name=name, description="") for name in names))
+        asked_for, record = self.asked(ctx, call), self.final_record(ctx, call)
+        # The record of one of the prompt's tools has its own name, without any prefix.
+        name = call.tool_name if record is None else record.name
         await step_up()
-        message = await self._invoke(ToolCall(call.tool_call_id, call.tool_name, _as_written(call.args)), tools)
+        message = await self._invoke(asked_for, name, _as_written(call.args), tools)
+        if message.success:
+            return ToolReturn(message.result.value, metadata={"replayed": True})
         raise ToolFailed(message.content)
 
     @override
@@ -121,13 +122,13 @@ class PipelineCapability(HandrailCapability):
             ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
             ModelRetry: as the tool's own validator raised it.
         """
-        event = self.recorded.get(call.tool_call_id)
-        if event is not None:
-            if isinstance(error, ModelRetry) and not event.success:
+        record = self.final_record(ctx, call)
+        if record is not None:
+            if isinstance(error, ModelRetry) and not record.success:
                 raise error
             return {}
         tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
-        told = (await self._invoke(ToolCall(call.tool_call_id, call.tool_name, _as_written(args)), (tool,))).content
+        told = (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
         if isinstance(error, ModelRetry):
             raise error
         raise ToolFailed(told)
@@ -135,14 +136,34 @@ class PipelineCapability(HandrailCapability):
     async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
         environment = self._environment_of(call.name, said)
-        asked = ToolCall(call.context.tool_call_id or "", call.name, call.arguments)
+        found = asked(call.context, environment.session)
+        made = found.tool_call(call.name, call.arguments)
         await step_up()
         try:
             with call.under_way():
-                message = await invoke(asked, environment, ON_LOOP)
+                message = await invoke(made, found.ref.reply, environment, ON_LOOP)
         except CallPostponed as error:
             call.postponed(error)
         return call.outcome(message)
+
+    def asked(self, ctx: RunContext[Any], call: ToolCallPart) -> Asked:
+        """What the model asked for in a call, with the identity of the call."""
+        return asked(ctx, self.executor.environment.session, call.tool_call_id)
+
+    def final_record(self, ctx: RunContext[Any], call: ToolCallPart) -> ToolInvoked | None:
+        """The record from which the pipeline will answer a call; `None` if it will carry the call out.
+
+        Nobody is asked about a call that has one, and it is not refused because its tool is gone or takes other
+        arguments by now.
+        """
+        ref = self.asked(ctx, call).ref
+        if ref.reply is None or not ref.call_id:
+            return None
+        try:
+            record = self.executor.environment.session.recorded_call(ref)
+        except StoreError:  # the pipeline refuses the call for it
+            return None
+        return record if isinstance(record, ToolInvoked) and record.final else None
 
     def reaches_pipeline(self, definition: ToolDefinition) -> bool:
         """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
@@ -155,8 +176,11 @@ class PipelineCapability(HandrailCapability):
             kept = self._environments[name] = said, self._environment((foreign_tool(name, "", said),))
         return kept[1]
 
-    async def _invoke(self, call: ToolCall, tools: Sequence[Any]) -> ToolMessage:
-        return await invoke(call, self._environment(tools), ON_LOOP)
+    async def _invoke(
+        self, found: Asked, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
+    ) -> ToolMessage:
+        call = found.tool_call(name, arguments)
+        return await invoke(call, found.ref.reply, self._environment(tools), ON_LOOP)
 
     def _environment(self, tools: Sequence[Any]) -> Environment:
         environment = self.executor.environment
@@ -205,18 +229,14 @@ class ThroughPipeline(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Carry a call out, or answer it from the record if that was done before.
+        """Carry a call out; the pipeline answers one that has a final record.
 
         Raises:
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             ApprovalRequired: the call is put off.
             EndsRun: the run is over.
         """
-        through = self.capability.reaches_pipeline(tool.tool_def)
-        event = self.capability.recorded.get(ctx.tool_call_id or "")
-        if event is not None:
-            return _answer_again(event, plain=not through)
-        if through:
+        if self.capability.reaches_pipeline(tool.tool_def):
             try:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
             except CallPostponed as error:
@@ -234,13 +254,6 @@ class _Misfit(ForeignTool):
     @override
     def parse(self, arguments: Any, *, max_bytes: int | None = None) -> Never:
         raise self.error
-
-
-def _answer_again(event: ToolInvoked, *, plain: bool) -> Any:  # noqa: ANN401 - whatever the tool returned
-    text = event.result.render()
-    if not event.success:
-        raise ToolFailed(text)
-    return ToolReturn(event.result.value if plain else text, metadata={"replayed": True})
 
 
 def _is_callable(tool: ToolsetTool[Any]) -> bool:

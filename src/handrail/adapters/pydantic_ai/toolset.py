@@ -7,7 +7,6 @@ it is told in the pipeline's words, as a failed tool return. A failed return spe
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, cast
 
 from pydantic_ai import RunContext, ToolDefinition, ToolFailed, ToolReturn, ToolsetTool
@@ -17,9 +16,9 @@ from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.line import step_up
+from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool
-from handrail.runtime import ToolCall
 from handrail.serde import canonical_json
 
 THROUGH_PIPELINE = "handrail"
@@ -40,7 +39,7 @@ class Arguments(dict[str, Any]):
         self._readable = len(text) <= max_length
         super().__init__(self._decoded())
 
-    def given(self) -> str | Mapping[str, Any]:
+    def given(self) -> str | dict[str, Any]:
         """The text, or what a hook has made of the arguments."""
         # NaN differs from itself, so the decoded arguments go on where it is among them: they are refused either way.
         return self.text if self == self._decoded() else dict(self)
@@ -125,18 +124,21 @@ class HandrailToolset(AbstractToolset[Any]):
         return await self.call(name, tool_args, ctx)
 
     async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[str]:
-        """Carry a call out, of whatever name.
+        """Carry a call out, of whatever name; one that has a final record is answered from it.
 
         Returns:
             The text that the model reads. The metadata, which no model sees, says whether it was `replayed`.
 
         Raises:
+            CallIdReusedError: the reply has asked for another call under the same id.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             EndsRun: the run is over.
         """
         arguments = tool_args.given() if isinstance(tool_args, Arguments) else tool_args
+        found = asked(ctx, self.executor.environment.session)
+        call = found.tool_call(name, arguments)
         await step_up()
-        message = await self.executor.execute_async(ToolCall(ctx.tool_call_id or "", name, arguments))
+        message = await self.executor.execute_async(call, reply=found.ref.reply)
         if not message.success:
             raise ToolFailed(message.content)
         return ToolReturn(message.content, metadata={"replayed": message.replayed})

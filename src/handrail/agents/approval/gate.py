@@ -22,10 +22,21 @@ from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
 from handrail.agents.approval.rules import ApprovalRules, Rule, check_choice, judge
-from handrail.agents.approval.values import Answer, Asker, Decision, GatedCall, Grant, Judgement, Mode, Remember
+from handrail.agents.approval.values import (
+    Answer,
+    Asker,
+    CallKey,
+    Decision,
+    GatedCall,
+    Grant,
+    Judgement,
+    Mode,
+    Remember,
+)
 from handrail.errors import AgentError, EndsRun
 from handrail.prompt.signature import is_async
 from handrail.runtime.ways import ON_LOOP
+from handrail.session.calls import CallRef
 
 OnEvent = Callable[[GatedCall, Decision | None], None]
 """Hears of a question that is about to be asked (no decision yet), and of every new decision. What it raises, the gate
@@ -90,14 +101,14 @@ class ApprovalGate:
         self._asker = asker
         self._can_wait = can_wait
         self._on_event = on_event
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._held: dict[CallKey, _Held] = {}
         self._grants: list[Grant] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
 
     @property
-    def decided(self) -> Mapping[tuple[str, str], Decision]:
-        """The last decision about each call, by session and call id."""
+    def decided(self) -> Mapping[CallKey, Decision]:
+        """The last decision about each call, by session and identity."""
         return MappingProxyType({key: held.decision for key, held in self._held.items()})
 
     @property
@@ -112,23 +123,24 @@ class ApprovalGate:
         """The answers that hold for later calls, each once, in the order in which they were given."""
         return tuple(self._grants)
 
-    def settle(self, key: tuple[str, str], decision: Decision) -> None:
+    def settle(self, key: CallKey, decision: Decision) -> None:
         """Put in a decision that was made elsewhere: before the run was resumed, say. It takes the place of any other.
 
         It holds for the arguments that it names, whatever policies ask about them, and as long as no rule denies them.
         """
         self._held[key] = _Held(decision, None, asked=True)
 
-    def forget(self, key: tuple[str, str]) -> None:
+    def forget(self, key: CallKey) -> None:
         """Drop the decision about a call that has been carried out or refused; another call of its id is another one.
 
         A question that was left open stays.
         """
-        held = self._held.get(key)
-        if held is not None and held.decision.verdict != "later":
-            del self._held[key]
+        for each in (key, _without_reply(key)):
+            held = self._held.get(each)
+            if held is not None and held.decision.verdict != "later":
+                del self._held[each]
 
-    def resume(self, decisions: Mapping[tuple[str, str], Decision], grants: Iterable[Grant]) -> None:
+    def resume(self, decisions: Mapping[CallKey, Decision], grants: Iterable[Grant]) -> None:
         """Put in what was decided, and what was granted, in earlier runs."""
         for key, decision in decisions.items():
             self.settle(key, decision)
@@ -143,7 +155,7 @@ class ApprovalGate:
         found = judge(call, self._rules, self._mode)
         if found.verdict == "deny":
             return found
-        held = self._held.get(call.key)
+        held = self._held_for(call)
         if held is not None and held.is_about(call):
             return _judged(held.decision)
         if found.verdict == "allow":
@@ -172,7 +184,7 @@ class ApprovalGate:
     def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if nobody has to be asked for it."""
         ruled = judge(call, self._rules, self._mode)
-        held = self._held.get(call.key)
+        held = self._held_for(call)
         if ruled.verdict != "deny" and held is not None and held.is_about(call):
             return held.decision
         if ruled.verdict != "ask":
@@ -218,6 +230,10 @@ class ApprovalGate:
         fitting = [grant for grant in self._grants if _answers(grant, call)]
         return min(fitting, key=lambda grant: grant.verdict != "deny", default=None)
 
+    def _held_for(self, call: GatedCall) -> _Held | None:
+        """What is decided about a call; decisions of versions that did not note the reply are known by the id alone."""
+        return self._held.get(call.key) or self._held.get(_without_reply(call.key))
+
     def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
         before = self._held.pop(call.key, None)
         self._held[call.key] = _Held(decision, call, asked)
@@ -238,6 +254,11 @@ class ApprovalGate:
                 "this approval gate asks on another event loop; a gate serves one run and those nested in it, all on "
                 "one event loop, so make another gate for this one"
             )
+
+
+def _without_reply(key: CallKey) -> CallKey:
+    session_id, call = key
+    return session_id, CallRef(None, call.call_id)
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
-from handrail.agents.approval.values import Decision, GatedCall, Grant
+from handrail.agents.approval.values import CallKey, Decision, GatedCall, Grant
 from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.calls import CallRef, OpenCall
 
 
 @stored_as("handrail.approval")
@@ -31,6 +32,7 @@ class ApprovalRecord:
         by: who decided.
         default: what the tool itself says of its calls, if it says something.
         written: the arguments as the model wrote them, as JSON; `None` if that is not known.
+        reply: the reply that asked for the call; `None` in records of versions that did not note it.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -49,6 +51,15 @@ class ApprovalRecord:
     by: Literal["rule", "mode", "person", "remembered", "nobody"]
     default: Literal["allow", "ask", "deny"] | None = None
     written: str | None = None
+    reply: str | None = None
+
+    @staticmethod
+    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
+        """The calls whose questions were left open."""
+        records = cast("Sequence[ApprovalRecord]", items)  # the items of the slice of this class
+        for record in _last(records).values():
+            if record.verdict == "later":
+                yield OpenCall(call=record.call.ref, tool=record.tool, state="postponed")
 
     @property
     def call(self) -> GatedCall:
@@ -66,6 +77,7 @@ class ApprovalRecord:
             asks=self.asks,
             default=self.default,
             written=None if self.written is None else json.loads(self.written),
+            reply=self.reply,
         )
 
 
@@ -116,6 +128,7 @@ def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None
             by=decision.by,
             default=call.default,
             written=None if call.written is None else json.dumps(call.written),
+            reply=call.reply,
         )
     )
 
@@ -138,8 +151,8 @@ def open_questions(session: Session) -> tuple[GatedCall, ...]:
     return tuple(record.call for record in _last_records(session) if record.verdict == "later")
 
 
-def kept_decisions(session: Session) -> dict[tuple[str, str], Decision]:
-    """What people have decided about calls, by session and call: each is asked about once, in whatever process."""
+def kept_decisions(session: Session) -> dict[CallKey, Decision]:
+    """What people have decided about calls, by session and identity: each is asked about once, in whatever process."""
     return {
         record.call.key: Decision(record.verdict, record.digest, record.reason, record.by)
         for record in _last_records(session)
@@ -154,10 +167,16 @@ def _last_records(session: Session) -> list[ApprovalRecord]:
     let one of them run has not let the fork do the same a second time.
     """
     own, below = session.session_id, f"{session.session_id}/"
-    last: dict[tuple[str, str], ApprovalRecord] = {}
-    for record in session[ApprovalRecord]:
-        if record.session_id == own or record.session_id.startswith(below):
-            key = (record.session_id, record.call_id)
-            last.pop(key, None)
-            last[key] = record
-    return list(last.values())
+    records = [each for each in session[ApprovalRecord] if each.session_id == own or each.session_id.startswith(below)]
+    return list(_last(records).values())
+
+
+def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:
+    """The record that holds for each call; one that names the reply takes the place of one that does not."""
+    last: dict[CallKey, ApprovalRecord] = {}
+    for record in records:
+        key = (record.session_id, CallRef(record.reply, record.call_id))
+        last.pop(key, None)
+        last.pop((record.session_id, CallRef(None, record.call_id)), None)
+        last[key] = record
+    return last

@@ -15,12 +15,13 @@ from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.values import GatedCall
 from handrail.errors import CallPostponed
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.session.calls import CallRef
 
 NAME: Final = "approval"
 """The name of the policy."""
 
-Describe = Callable[[Tool[Any, Any], Any, str], GatedCall]
-"""A call as the gate judges it: from the tool, the parsed parameters and the id of the call."""
+Describe = Callable[[Tool[Any, Any], Any, CallRef], GatedCall]
+"""A call as the gate judges it: from the tool, the parsed parameters and the identity of the call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,7 @@ class GatePolicy:
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Look at what is known of the call; nobody is asked here."""
-        found = self.gate.judge(self.describe(tool, params, context.call_id))
+        found = self.gate.judge(self.describe(tool, params, context.call))
         if found.verdict == "deny":
             return PolicyDecision.deny(found.reason)
         return PolicyDecision.allow() if found.verdict == "allow" else PolicyDecision.ask(found.reason)
@@ -58,7 +59,7 @@ def approver(gate: ApprovalGate, describe: Describe, *, policy: str = NAME) -> A
     """
 
     async def decided(request: ApprovalRequest) -> Approval:
-        call = describe(request.tool, request.params, request.call_id)
+        call = describe(request.tool, request.params, request.call)
         asks = (*call.asks, *(question.text for question in request.questions if question.policy != policy))
         decision = await gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from handrail.prompt.tool import Effect
+from handrail.session.calls import CallRef
 
 Verdict = Literal["allow", "ask", "deny"]
 """What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
 
 Mode = Literal["ask", "approve-all", "deny-all"]
 """What becomes of questions: a person answers them, all are answered yes, or nothing runs that no rule allows."""
+
+CallKey = tuple[str, CallRef]
+"""What names a call in all sessions: its session, and its identity there."""
 
 Remember = Literal["nothing", "arguments", "rule"]
 """What an answer holds for: this call, later calls with exactly these arguments, or all that fit a rule."""
@@ -25,7 +29,7 @@ class GatedCall:
     Attributes:
         path: the agents that called each other, the first one first: `("desk", "research")`.
         session_id: the session of the call.
-        call_id: the id of the call; with the session it names the call everywhere.
+        call_id: the id of the call; with the session and the reply it names the call everywhere.
         tool: the name of the tool.
         effect: what the tool does to the world.
         origin: where the tool comes from, in words; empty if it is not known.
@@ -36,6 +40,7 @@ class GatedCall:
         asks: what policies of the tool's sections want to have asked about this call.
         default: what the tool's own declaration says, if it says something; rules come before it, and the default for
             its effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
+        reply: the reply of the model that asked for the call; `None` in records of versions that did not note it.
     """
 
     path: tuple[str, ...]
@@ -49,11 +54,17 @@ class GatedCall:
     asks: tuple[str, ...] = ()
     default: Verdict | None = None
     written: Mapping[str, Any] | None = None
+    reply: str | None = None
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What names the call: its session and its id."""
-        return self.session_id, self.call_id
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+    @property
+    def key(self) -> CallKey:
+        """What names the call: its session, and its identity there."""
+        return self.session_id, self.ref
 
 
 @dataclass(frozen=True, slots=True)

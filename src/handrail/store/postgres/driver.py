@@ -26,6 +26,7 @@ from handrail.store.links import FetchedRows, Found, Link, Parameters, Statement
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.server import Connection, Server, look_alive
 from handrail.store.postgres.server_time import ServerTime
+from handrail.store.processes import KernelProcesses
 
 _MOST_CONNECTIONS = 16
 _ROWS_AT_ONCE = 1000
@@ -62,6 +63,7 @@ class PostgresDriver:
         self._server = server
         self._process = os.getpid()
         self.locks = AdvisoryLocks(server, server.connect())
+        self.processes = KernelProcesses()
         self.now = ServerTime(self._server_time).now if clock is None else clock.now
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             server.conninfo,

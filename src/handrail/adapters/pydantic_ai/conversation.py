@@ -1,0 +1,258 @@
+"""What a model and an agent or prompt have said to each other, stored in the session, so that another process resumes.
+
+Each reply of the model is stored before any of its calls is carried out. A run that dies in between therefore leaves a
+reply whose calls have no answers; when it is resumed, the calls that have a final record are answered from the record,
+and only the others are carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, cast
+
+from pydantic import ValidationError
+from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
+
+from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
+from handrail.errors import AgentError
+from handrail.runtime import ToolCall, ToolInvoked
+from handrail.runtime.identity import is_same_call, written_arguments
+from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.calls import CallRef, OpenCall
+
+Speaker = Literal["agent", "prompt"]
+"""Whose conversation it is: an agent's, which has one in its session, or a prompt's, which begins one each time."""
+
+
+@stored_as("handrail.said")
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Messages of a conversation, in the order in which they were said. Its slice is a LOG.
+
+    Attributes:
+        agent: the agent or prompt whose conversation it is.
+        messages: the messages as JSON, in the form that PydanticAI gives them.
+        ended: whether a run ended with these messages, with an answer.
+        of: whether `agent` names an agent or a prompt.
+        whole: whether these are all messages of the conversation, and what was said before does not belong to it.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    agent: str
+    messages: str
+    ended: bool = False
+    of: Speaker = "agent"
+    whole: bool = False
+
+    @staticmethod
+    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
+        """The calls of the last reply of each conversation that have no answer in it; none of one that has ended."""
+        said = cast("Sequence[Said]", items)  # the items of the slice of this class
+        speakers: dict[tuple[Speaker, str], None] = dict.fromkeys((each.of, each.agent) for each in said)
+        for of, name in speakers:
+            history, ended = _read(said, name, of, "the session")
+            for call in () if ended else _unanswered(history):
+                yield OpenCall(call=_ref(history, call), tool=call.tool_name, state="unrecorded")
+
+
+class Conversation:
+    """The conversation of one agent or prompt in one session; the one owner of how much of it has been stored.
+
+    Attributes:
+        history: what was said before this run.
+        call_ids: the ids of all calls of the conversation.
+    """
+
+    __slots__ = ("_ended", "_kept", "_name", "_noted", "_of", "_session", "_whole", "call_ids", "history")
+
+    def __init__(self, session: Session, name: str, *, of: Speaker = "agent") -> None:
+        """Read what was said so far.
+
+        Raises:
+            AgentError: it cannot be read, or belongs to another agent.
+        """
+        self._session = session
+        self._name = name
+        self._of: Speaker = of
+        self._whole = False
+        said = session[Said].all()
+        other = next((each.agent for each in said if each.of == of == "agent" and each.agent != name), None)
+        if other is not None:
+            raise AgentError(
+                f"session {session.session_id!r} holds a conversation of agent {other}, so {name} cannot go on with "
+                "it; give each agent a session of its own"
+            )
+        self.history, self._ended = _read(said, name, of, f"session {session.session_id!r}")
+        self._kept: Sequence[ModelMessage] = tuple(self.history)
+        self._noted: Sequence[ModelMessage] = self.history
+        self.call_ids = {
+            call.tool_call_id
+            for message in self.history
+            if isinstance(message, ModelResponse)
+            for call in message.tool_calls
+        }
+
+    @property
+    def unanswered(self) -> tuple[ToolCallPart, ...]:
+        """The calls of the model's last reply that have no answer in the conversation."""
+        return _unanswered(self.history)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run ended before the model had given its answer.
+
+        A prompt's conversation is finished only when its answer has been accepted; an agent's as soon as the model has
+        replied without a call.
+        """
+        if not self.history or self._ended:
+            return False
+        return self._of == "prompt" or isinstance(self.history[-1], ModelRequest) or bool(self.unanswered)
+
+    @property
+    def put_off(self) -> bool:
+        """Whether some of the last reply's calls were answered and others left open, as for an approval."""
+        return bool(self.unanswered) and isinstance(self.history[-1], ModelRequest)
+
+    @property
+    def answer(self) -> str:
+        """The text of the model's last reply."""
+        last = self.history[-1] if self.history else None
+        return (last.text or "") if isinstance(last, ModelResponse) else ""
+
+    @property
+    def resumable(self) -> list[ModelMessage]:
+        """The history without a last reply that asks for nothing: the model is asked for that one again."""
+        last = self.history[-1] if self.history else None
+        asks_nothing = isinstance(last, ModelResponse) and not last.tool_calls
+        return self.history[:-1] if asks_nothing else self.history
+
+    def adopt_records(self) -> None:
+        """Have the unanswered calls answered by records that were written before records named the reply.
+
+        Only these calls are: other calls of the same ids are new ones. In a fork this holds for what the other session
+        had recorded as well, because the fork has begun with what those calls did.
+        """
+        unanswered = {call.tool_call_id: call for call in self.unanswered}
+        if not unanswered:
+            return
+        session = self._session
+        for event in reversed(session[ToolInvoked].all()):
+            call = unanswered.get(event.call_id)
+            if call is None or not event.final or not _records(event, call):
+                continue
+            ref = _ref(self.history, call)
+            if event.reply not in {None, ref.reply} or session.recorded_call(ref) is not None:
+                continue
+            asked_for = replace(event.call, written=event.call.written or call.args)
+            adopted = replace(event, call=asked_for, reply=ref.reply, session_id=session.session_id)
+            session.adopt_record(ref, adopted)
+
+    def begin_anew(self) -> None:
+        """Begin another conversation: what was said before does not belong to it."""
+        self.history, self._kept, self._noted = [], (), ()
+        self._ended, self._whole = False, True
+        self.call_ids.clear()
+
+    def note(self, messages: Sequence[ModelMessage]) -> None:
+        """Store what has been said; in a session in memory not before `keep_noted`.
+
+        Nobody else can go on with a session in memory while this run lasts, and JSON of each reply takes its time.
+
+        Args:
+            messages: the whole conversation, which is not changed afterwards.
+
+        Raises:
+            SessionError: as for `keep`.
+        """
+        self._noted = messages
+        if self._session.store is not None:
+            self.keep(messages)
+
+    def keep_noted(self) -> None:
+        """Store what has been noted, at the end of a run, however it ended."""
+        self.keep(self._noted)
+
+    def keep(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
+        """Store what has been said since the last time; all of it, if messages have been dropped since.
+
+        Args:
+            messages: the whole conversation.
+            ended: whether the run has ended with an answer.
+
+        Raises:
+            SessionError: the session is closed, or has passed to another process.
+            StoreUnavailableError: its store does not answer.
+        """
+        whole = self._whole or not _follows(self._kept, messages)
+        new = list(messages if whole else messages[len(self._kept) :])
+        # What an agent's run ended with has been said; a prompt's conversation is finished by its mark.
+        if new or (ended and self._of == "prompt"):
+            text = ModelMessagesTypeAdapter.dump_json(new).decode()
+            self._session[Said].append(Said(self._name, text, ended, self._of, whole))
+            self._kept, self._whole = tuple(messages), False
+
+
+def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[list[ModelMessage], bool]:
+    """The messages of the last conversation of that name, and whether it has ended.
+
+    Raises:
+        AgentError: they cannot be read.
+    """
+    mine = [(number, each) for number, each in enumerate(said, start=1) if (each.of, each.agent) == (of, name)]
+    start = max((place for place, (_, each) in enumerate(mine) if each.whole), default=0)
+    history: list[ModelMessage] = []
+    ended = False
+    for number, each in mine[start:]:
+        try:
+            history += ModelMessagesTypeAdapter.validate_json(each.messages)
+        except ValidationError as error:
+            raise AgentError(
+                f"part {number} of the conversation in {where} cannot be read by this version of PydanticAI: {error}"
+            ) from error
+        ended = each.ended
+    # PydanticAI does the same at the start of a run, and what has been stored is counted in messages.
+    return repair_messages(history, repair_last_response=False), ended
+
+
+def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:
+    answered: set[str] = set()
+    for message in reversed(history):
+        if isinstance(message, ModelResponse):
+            return tuple(call for call in message.tool_calls if call.tool_call_id not in answered)
+        answered |= {part.tool_call_id for part in message.parts if isinstance(part, ToolReturnPart)}
+    return ()
+
+
+def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
+    """The identity of a call of the last reply."""
+    place = max(place for place, message in enumerate(history) if isinstance(message, ModelResponse))
+    return CallRef(name_in_history(history, place), call.tool_call_id)
+
+
+def _records(event: ToolInvoked, call: ToolCallPart) -> bool:
+    """Whether an event records that call: of the same tool, asked for in the same words.
+
+    The record of one of Handrail's tools has its name without any prefix. That of another tool has the arguments as
+    PydanticAI validated them, so more of them and in other forms, but the same names.
+    """
+    if event.name != call.tool_name and not call.tool_name.endswith(f"_{event.name}"):
+        return False
+    if is_same_call(ToolCall(call.tool_call_id, event.name, call.args or "{}"), event.call):
+        return True
+    validated, words = written_arguments(event.call), decoded_words(call.args)
+    if event.call.written is not None or not (isinstance(validated, dict) and isinstance(words, dict)):
+        return False
+    return event.params == validated and words.keys() <= cast("dict[str, Any]", validated).keys()
+
+
+def _follows(stored: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
+    """Whether messages begin with those that have been stored."""
+    if not stored:
+        return True
+    if len(messages) < len(stored):
+        return False
+    before, now = stored[-1], messages[len(stored) - 1]
+    return before is now or (type(before) is type(now) and before.parts == now.parts)

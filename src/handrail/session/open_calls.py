@@ -1,0 +1,103 @@
+"""Which calls of a session have not come to their end: what its LOGs list, and the calls that were postponed.
+
+Those that have claimed an effect are in the ledger; `Session.open_calls` puts all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
+from handrail.session.intake import Intake
+from handrail.session.opening import known_items, recorded_item
+from handrail.session.slices import SlicePolicy
+from handrail.session.storage import SessionRow, SessionStore
+from handrail.session.stored_types import stored_as
+
+
+@stored_as("handrail.postponed_call")
+@dataclass(frozen=True, slots=True)
+class PostponedCall:
+    """A call was postponed: an approver has left the question open. Its slice is a LOG, with one item for each call.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for the call; `None` if the program did not say.
+        call_id: the id of the call.
+        tool: name of the tool.
+        at: when it was first postponed.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+    at: datetime
+
+    @property
+    def call(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+    @staticmethod
+    def listed_calls(items: Sequence[PostponedCall]) -> Iterable[OpenCall]:
+        """The calls that were postponed, whether or not they have been recorded since."""
+        return (OpenCall(call=item.call, tool=item.tool, state="postponed") for item in items)
+
+
+def note_postponed(session: Intake, call: CallRef, tool: str, at: datetime) -> None:
+    """Append a postponed call to the LOG of a stored session, unless it is there.
+
+    Nothing is appended for a call without reply and id: no record of it could be found later.
+
+    Raises:
+        SessionError: the session is closed.
+        StoreError: the store cannot be read.
+    """
+    if call.is_named and not any(item.call == call for item in _own(session[PostponedCall].all(), session.session_id)):
+        session[PostponedCall].append(PostponedCall(session.session_id, *call, tool, at))
+
+
+def listed_calls(session: Intake, kinds: Iterable[type[Any]]) -> list[OpenCall]:
+    """The calls that the items of some types list, for those types that list calls at all.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return _listed({kind: session[kind].all() for kind in kinds if _lists(kind)}, session.session_id)
+
+
+def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall, ...]:
+    """The open calls of a stored session as `Session.open_calls` gives them; the session need not be opened for it.
+
+    Items of classes that are not known here are passed over.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+
+    def is_settled(call: CallRef) -> bool:
+        number = store.record_of_call(row.session_id, call.stored)
+        record = None if number is None else recorded_item(store, row.session_id, number)
+        return record is not None and record.session_id == row.session_id and record.final
+
+    listed = _listed(known_items(store, row, _lists), row.session_id)
+    return still_open(store.open_claims(row.session_id), listed, is_settled)
+
+
+def _lists(kind: type[Any]) -> bool:
+    return issubclass(kind, CallLister)
+
+
+def _listed(items: Mapping[type[Any], Sequence[Any]], session_id: str) -> list[OpenCall]:
+    return [call for kind, all_of in items.items() for call in kind.listed_calls(_own(all_of, session_id))]
+
+
+def _own(items: Sequence[Any], session_id: str) -> list[Any]:
+    """The items that belong to a session, and not to the one that it was forked from."""
+    return [item for item in items if getattr(item, "session_id", session_id) == session_id]

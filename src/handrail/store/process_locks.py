@@ -1,0 +1,230 @@
+"""The processes that claim effects in a file of SQLite: each holds the lock of one file until it ends.
+
+The file lies in the folder `<database>-holds`, is named after the process, and is locked before the first claim. The
+lock is the process's, not the store's: closing a store keeps it while a claim of this process is running, and the
+kernel frees it when the process ends, however it ends. A process is proved dead when its file is there and the lock is
+free.
+
+| | lock | rule |
+|---|---|---|
+| owner | exclusive | it claims only when the locked file is the one that the folder names |
+| test | shared, for an instant | it counts only if the folder still names the file: a missing one proves nothing |
+| removal | exclusive, for an instant | only of files whose process is dead, and that no running claim names |
+
+A lock belongs to the open file, which a forked process would inherit, and keep locked after the end of its parent. So
+it closes what it inherits, and nothing is opened while this process forks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.store.file_locks import is_at
+from handrail.store.processes import own_name
+
+if sys.platform != "win32":  # pragma: no branch - see `ProcessLocks.own`
+    import fcntl
+
+_PREFIX = "process-"
+_DIGITS = 32
+_MOST_SECONDS = 5.0
+_PAUSE_SECONDS = 0.002
+
+_HELD: dict[Path, int] = {}
+"""The locked files of this process, by their paths."""
+_USERS: Counter[Path] = Counter()
+"""How many open stores rely on each of them."""
+_CLAIMED: set[Path] = set()
+"""Those that stay until this process ends: a store was closed while a claim may have been running."""
+_guard = threading.RLock()
+"""Guards all three, and keeps this process from forking while a file is open that the fork could not close."""
+
+
+class ProcessLocks:
+    """The processes of one file; a `handrail.store.processes.Processes`.
+
+    Args:
+        folder: where the locked files are; made when the first lock is taken.
+        store: the URL of the store, for messages.
+        read_only: whether nothing may be written; then nothing is claimed either, and no lock is taken.
+    """
+
+    __slots__ = ("_folder", "_name", "_own", "_read_only", "_store")
+
+    def __init__(self, folder: Path, *, store: str, read_only: bool = False) -> None:
+        self._folder = folder
+        self._store = store
+        self._read_only = read_only
+        self._name = ""
+        self._own: Path | None = None
+
+    def own(self, in_use: Callable[[], Iterable[str]]) -> str:
+        """The name of this process, whose lock is held from now on; the files of ended processes are removed.
+
+        Args:
+            in_use: the processes that running claims name; their files stay.
+
+        Raises:
+            StoreError: the file cannot be made or locked.
+        """
+        if self._own is None or self._own not in _HELD:  # a forked process holds nothing
+            name = str(own_name(os.getpid()))
+            if self._read_only:
+                return name
+            path = self._path(name)
+            with _guard:
+                self._hold(path)
+                if self._own != path:
+                    self._own, self._name = path, name
+                    _USERS[path] += 1
+            self._remove_unused(in_use)
+        return self._name
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process of that name has held its lock, and the lock is free; `False` if that is not known."""
+        path = self._path(process)
+        if not process or path in _HELD:
+            return False
+        try:
+            return _is_free(path)
+        except OSError:
+            return False  # missing, or another user's
+
+    def close(self, *, claims: bool) -> None:
+        """Give the lock up with the last store of the file, unless claims of one of them may be running."""
+        with _guard:
+            path, self._own = self._own, None
+            if path is None or path not in _HELD:
+                return  # nothing was claimed, or by the process that this one was forked from
+            _USERS[path] -= 1
+            if claims:
+                _CLAIMED.add(path)
+            # Removed before it is unlocked: a free lock says that the process is dead.
+            if not _USERS[path] and path not in _CLAIMED and _removed(path, _HELD[path]):
+                os.close(_HELD.pop(path))
+
+    def _remove_unused(self, in_use: Callable[[], Iterable[str]]) -> None:
+        """Remove the files of dead processes that no running claim names.
+
+        The claims are read after the files: what a dead process has claimed is in the store by then.
+        """
+        try:
+            found = [path for path in self._folder.iterdir() if path.name.startswith(_PREFIX) and path not in _HELD]
+        except OSError:
+            return  # files that stay are harmless
+        dead: list[Path] = []
+        for path in found:
+            with suppress(OSError):
+                if _is_free(path):
+                    dead.append(path)
+        if dead:
+            kept = {self._path(process) for process in in_use()}
+            for path in dead:
+                if path not in kept:
+                    _remove_free(path)
+
+    def _hold(self, path: Path) -> None:
+        while path not in _HELD:
+            try:
+                self._folder.mkdir(exist_ok=True)
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise self._refusal(error) from error
+            try:
+                _lock(file)
+            except OSError as error:
+                os.close(file)
+                raise self._refusal(error) from error
+            if is_at(path, file):  # else another process has removed it before it was locked
+                _HELD[path] = file
+            else:
+                os.close(file)
+
+    def _path(self, process: str) -> Path:
+        name = sha256(process.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+        return self._folder / f"{_PREFIX}{name}"
+
+    def _refusal(self, error: OSError) -> StoreError:
+        kind = StoreReadOnlyError if isinstance(error, PermissionError) else StoreError
+        msg = (
+            f"no effect of {self._store} can be claimed, because the lock of this process in {self._folder} cannot be "
+            f"used: {error.strerror}"
+        )
+        return kind(msg, store=self._store)
+
+
+def _lock(file: int) -> None:
+    """Lock a file that this process has made; another one may be testing the lock at this moment."""
+    end = time.monotonic() + _MOST_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+        else:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a file that the folder names is locked by no process; raises an `OSError` if it cannot be opened."""
+    with _guard:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return is_at(path, file)  # else its owner has removed it, and lives on
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(file)
+
+
+def _remove_free(path: Path) -> None:
+    with _guard, suppress(OSError):  # one that stays is harmless
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _removed(path, file)
+        finally:
+            os.close(file)
+
+
+def _removed(path: Path, file: int) -> bool:
+    """Remove a file that is locked exclusively, if the folder names it; returns whether it is gone."""
+    try:
+        if is_at(path, file):
+            path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _close_inherited() -> None:
+    """Leave the locks to the parent, and use what no thread of the parent holds."""
+    global _guard  # noqa: PLW0603 - it is held by the thread that forked
+    _guard = threading.RLock()
+    _USERS.clear()
+    _CLAIMED.clear()
+    while _HELD:
+        os.close(_HELD.popitem()[1])
+
+
+def _before_fork() -> None:
+    _guard.acquire()
+
+
+def _after_fork() -> None:
+    _guard.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_close_inherited)

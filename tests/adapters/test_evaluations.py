@@ -1,0 +1,265 @@
+"""Evaluations on a stored session: the conversation is stored before calls start, and resumed, refused or discarded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic_ai import ModelRequest, ModelResponse, TextPart, UnexpectedModelBehavior
+from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.messages import UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from handrail.adapters.pydantic_ai import PydanticAIAdapter
+from handrail.adapters.pydantic_ai.conversation import Conversation, Said
+from handrail.adapters.pydantic_ai.evaluations import Unfinished
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptEvaluationError
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.runtime import Session, ToolInvoked
+from handrail.session.calls import OpenCall
+from handrail.store import SqliteStore
+from tests.adapters.notes import Note
+from tests.adapters.replying import GoneError, Outbox, asks, model
+
+pytestmark = pytest.mark.anyio
+
+
+class Room:
+    """A store with one session, opened anew for each evaluation as by another process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "s.db"
+        self.box = Outbox()
+
+    async def evaluate(self, *replies: Any, capabilities: Any = (), **options: Any) -> str:
+        """Evaluate the prompt on a model that gives these replies."""
+        with SqliteStore(self.path) as store, Session.open(store, "s") as session:
+            adapter = PydanticAIAdapter(model(*replies), capabilities=capabilities)
+            response = await adapter.evaluate_async(self.box.prompt("state"), session=session, **options)
+            return response.text
+
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """The open calls of the session."""
+        with SqliteStore(self.path) as store, Session.open(store, "s") as session:
+            return session.open_calls
+
+    def values(self, kind: type[Any]) -> list[Any]:
+        """What the session has of a type."""
+        with SqliteStore(self.path) as store, Session.open(store, "s") as session:
+            return list(session[kind])
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    """A store of its own."""
+    return Room(tmp_path)
+
+
+async def broken_off(room: Room, **options: Any) -> None:
+    """An evaluation that ends in the middle of a reply, after its first call."""
+    with pytest.raises(GoneError):
+        await room.evaluate(asks("before"), asks("one", "fail", "two"), **options)
+
+
+@pytest.mark.parametrize("dropping", [False, True])
+async def test_an_evaluation_that_was_cut_off_in_mid_reply_is_resumed(room: Room, dropping: bool) -> None:
+    """Recorded calls are answered from the record, the others are made, also if messages are dropped on the way."""
+    others = [ProcessHistory[Any](lambda messages: messages[-1:])] if dropping else []
+    await broken_off(room, capabilities=others, user_prompt="Send them.")
+    assert room.box.sent == ["before", "one"]
+    open_calls = room.open_calls()
+    assert [(call.call.call_id, call.tool, call.state) for call in open_calls] == [
+        ("call_1", "send", "unrecorded"),
+        ("call_2", "send", "unrecorded"),
+    ]
+    assert await room.evaluate(asks("one"), "All sent.", capabilities=others) == "All sent."
+    assert room.box.sent == ["before", "one", "fail", "two", "one"]
+    assert room.open_calls() == ()
+    finals = [event.ref for event in room.values(ToolInvoked) if event.final]
+    assert len(finals) == len(set(finals)) == 5
+    assert {call.call for call in open_calls} <= set(finals)
+
+
+async def test_what_was_said_is_sent_again_when_an_evaluation_is_resumed(room: Room) -> None:
+    """The model sees the user's words, its own replies and what came of the calls."""
+    seen: list[str] = []
+
+    def reply(messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        seen.extend(part.part_kind for message in messages for part in message.parts)
+        return ModelResponse([TextPart("Done.")])
+
+    await broken_off(room, user_prompt="Send them.")
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        response = await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(
+            room.box.prompt("state"), session=session
+        )
+    assert seen == ["user-prompt", "tool-call", "tool-return", *["tool-call"] * 3, *["tool-return"] * 3]
+    assert len(response.messages) == 6
+
+
+async def test_a_user_prompt_is_refused_while_an_evaluation_is_unfinished(room: Room) -> None:
+    """The message names the choice; nothing has run."""
+    await broken_off(room)
+    with pytest.raises(PromptEvaluationError, match=r"leaving user_prompt out.*unfinished='discard'") as caught:
+        await room.evaluate(asks("other"), user_prompt="Something else.")
+    assert caught.value.phase == "request"
+    assert room.box.sent == ["before", "one"]
+    assert await room.evaluate("All sent.") == "All sent."
+
+
+@pytest.mark.parametrize("user_prompt", [None, "Something else."])
+async def test_an_unfinished_evaluation_can_be_discarded(room: Room, user_prompt: str | None) -> None:
+    """The next one begins anew, and what the other has done stays done."""
+    await broken_off(room)
+    assert await room.evaluate(asks("before"), "New.", user_prompt=user_prompt, unfinished="discard") == "New."
+    assert room.box.sent == ["before", "one", "before"]
+    assert room.open_calls() == ()
+    assert await room.evaluate("Once more.") == "Once more."
+
+
+async def test_a_finished_evaluation_is_not_gone_on_with(room: Room) -> None:
+    """The next one begins anew; earlier messages are not sent, and calls are made again."""
+    for text in ("First.", "Second."):
+        assert await room.evaluate(asks("hi"), text, user_prompt=text) == text
+    assert room.box.sent == ["hi", "hi"]
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        found = Conversation(session, "tests/mails", of="prompt")
+    assert not found.unfinished
+    (prompt,) = [
+        part.content
+        for message in found.history
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+    ]
+    assert prompt == "Second."
+
+
+async def test_an_answer_that_was_not_accepted_is_asked_for_again(room: Room) -> None:
+    """The process ended between the last reply and the end of the evaluation."""
+    await room.evaluate(asks("hi"), "Done.")
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        last = session[Said].all()[-1]
+        assert (last.messages, last.ended) == ("[]", True)
+        found = Conversation(session, "tests/mails", of="prompt")
+        found.begin_anew()
+        found.keep([*Conversation(session, "tests/mails", of="prompt").history])
+    assert await room.evaluate("Done again.") == "Done again."
+    assert room.box.sent == ["hi"]
+
+
+async def test_an_evaluation_that_failed_before_the_first_reply_has_nothing_to_resume(room: Room) -> None:
+    """It is made anew, with whatever is said."""
+
+    def refuse(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        raise UnexpectedModelBehavior("no")
+
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session, pytest.raises(PromptEvaluationError):
+        await PydanticAIAdapter(FunctionModel(refuse)).evaluate_async(
+            room.box.prompt(), session=session, user_prompt="Hello."
+        )
+    assert room.values(Said) == []
+    assert await room.evaluate("Hello.", user_prompt="Hello.") == "Hello."
+
+
+async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(room: Room) -> None:
+    """A program that stores messages itself resumes from them; beside words of the user the choice is asked for."""
+    await broken_off(room)
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        history = Conversation(session, "tests/mails", of="prompt").history
+        adapter, executor = (
+            PydanticAIAdapter(model("Done.")),
+            ToolExecutor(prompt=room.box.prompt("state"), session=session),
+        )
+        with pytest.raises(PromptEvaluationError, match="is unfinished"):
+            await adapter.run_async(executor, message_history=history, user_prompt="More.")
+        response = await adapter.run_async(executor, message_history=history)
+    assert response.text == "Done."
+    assert room.box.sent == ["before", "one", "fail", "two"]
+    assert await room.evaluate("Again.", user_prompt="Again.") == "Again."
+
+
+async def test_prompts_and_agents_have_conversations_of_their_own_in_one_session(room: Room) -> None:
+    """One that is unfinished stands in the way of none of another name."""
+    await broken_off(room)
+    other = Prompt(PromptTemplate[str](ns="tests", key="other", sections=[]))
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        adapter = PydanticAIAdapter(model("Other."))
+        assert (await adapter.evaluate_async(other, session=session, user_prompt="Hello.")).text == "Other."
+        assert not Conversation(session, "desk").history
+        assert Conversation(session, "tests/mails", of="prompt").unfinished
+    assert await room.evaluate("All sent.") == "All sent."
+
+
+async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room) -> None:
+    """Their conversations could not be told apart; on sessions of their own they may go on side by side."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def wait(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        begun.set()
+        await end.wait()
+        return ModelResponse([TextPart("Done.")])
+
+    prompt = room.box.prompt()
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        adapter = PydanticAIAdapter(FunctionModel(wait))
+        first = asyncio.create_task(adapter.evaluate_async(prompt, session=session))
+        await begun.wait()
+        with pytest.raises(PromptEvaluationError, match="is being evaluated on session 's'"):
+            await adapter.evaluate_async(prompt, session=session)
+        with session.child() as child:
+            second = asyncio.create_task(adapter.evaluate_async(prompt, session=child))
+            end.set()
+            assert [(await each).text for each in (first, second)] == ["Done.", "Done."]
+
+
+async def test_an_evaluation_inside_a_call_is_not_stored(room: Room) -> None:
+    """What it does is undone with the call, so there is nothing to resume."""
+    inner = PydanticAIAdapter(model("Inner."))
+
+    async def ask(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        found = await inner.evaluate_async(room.box.prompt(), session=context.session, user_prompt=params.text)
+        return ToolResult.ok(params, message=found.text)
+
+    tool = Tool[Note, Note](name="ask", description="Ask.", handler=ask)
+    section = MarkdownSection(title="Desk", template="Ask.", tools=(tool,))
+    outer = Prompt(PromptTemplate[str](ns="tests", key="outer", sections=[section]))
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        await PydanticAIAdapter(model(asks("hi", tool="ask"), "Done.")).evaluate_async(outer, session=session)
+        assert {said.agent for said in session[Said]} == {"tests/outer"}
+        (event,) = session[ToolInvoked]
+    assert event.result.message == "Inner."
+
+
+async def test_in_memory_nothing_is_stored() -> None:
+    """Every evaluation begins anew."""
+    box, session = Outbox(), Session()
+    with pytest.raises(GoneError):
+        await PydanticAIAdapter(model(asks("fail"))).evaluate_async(box.prompt(), session=session)
+    response = await PydanticAIAdapter(model("New.")).evaluate_async(
+        box.prompt(), session=session, user_prompt="Hello."
+    )
+    assert response.text == "New."
+    assert session[Said].all() == ()
+
+
+async def test_the_choice_is_one_of_two(room: Room) -> None:
+    """Another word is the developer's to correct."""
+    with pytest.raises(ValueError, match="'resume', 'discard'"):
+        await room.evaluate("Done.", unfinished="begin")
+    assert get_args(Unfinished) == ("resume", "discard")
+
+
+def test_the_synchronous_entry_resumes_too(room: Room) -> None:
+    """`evaluate` and `run` take the choice as their async twins do."""
+    adapter, prompt = PydanticAIAdapter(model(asks("one", "fail"))), room.box.prompt("state")
+    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
+        with pytest.raises(GoneError):
+            adapter.evaluate(prompt, session=session)
+        with pytest.raises(PromptEvaluationError, match="is unfinished"):
+            adapter.run(ToolExecutor(prompt=prompt, session=session), user_prompt="More.")
+        assert PydanticAIAdapter(model("Done.")).evaluate(prompt, session=session).text == "Done."
+    assert room.box.sent == ["one", "fail"]

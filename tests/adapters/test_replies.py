@@ -1,0 +1,312 @@
+"""The reply of a call: what names it, that a call is made once under it, and that another reply asks for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RunContext,
+    RunUsage,
+    Tool,
+    ToolApproved,
+    ToolCallPart,
+)
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ProcessHistory
+from pydantic_ai.messages import ModelMessagesTypeAdapter, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import DeferredToolResults
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability
+from handrail.adapters.pydantic_ai.replies import STAMP, asked, name_in_history, stamped
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.runtime import Session, ToolInvoked
+from handrail.session.calls import CallRef
+from handrail.store import SqliteStore
+from handrail.testing import FakeClock
+from tests.adapters.notes import Note
+from tests.adapters.replying import GoneError, Outbox, asks, model, names
+
+pytestmark = pytest.mark.anyio
+
+ENTRIES = ["toolset", "capability", "pipeline", "foreign"]
+DELIVERED = asks("hi", reply_id="resp-1")
+ASK = ModelRequest([UserPromptPart("Do it.")])
+
+
+def agent_of(
+    entry: str, box: Outbox, session: Session, llm: Any, *others: AbstractCapability[Any], **options: Any
+) -> Agent[Any, Any]:
+    """An agent whose calls reach the pipeline by one of the entries."""
+    executor = ToolExecutor(prompt=box.prompt(options.pop("effect", "external")), session=session)
+    capabilities: list[AbstractCapability[Any]] = [*others]
+    toolsets: list[AbstractToolset[Any]] = []
+    tools: list[Tool[Any]] = []
+    if entry == "toolset":
+        toolsets = [HandrailToolset(executor)]
+    elif entry == "capability":
+        capabilities.append(HandrailCapability(executor))
+    elif entry == "pipeline":
+        capabilities.append(PipelineCapability(executor))
+    else:
+        empty = ToolExecutor(prompt=Outbox().prompt(), session=session)
+        bare = replace(empty.environment.rendered_prompt, tools=(), policies={})
+        empty.environment = replace(empty.environment, rendered_prompt=bare)
+        capabilities.append(PipelineCapability(empty))
+        tools = [Tool(box.send_foreign, name="send", metadata={"effect": "external"})]
+    return Agent(llm, capabilities=capabilities, toolsets=toolsets, tools=tools, **options)
+
+
+def _next(replies: Iterator[ModelResponse], _messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+    return next(replies)
+
+
+def refs(session: Session) -> list[CallRef]:
+    """The identities under which calls were recorded."""
+    return [event.ref for event in session[ToolInvoked]]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_a_server_that_counts_from_0_in_each_reply_has_its_calls_made(entry: str) -> None:
+    """Two replies of one run ask for the same mail under the same id: it is sent twice."""
+    box, session = Outbox(), Session()
+    result = await agent_of(entry, box, session, model(asks("hi"), asks("hi"))).run("Do it.")
+    assert box.sent == ["hi", "hi"]
+    run_id = result.run_id
+    assert refs(session) == [CallRef(f"{run_id}:1", "call_0"), CallRef(f"{run_id}:2", "call_0")]
+    assert names(result.all_messages())[:2] == [f"{run_id}:1", f"{run_id}:2"]
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry != "toolset"])
+async def test_calls_of_one_reply_that_have_one_id_get_ids_of_their_own(entry: str) -> None:
+    """PydanticAI takes no reply in which an id stands twice; a bare toolset cannot change it."""
+    box, session = Outbox(), Session()
+    parts = [ToolCallPart("send", {"text": text}, "call") for text in ("a", "b")]
+    await agent_of(entry, box, session, model(ModelResponse(parts))).run("Do it.")
+    assert box.sent == ["a", "b"]
+    assert [ref.call_id for ref in refs(session)] == ["call", "call_2"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_a_second_run_on_one_session_asks_for_calls_of_its_own(entry: str, tmp_path: Path) -> None:
+    """Also in a stored session, and in another process."""
+    box, said = Outbox(), None
+    for _ in range(2):
+        with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
+            result = await agent_of(entry, box, session, model(asks("hi"))).run("Do it.", message_history=said)
+            said = result.all_messages()
+    assert box.sent == ["hi", "hi"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_the_constant_ids_of_a_test_model_name_new_calls(entry: str) -> None:
+    """TestModel calls every tool by one id, in each run anew."""
+    box, session = Outbox(), Session()
+    for _ in range(2):
+        await agent_of(entry, box, session, TestModel()).run("Do it.")
+    assert box.sent == ["a", "a"]
+    assert len({ref.call_id for ref in refs(session)}) == 1
+
+
+@pytest.mark.parametrize(
+    "entry, dropping", [*[(entry, False) for entry in ENTRIES], *[(entry, True) for entry in ENTRIES[1:]]]
+)
+async def test_a_restart_in_mid_reply_makes_only_the_calls_without_a_record(
+    entry: str, dropping: bool, tmp_path: Path
+) -> None:
+    """The program stores messages and session; the rest of the process is gone, and messages may have been dropped."""
+    others = [ProcessHistory[Any](lambda messages: messages[-1:])] if dropping else []
+    box, seen = Outbox(), list[bytes]()
+
+    class Storing(AbstractCapability[Any]):
+        async def after_node_run(self, ctx: RunContext[Any], **options: Any) -> Any:
+            seen.append(ModelMessagesTypeAdapter.dump_json(ctx.messages))
+            return options["result"]
+
+    first = model(asks("before"), asks("one", "fail", "two"))
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session, pytest.raises(GoneError):
+        await agent_of(entry, box, session, first, Storing(), *others).run("Do it.")
+    assert box.sent[:2] == ["before", "one"]
+    said: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(seen[-1])
+    assert len(said) == (2 if dropping else 4)
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
+        agent = agent_of(entry, box, session, model(asks("one")), *others)
+        await agent.run(message_history=said)
+        recorded = session[ToolInvoked].all()
+    # The last one is asked for by a reply of its own; the one that was cut off may have happened.
+    assert sorted(box.sent) == ["before", "one", "one", "two"]
+    cut_off = [event for event in recorded if event.call_id == "call_1"]
+    assert "it is not known whether it took effect" in cut_off[-1].result.message
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_the_id_of_the_provider_names_the_reply(entry: str) -> None:
+    """The same response in another run is the same reply, and its calls are answered from their records."""
+    box, session = Outbox(), Session()
+    await agent_of(entry, box, session, model(asks("hi", reply_id="resp-1"))).run("Do it.")
+    assert refs(session) == [CallRef("resp-1", "call_0")]
+    history: list[ModelMessage] = [ASK, asks("hi", "ho", reply_id="resp-1")]
+    await agent_of(entry, box, session, model()).run(message_history=history)
+    assert box.sent == ["hi", "ho"]
+
+
+@pytest.mark.parametrize("dropping", [False, True])
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_a_constant_id_of_the_provider_names_no_reply(entry: str, dropping: bool) -> None:
+    """Neither in one run, also if the reply before has been dropped, nor in the next run on the session."""
+    others = [ProcessHistory[Any](lambda messages: messages[-1:])] if dropping else []
+    box, session = Outbox(), Session()
+    for _ in range(2):
+        llm = model(asks("hi", reply_id="same"), asks("hi", reply_id="same"))
+        await agent_of(entry, box, session, llm, *others).run("Do it.")
+    assert box.sent == ["hi"] * 4
+    assert len(set(refs(session))) == 4
+
+
+async def test_an_id_that_no_store_takes_is_named_by_its_digest() -> None:
+    """It stays the same, and can be looked up."""
+    box, session = Outbox(), Session()
+    llm = model(asks("hi", reply_id="x" * 501), asks("hi", reply_id="\ud800"))
+    await agent_of("capability", box, session, llm).run("Do it.")
+    assert [len(ref.reply or "") for ref in refs(session)] == [64, 64]
+    assert len(set(refs(session))) == 2
+
+
+async def test_history_that_names_no_run_is_known_by_what_it_asks_for_and_where() -> None:
+    """The same history resumed again is answered from the records; the same reply further on is another one."""
+    box, session = Outbox(), Session()
+    history: list[ModelMessage] = [ASK, asks("hi")]
+    for _ in range(2):
+        copied = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(history))
+        await agent_of("toolset", box, session, model()).run(message_history=copied)
+    assert box.sent == ["hi"]
+    (ref,) = set(refs(session))
+    assert ref.reply == name_in_history(history, 1)
+    changed: list[ModelMessage] = [ASK, asks("ho")]
+    longer: list[ModelMessage] = [ASK, asks("hi"), ASK, asks("hi")]
+    found = {name_in_history(history, 1), name_in_history(changed, 1), name_in_history(longer, 3)}
+    assert len(found) == 3
+    odd = ModelResponse([ToolCallPart("send", "\ud800{", "call_0"), ToolCallPart("send", None, "call_1")])
+    assert len(name_in_history([odd], 0)) == 64
+
+
+async def test_a_name_that_was_written_into_a_response_is_kept() -> None:
+    """Whatever the history has lost since; the name of an earlier response is not that of a later one."""
+    reply = replace(asks("hi", reply_id="resp-1"), metadata={STAMP: "named", "other": 1}, run_id="run")
+    assert name_in_history([ASK, reply], 1) == "named"
+    assert name_in_history([reply, ASK, reply], 2) == "run:2"
+    assert name_in_history([replace(reply, metadata={STAMP: ""})], 0) == "resp-1"
+
+
+async def test_a_response_that_arrives_is_named_anew_and_left_as_it_is() -> None:
+    """A model may return one object again and again."""
+    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3)
+    reply = replace(asks("hi"), metadata={STAMP: "of another run", "other": 1})
+    named = stamped(ctx, Session(), reply, set())
+    assert named.metadata == {STAMP: "run:3", "other": 1}
+    assert reply.metadata == {STAMP: "of another run", "other": 1}
+    by_hand = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
+    assert len(names([stamped(by_hand, Session(), reply, set())])[0] or "") == 64
+
+
+async def test_a_call_that_stands_in_no_response_is_named_after_its_step() -> None:
+    """As one that a tool makes through the tool manager; one that was made by hand belongs to no reply."""
+    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3, tool_call_id="c")
+    assert asked(ctx, Session()).ref == CallRef("run:3", "c")
+    assert asked(replace(ctx, run_id=None), Session()).ref == CallRef(None, "c")
+    assert asked(replace(ctx, tool_call_id=None), Session()).ref == CallRef("run:3", "")
+
+
+async def test_a_record_from_after_a_response_is_a_record_of_its_calls() -> None:
+    """A response that durable execution delivers again, in another run, is the same one."""
+    box, session = Outbox(), Session()
+    for _ in range(2):
+        replies = iter([replace(DELIVERED), ModelResponse([TextPart("Done.")])])
+        llm = FunctionModel(partial(_next, replies))
+        await agent_of("capability", box, session, llm).run("Do it.")
+    assert box.sent == ["hi"]
+
+
+@pytest.mark.parametrize("entry", ["capability", "foreign"])
+async def test_arguments_that_a_person_changed_are_recorded_beside_the_original(entry: str) -> None:
+    """The call stays the same one: resumed, it is answered from the record, with or without the change."""
+    box, session = Outbox(), Session()
+
+    def approve(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
+        changed = ToolApproved(override_args={"text": "changed"})
+        return DeferredToolResults(approvals={call.tool_call_id: changed for call in requests.approvals})
+
+    class Holding(AbstractCapability[Any]):
+        async def prepare_tools(self, ctx: RunContext[Any], tool_defs: Any) -> Any:
+            return [replace(each, kind="unapproved") for each in tool_defs]
+
+    others = [Holding(), HandleDeferredToolCalls[Any](approve)]
+    result = await agent_of(entry, box, session, model(asks("original")), *others).run("Do it.")
+    assert box.sent == ["changed"]
+    (event,) = session[ToolInvoked]
+    assert (event.call.arguments, event.call.written) == ({"text": "changed"}, {"text": "original"})
+    history = result.all_messages()[:2]
+    for capabilities in (others, []):
+        await agent_of(entry, box, session, model(), *capabilities).run(message_history=history)
+    assert box.sent == ["changed"]
+    assert session[ToolInvoked].all() == (event,)
+
+
+async def test_arguments_that_a_hook_changed_are_recorded_beside_the_original() -> None:
+    """Those that nobody changed are recorded once."""
+    box, session = Outbox(), Session()
+
+    class Shouting(AbstractCapability[Any]):
+        async def before_tool_execute(self, ctx: RunContext[Any], **options: Any) -> Any:
+            text: str = options["args"]["text"]
+            return {"text": text.upper()} if text == "hi" else options["args"]
+
+    await agent_of("capability", box, session, model(asks("hi", "ho")), Shouting()).run("Do it.")
+    assert sorted(box.sent) == ["HI", "ho"]
+    written = {str(event.params.text): event.call.written for event in session[ToolInvoked]}
+    assert written == {"HI": {"text": "hi"}, "ho": None}
+
+
+async def test_deferred_calls_have_the_reply_that_asked_for_them(tmp_path: Path) -> None:
+    """They are made in a later run, and are answered from the record in the one after."""
+    box = Outbox()
+    tool = Tool(box.send_foreign, name="send", requires_approval=True)
+    with SqliteStore(tmp_path / "s.db") as store, Session.open(store, "s") as session:
+        executor = ToolExecutor(prompt=Outbox().prompt(), session=session)
+        bare = replace(executor.environment.rendered_prompt, tools=(), policies={})
+        executor.environment = replace(executor.environment, rendered_prompt=bare)
+        llm = model(asks("hi"))
+        agent: Agent[Any, Any] = Agent(
+            llm, tools=[tool], capabilities=[PipelineCapability(executor)], output_type=[str, DeferredToolRequests]
+        )
+        first = await agent.run("Do it.")
+        said = ModelMessagesTypeAdapter.dump_json(first.all_messages())
+        for _ in range(2):
+            await agent.run(
+                message_history=ModelMessagesTypeAdapter.validate_json(said),
+                deferred_tool_results=DeferredToolResults(approvals={"call_0": True}),
+            )
+        assert refs(session) == [CallRef(f"{first.run_id}:1", "call_0")]
+    assert box.sent == ["hi"]
+
+
+async def test_the_clock_of_the_executor_may_be_any(tmp_path: Path) -> None:
+    """A record of long ago is older than every response."""
+    box, session = Outbox(), Session()
+    for _ in range(2):
+        executor = ToolExecutor(prompt=box.prompt(), session=session, clock=FakeClock())
+        llm = model(asks("hi", reply_id="same"))
+        await Agent(llm, capabilities=[HandrailCapability(executor)]).run("Do it.")
+    assert box.sent == ["hi", "hi"]
+    assert [note.text for note in session[Note]] == ["hi", "hi"]

@@ -1,0 +1,322 @@
+"""Which calls of a stored session are open, in each state, over every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import CallPostponed
+from handrail.prompt import (
+    ApprovalRequest,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolResult,
+    ToolsSection,
+)
+from handrail.runtime import EffectLedger, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied
+from handrail.session import Session, SlicePolicy
+from handrail.session.calls import CallRef, OpenCall
+from handrail.session.open_calls import PostponedCall, open_calls_in_store
+from handrail.store import Store
+from handrail.store.protocol import ClaimOwner
+from handrail.testing import FakeClock
+
+CALL = CallRef("resp_1", "call_0")
+OWNER = ClaimOwner("night", *CALL)
+
+
+@dataclass(frozen=True)
+class Order:
+    number: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Items of a conversation: the calls of a reply."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    reply: str
+    call_id: str
+
+    @staticmethod
+    def listed_calls(items: Sequence[Asked]) -> Iterable[OpenCall]:
+        """Those of the last reply."""
+        return (
+            OpenCall(call=CallRef(item.reply, item.call_id), tool="pay", state="unrecorded")
+            for item in items
+            if item.reply == items[-1].reply
+        )
+
+
+class Ask:
+    """A policy that has every call approved."""
+
+    name = "ask"
+
+    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
+        return PolicyDecision.ask("May it?")
+
+    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Nothing is remembered."""
+
+
+def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Pay."""
+    return ToolResult.ok(None, f"paid {params.number}")
+
+
+PAY = Tool[Order, None](name="pay", description="Pays.", handler=pay, effect="external")
+
+
+class Later:
+    """An approver that leaves the question open until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.answers = False
+
+    def __call__(self, request: ApprovalRequest) -> bool:
+        if not self.answers:
+            raise CallPostponed("somebody is asked")
+        return True
+
+
+def executor(session: Session, *tools: Tool[Any, Any], approver: Later | None = None) -> ToolExecutor:
+    """An executor with tools whose calls have to be approved, if there is somebody to ask."""
+    policies = () if approver is None else (Ask(),)
+    section = ToolsSection(title="Desk", tools=tools or (PAY,), policies=policies)
+    template: PromptTemplate[Any] = PromptTemplate(ns="tests", key="desk", sections=[section])
+    return ToolExecutor(prompt=Prompt(template), session=session, approver=approver)
+
+
+def execute(desk: ToolExecutor, call: CallRef = CALL, tool: str = "pay") -> ToolMessage:
+    """Ask for a call."""
+    return desk.execute(ToolCall(call.call_id, tool, {"number": "A-1"}), reply=call.reply)
+
+
+def claim(store: Store, key: str = "session:pay:1", *, partition: str = "night") -> tuple[EffectLedger, Claimed]:
+    """The claim of the call, as a process leaves it behind that was killed."""
+    ledger = EffectLedger(store, clock=FakeClock())
+    claimed = ledger.claim(ClaimRequest(partition, key, "pay", "0" * 64, OWNER))
+    assert isinstance(claimed, Claimed)
+    ledger.give_up(claimed)
+    return ledger, claimed
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    """A stored session."""
+    with Session.open(store, "night") as session:
+        yield session
+
+
+def open_of(session: Session) -> list[OpenCall]:
+    """The open calls of a session."""
+    return list(session.open_calls)
+
+
+def reopened(session: Session) -> Session:
+    """The same session, as the next process opens it."""
+    session.close()
+    store = session.store
+    assert store is not None
+    return Session.open(store, session.session_id)
+
+
+def test_session_without_calls_has_no_open_ones(store: Store, session: Session) -> None:
+    """Nor has one in memory, which nobody resumes."""
+    assert open_of(session) == []
+    assert open_of(Session()) == []
+    row = store.find("night")
+    assert row is not None
+    assert open_calls_in_store(store, row) == ()
+
+
+@pytest.mark.parametrize("partition", ["night", ""])
+def test_running_claim_is_open(store: Store, session: Session, clock: FakeClock, partition: str) -> None:
+    """Under a key of the session, and under one that all sessions share; with its owner, and the end of its lease."""
+    _, claimed = claim(store, partition=partition)
+    (call,) = session.open_calls
+    until = clock.now() + timedelta(minutes=1)
+    assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claimed.key)
+    assert call.lease_until == claimed.row.lease_until == until
+    with reopened(session) as again:
+        assert open_of(again) == [call]
+
+
+def test_unknown_effect_is_open_until_somebody_finds_out(store: Store, session: Session) -> None:
+    """It waits for nothing that passes by itself."""
+    ledger, claimed = claim(store)
+    assert ledger.mark_unknown(claimed, "timed out")
+    expected = OpenCall(call=CALL, tool="pay", state="unknown", key=claimed.key)
+    assert open_of(session) == [expected]
+    with reopened(session) as again:
+        assert open_of(again) == [expected]
+        row = ledger.row(claimed.key, partition="night")
+        assert row is not None
+        assert ledger.resolve(row, NotApplied())
+        assert open_of(again) == []
+
+
+def test_effect_whose_result_was_not_applied_is_open(store: Store, session: Session) -> None:
+    """It has happened, and the process ended before the call was committed; asked again, it is answered."""
+    executor_ = executor(session)
+    key = f"call:{CALL}"
+    ledger = EffectLedger(store, clock=FakeClock())
+    message = execute(executor(Session.open(store, "other")))  # to learn the hash of the arguments
+    assert message.success
+    row = next(row for row in store.rows() if row.partition == "other")
+    claimed = ledger.claim(ClaimRequest("night", key, "pay", row.params_hash, OWNER))
+    assert isinstance(claimed, Claimed)
+    assert ledger.complete(claimed, EffectResult("paid A-1"))
+    expected = OpenCall(call=CALL, tool="pay", state="unapplied", key=key)
+    assert open_of(session) == [expected]
+    assert execute(executor_).replayed
+    assert open_of(session) == []
+    with reopened(session) as again:
+        assert open_of(again) == []
+
+
+def test_call_that_has_ended_is_not_open(session: Session) -> None:
+    """Whether it succeeded, was refused by its handler, or was denied."""
+    assert execute(executor(session)).success
+    assert not execute(executor(session), CallRef("resp_1", "call_1"), "mail").success
+    assert open_of(session) == []
+    with reopened(session) as again:
+        assert open_of(again) == []
+
+
+def test_postponed_call_is_open_until_it_is_carried_out(session: Session) -> None:
+    """It is noted once, however often it is asked; it is not recorded, because it is made again."""
+    approver = Later()
+    expected = OpenCall(call=CALL, tool="pay", state="postponed")
+    for _ in range(3):
+        with pytest.raises(CallPostponed):
+            execute(executor(session, approver=approver))
+        assert open_of(session) == [expected]
+    assert session[ToolInvoked].all() == ()
+    with reopened(session) as again:
+        assert open_of(again) == [expected]
+        with pytest.raises(CallPostponed):
+            execute(executor(again, approver=approver))
+        (noted,) = again[PostponedCall].all()
+        assert (noted.session_id, noted.call, noted.tool) == ("night", CALL, "pay")
+        approver.answers = True
+        assert execute(executor(again, approver=approver)).success
+        assert open_of(again) == []
+    assert open_of(reopened(again)) == []
+
+
+def test_postponed_calls_of_one_id_are_told_apart_by_their_replies(session: Session) -> None:
+    """As servers number them that count from 0; one without a reply is another call."""
+    approver = Later()
+    calls = [CALL, CallRef("resp_2", "call_0"), CallRef(None, "call_0")]
+    for call in calls:
+        with pytest.raises(CallPostponed):
+            execute(executor(session, approver=approver), call)
+    approver.answers = True
+    assert execute(executor(session, approver=approver), CALL).success
+    assert [call.call for call in session.open_calls] == calls[1:]
+
+
+def test_call_without_reply_and_id_is_not_listed(session: Session) -> None:
+    """No record of it could be found later, so it would be open for ever."""
+    with pytest.raises(CallPostponed):
+        execute(executor(session, approver=Later()), CallRef(None, ""))
+    assert session[PostponedCall].all() == ()
+
+
+def test_session_in_memory_notes_no_postponed_call() -> None:
+    """Nobody resumes it."""
+    session = Session()
+    with pytest.raises(CallPostponed):
+        execute(executor(session, approver=Later()))
+    assert open_of(session) == []
+    assert session[PostponedCall].all() == ()
+
+
+def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session was closed while somebody was asked."""
+
+    class Closes(Later):
+        def __call__(self, request: ApprovalRequest) -> bool:
+            session.close()
+            return super().__call__(request)
+
+    with pytest.raises(CallPostponed):
+        execute(executor(session, approver=Closes()))
+    assert "could not be listed among the open calls" in caplog.text
+
+
+def test_nested_call_is_open_with_its_outer_one_alone(session: Session) -> None:
+    """It is made again with the outer one, and its effect is applied when the outer one is."""
+
+    def order(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        execute(nested, CallRef("resp_1", "call_0.0"))
+        return ToolResult.ok(None, "ordered")
+
+    nested = executor(session)
+    outer = Tool[Order, None](name="order", description="Orders.", handler=order)
+    assert execute(executor(session, outer), tool="order").success
+    assert open_of(session) == []
+    with reopened(session) as again:
+        assert open_of(again) == []
+
+
+def test_call_of_the_last_reply_without_a_record_is_open(store: Store, session: Session) -> None:
+    """As a conversation lists them; what is known of it otherwise counts more."""
+    other = CallRef("resp_1", "call_1")
+    for asked in (CALL, other):
+        session[Asked].append(Asked(str(asked.reply), asked.call_id))
+    unrecorded = OpenCall(call=other, tool="pay", state="unrecorded")
+    assert open_of(session) == [OpenCall(call=CALL, tool="pay", state="unrecorded"), unrecorded]
+    with pytest.raises(CallPostponed):
+        execute(executor(session, approver=Later()))
+    expected = {OpenCall(call=CALL, tool="pay", state="postponed"), unrecorded}
+    assert set(session.open_calls) == expected
+    with reopened(session) as again:
+        assert set(again.open_calls) == expected
+        assert execute(executor(again)).success
+        assert open_of(again) == [unrecorded]
+        again[Asked].append(Asked("resp_2", "call_0"))
+        assert [call.call for call in again.open_calls] == [CallRef("resp_2", "call_0")]
+    row = store.find("night")
+    assert row is not None
+    assert [call.call for call in open_calls_in_store(store, row)] == [CallRef("resp_2", "call_0")]
+
+
+def test_fork_inherits_no_open_call(store: Store, session: Session) -> None:
+    """Its claims are those of the other session, and so are the questions that were left open."""
+    ledger, claimed = claim(store)
+    ledger.mark_unknown(claimed, "timed out")
+    with pytest.raises(CallPostponed):
+        execute(executor(session, approver=Later()), CallRef("resp_1", "call_1"))
+    assert len(session.open_calls) == 2
+    with session.fork(session_id="fork") as fork:
+        assert open_of(fork) == []
+        with pytest.raises(CallPostponed):
+            execute(executor(fork, approver=Later()), CallRef("resp_1", "call_1"))
+        assert [call.call.call_id for call in fork.open_calls] == ["call_1"]
+    assert len(session.open_calls) == 2
+    row = store.find("fork")
+    assert row is not None
+    assert len(open_calls_in_store(store, row)) == 1
+
+
+def test_child_has_open_calls_of_its_own(store: Store, session: Session) -> None:
+    """They are not those of the session that it was made for."""
+    claim(store)
+    with session.child(session_id="night-agent") as child:
+        assert open_of(child) == []
+        assert [call.state for call in session.open_calls] == ["running"]

@@ -1,0 +1,233 @@
+"""What proves the death of a process that has claimed effects in a file, with real processes and real kills."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.store.process_locks import ProcessLocks
+from handrail.store.processes import own_name
+from tests.store.process_child import child
+from tests.store.sqlite_files import NOBODY
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the locked files are; made by the first process."""
+    return tmp_path / "desk.db-holds"
+
+
+@pytest.fixture
+def locks(folder: Path) -> Generator[ProcessLocks]:
+    """What this process knows of those that use the file."""
+    locks = made(folder)
+    yield locks
+    locks.close(claims=False)
+
+
+def made(folder: Path) -> ProcessLocks:
+    """One more store over the same file."""
+    return ProcessLocks(folder, store="sqlite:///desk.db")
+
+
+def files(folder: Path) -> int:
+    """How many processes have a file."""
+    return len(list(folder.iterdir()))
+
+
+def test_process_that_was_killed_is_dead(locks: ProcessLocks, folder: Path) -> None:
+    """The kernel frees its lock, also while it is a zombie."""
+    with child(folder) as other:
+        assert not locks.is_dead(other.name)
+        other.kill(reaped=False)
+        assert locks.is_dead(other.name)
+
+
+def test_process_that_was_stopped_is_alive(locks: ProcessLocks, folder: Path) -> None:
+    """It may go on."""
+    with child(folder) as other:
+        other.stop()
+        assert not locks.is_dead(other.name)
+
+
+def test_process_that_is_forked_off_does_not_keep_its_parent_alive(locks: ProcessLocks, folder: Path) -> None:
+    """It closes what it inherited, and takes a lock of its own."""
+    with child(folder) as other:
+        forked = other.fork()
+        other.kill()
+        assert locks.is_dead(other.name)
+        assert not locks.is_dead(forked)
+
+
+def test_program_that_is_started_does_not_keep_its_parent_alive(locks: ProcessLocks, folder: Path) -> None:
+    """The locks are not inherited by what a handler starts."""
+    name = locks.own(list)
+    with child(folder) as other:  # started while this process holds its lock
+        assert not made(folder).is_dead(name)
+        (own,) = [path for path in folder.iterdir() if path.stat().st_ino in inodes_of(os.getpid())]
+        assert own.stat().st_ino not in inodes_of(other.pid)
+
+
+def inodes_of(pid: int) -> set[int]:
+    """The files that a process has open."""
+    return {path.stat().st_ino for path in Path(f"/proc/{pid}/fd").iterdir() if path.exists()}
+
+
+def test_this_process_is_alive_for_all_its_stores(locks: ProcessLocks, folder: Path) -> None:
+    """A second store over the same file takes no second lock, and does not wait for the first."""
+    name = locks.own(list)
+    other = made(folder)
+    assert not other.is_dead(name)
+    assert other.own(list) == name == locks.own(list)
+    assert files(folder) == 1
+    other.close(claims=False)
+    assert files(folder) == 1  # the first store relies on it
+    with child(folder) as observer:
+        assert observer.name != name
+        assert not locks.is_dead(name)
+
+
+def test_lock_stays_while_a_claim_needs_it(folder: Path) -> None:
+    """A handler that is left behind goes on after its store was closed; the process is alive."""
+    first, last = made(folder), made(folder)
+    name = first.own(list)
+    assert last.own(list) == name
+    first.close(claims=True)
+    last.close(claims=False)
+    last.close(claims=False)  # closing twice is closing once
+    assert files(folder) == 1
+    again = made(folder)
+    assert again.own(list) == name
+    again.close(claims=False)
+    assert files(folder) == 1
+    with child(folder) as other:
+        assert other.name != name
+        assert files(folder) == 2
+
+
+def test_lock_is_given_up_with_the_last_store(folder: Path) -> None:
+    """A program that opens many files does not run out of descriptors."""
+    first, last = made(folder), made(folder)
+    first.own(list)
+    last.own(list)
+    first.close(claims=False)
+    assert files(folder) == 1
+    last.close(claims=False)
+    assert files(folder) == 0
+
+
+def test_store_that_claimed_nothing_has_nothing_to_close(locks: ProcessLocks, folder: Path) -> None:
+    """Its folder is not even made."""
+    locks.close(claims=False)
+    assert not folder.exists()
+
+
+def test_missing_file_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
+    """Somebody may have removed it, or its folder, while the process runs; it is not dead for that."""
+    with child(folder) as other:
+        shutil.rmtree(folder)
+        assert not locks.is_dead(other.name)
+        other.kill()
+        assert not locks.is_dead(other.name)
+    assert locks.own(list)
+    assert files(folder) == 1
+
+
+def test_folder_that_is_gone_is_no_fault_for_who_closes(folder: Path) -> None:
+    """The lock is given up all the same, and taken anew the next time."""
+    locks = made(folder)
+    name = locks.own(list)
+    shutil.rmtree(folder)
+    locks.close(claims=False)
+    assert locks.own(list) == name
+    assert files(folder) == 1
+    locks.close(claims=False)
+
+
+def test_files_of_dead_processes_are_removed_when_no_claim_names_them(folder: Path) -> None:
+    """By the next process that claims something; those of live processes stay."""
+    with child(folder) as alive, child(folder) as killed, child(folder) as named:
+        killed.kill()
+        named.kill()
+        locks = made(folder)
+        locks.own(lambda: [named.name])
+        assert files(folder) == 3
+        assert not locks.is_dead(alive.name)
+        assert locks.is_dead(named.name)
+        assert not locks.is_dead(killed.name)  # its file is gone, and nobody asks
+        locks.close(claims=False)
+
+
+def test_claims_are_read_after_the_locks(folder: Path) -> None:
+    """A process that claims and dies in between keeps its file: it was alive when the locks were looked at."""
+    with child(folder) as other, child(folder) as dead:
+        dead.kill()
+        read: list[str] = []
+
+        def in_use() -> list[str]:
+            other.kill()
+            read.append(other.name)
+            return [other.name]
+
+        locks = made(folder)
+        locks.own(in_use)
+        assert read
+        assert locks.is_dead(other.name)
+        locks.close(claims=False)
+
+
+def test_name_that_is_none_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
+    """As in rows of an older version; nor does a name that stands in no file."""
+    locks.own(list)
+    assert not locks.is_dead("")
+    assert not locks.is_dead("host - 1 0")
+    assert not locks.is_dead(str(own_name(os.getpid())._replace(pid=1)))
+
+
+def test_lock_that_cannot_be_made_is_told(folder: Path) -> None:
+    """Where its folder cannot be: nothing could prove the death of the process later."""
+    folder.touch()
+    with pytest.raises(StoreError, match=r"no effect of sqlite:///desk.db can be claimed.*holds cannot be used"):
+        made(folder).own(list)
+
+
+def test_store_that_may_only_be_read_takes_no_lock(folder: Path) -> None:
+    """It can claim nothing; but it can tell who is dead."""
+    locks = ProcessLocks(folder, store="sqlite:///desk.db", read_only=True)
+    assert locks.own(list) == str(own_name(os.getpid()))
+    assert not folder.exists()
+    with child(folder) as other:
+        other.kill()
+        assert locks.is_dead(other.name)
+    locks.close(claims=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
+def test_file_of_another_user_proves_nothing() -> None:
+    """It cannot be opened; a session is opened all the same, and the lease is waited for."""
+    with TemporaryDirectory() as place, child(Path(place) / "desk.db-holds") as other:
+        folder = Path(place) / "desk.db-holds"
+        other.kill()
+        folder.parent.chmod(0o755)
+        os.seteuid(NOBODY)
+        try:
+            assert not made(folder).is_dead(other.name)
+            with pytest.raises(StoreReadOnlyError):
+                made(folder).own(list)
+        finally:
+            os.seteuid(0)
+        assert made(folder).is_dead(other.name)
+
+
+def test_process_that_is_forked_off_claims_under_its_own_name(folder: Path) -> None:
+    """Its parent's store is used in it: the name and the lock are its own."""
+    with child(folder) as other:
+        forked = other.fork()
+        assert forked != other.name
+        assert files(folder) == 2

@@ -1,0 +1,227 @@
+"""Resuming after a kill does not wait: claims of dead processes end at once, with real processes and real kills."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import handrail.store
+from handrail.clock import SYSTEM_CLOCK
+from handrail.prompt import ToolResult
+from handrail.runtime import EffectAwaited, EffectLedger
+from handrail.runtime.effect_keeper import EffectKeeper
+from handrail.runtime.effects import Claimed, ClaimRequest, Unknown
+from handrail.session import Session
+from handrail.session.calls import CallRef
+from handrail.store import Store
+from handrail.store.protocol import ClaimOwner
+from tests.store.postgres_server import fresh_url
+from tests.store.resumed_desk import (
+    CHILD,
+    CONFIGS,
+    REPLY,
+    SESSION,
+    Order,
+    Service,
+    Where,
+    ask,
+    in_the_handler,
+    killed,
+    opened,
+)
+
+SECONDS = 2.0
+"""By when a resumed call must have been answered; the lease is a minute."""
+SOON = timedelta(seconds=SECONDS)
+CALL = CallRef(REPLY, "call_0")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    """An empty store that other processes can open, one kind after the other."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'desk.db'}"
+    else:
+        with fresh_url() as fresh:
+            yield fresh
+
+
+@pytest.fixture
+def store(url: str) -> Generator[Store]:
+    """The store as this process has opened it."""
+    with handrail.store.open(url) as opened_store:
+        yield opened_store
+
+
+def waits_of(session: Session) -> list[EffectAwaited]:
+    """The waits that the subscribers of a session are notified of."""
+    heard: list[EffectAwaited] = []
+    session.dispatcher.subscribe(EffectAwaited, heard.append)
+    return heard
+
+
+EVERY_KIND = ["slot", "key-unknown", "key-retry", "key-reconcile", "shared-unknown", "shared-retry", "shared-reconcile"]
+
+
+@pytest.mark.parametrize("where", ["session", "child"])
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_call_that_was_killed_is_answered_at_once(store: Store, url: str, name: str, where: Where) -> None:
+    """As its `on_orphan` says, and before the deadline; so is that of a child session, and one under a shared key."""
+    killed(url, name, where)
+    service = Service()
+    with Session.open(store, SESSION, wait=SOON) as session, opened(session, where) as owner:
+        heard = waits_of(owner)
+        message = ask(owner, name, service, seconds=SECONDS)
+        (row,) = store.rows()
+        assert row.owner[:3] == (CHILD if where == "child" else SESSION, REPLY, "call_0")
+    assert heard == []
+    if name in {"slot", "key-unknown", "shared-unknown"}:
+        assert (message.success, row.status, row.fence, service.done) == (False, "unknown", 2, [])
+        assert "the process of its owner" in row.note
+    else:
+        assert (message.success, row.status, message.replayed) == (True, "done", False)
+        assert service.done == [row.key]
+
+
+@pytest.mark.parametrize("name", ["key-reconcile", "shared-reconcile"])
+def test_call_that_was_killed_after_it_was_done_is_answered_by_the_other_side(
+    store: Store, url: str, name: str
+) -> None:
+    """`reconcile` is asked at once, too."""
+    killed(url, name)
+    service = Service()
+    service.found = ToolResult.ok("A-1", "paid, says the bank")
+    with Session.open(store, SESSION, wait=SOON) as session:
+        message = ask(session, name, service, seconds=SECONDS)
+    assert (message.content, message.replayed, service.done) == ("paid, says the bank\nA-1", True, [])
+
+
+def test_opening_ends_the_leases_of_the_dead(store: Store, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Only those of the session: others are found when theirs is opened, or by the call that meets them."""
+    killed(url, "key-unknown")
+    (before,) = store.rows()
+    assert before.lease_until is not None
+    with Session.open(store, "day"):
+        assert list(store.rows()) == [before]
+    with caplog.at_level(logging.WARNING, "handrail"), Session.open(store, SESSION, wait=SOON) as session:
+        (row,) = store.rows()
+        assert row == before._replace(lease_until=row.lease_until)
+        assert row.lease_until is not None
+        assert row.lease_until <= store.now() < before.lease_until
+        (call,) = session.open_calls
+    assert (call.call, call.tool, call.state, call.key, call.lease_until) == (CALL, "pay", "running", row.key, None)
+    assert str(call).endswith("which has ended")
+    assert caplog.records == []  # nothing is waited for
+
+
+def test_call_that_meets_a_dead_owner_is_answered_at_once(store: Store, url: str) -> None:
+    """Another session has claimed the shared key, and nobody opens that session."""
+    killed(url, "shared-retry")
+    service = Service()
+    with Session.open(store, "day") as session:
+        heard = waits_of(session)
+        assert ask(session, "shared-retry", service, seconds=SECONDS).success
+    assert (len(service.done), heard) == (1, [])
+
+
+def test_wait_ends_when_the_owner_dies(store: Store, url: str) -> None:
+    """The one that waits finds the death out by itself, long before the lease expires."""
+    with in_the_handler(url, "shared-retry") as process, Session.open(store, "day") as session:
+        (row,) = store.rows()
+        session.dispatcher.subscribe(EffectAwaited, lambda _: process.kill())  # while it waits
+        service = Service()
+        assert ask(session, "shared-retry", service, seconds=20).success
+        (after,) = store.rows()
+        assert (after.fence, service.done) == (row.fence + 1, [row.key])
+
+
+def test_live_owner_is_waited_for_which_is_said_at_once(
+    store: Store, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the log and by one event: what is waited for, whose it is, and until when."""
+    with in_the_handler(url, "shared-retry"), Session.open(store, "day") as session:
+        (row,) = store.rows()
+        heard = waits_of(session)
+        with caplog.at_level(logging.WARNING, "handrail"):
+            message = ask(session, "shared-retry", Service(), seconds=0.5)
+        (wait,) = heard
+        assert session.open_calls == ()
+        assert session[EffectAwaited].all() == ()
+    assert not message.success
+    assert "is being carried out by another call" in message.content
+    assert (wait.session_id, wait.ref, wait.tool, wait.key) == ("day", CALL, "pay", row.key)
+    assert (wait.owner, wait.until) == (row.owner, row.lease_until)
+    (record,) = [found for found in caplog.records if found.levelno == logging.WARNING]
+    assert record.getMessage() == f"session day: {wait}"
+    assert f"night/{REPLY}/call_0, process " in str(wait)
+    assert str(wait).endswith(f"its lease ends at {wait.until.isoformat(timespec='seconds')}, unless it is renewed")
+
+
+def claimed_by_this_process(store: Store) -> Claimed:
+    """A claim of the call, as a handler leaves it behind that goes on after its session was closed."""
+    ledger = EffectLedger(store)
+    config = CONFIGS["key-retry"]
+    assert config is not None
+    key = config.effect_key("pay", Order("A-1"), session_id=SESSION)
+    assert key is not None
+    claim = ledger.claim(ClaimRequest(*key[:2], "pay", key.params_hash, ClaimOwner(SESSION, REPLY, "call_0")))
+    assert isinstance(claim, Claimed)
+    ledger.give_up(claim)
+    return claim
+
+
+def test_handler_left_behind_in_a_live_process_is_waited_for(
+    store: Store, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing proves that it has ended; opening the session says so, and until when."""
+    with handrail.store.open(url) as first:
+        left_open = Session.open(first, SESSION)
+        claim = claimed_by_this_process(first)
+    assert left_open.session_id == SESSION  # the lock of the session has gone with the store
+    with caplog.at_level(logging.WARNING, "handrail"), Session.open(store, SESSION) as session:
+        (call,) = session.open_calls
+    until = claim.row.lease_until
+    assert until is not None
+    assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claim.key)
+    assert call.lease_until == until
+    assert call.owner.startswith("process ")
+    (record,) = caplog.records
+    assert record.getMessage() == f"session {SESSION}: {call}"
+    assert str(call).endswith(f"its lease is waited for until {until.isoformat(timespec='seconds')}")
+
+
+def test_handler_left_behind_by_a_closed_session_is_waited_for(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The call that waits says so at once: what for, and until when."""
+    with Session.open(store, SESSION):
+        claim = claimed_by_this_process(store)
+    with Session.open(store, SESSION) as session, caplog.at_level(logging.WARNING, "handrail"):
+        heard = waits_of(session)
+        service = Service()
+        assert not ask(session, "key-retry", service, seconds=0.5).success
+    assert service.done == []
+    assert [(wait.key, wait.until) for wait in heard] == [(claim.key, claim.row.lease_until)]
+    assert [found.getMessage() for found in caplog.records] == [f"session {SESSION}: {heard[0]}"]
+
+
+def test_closed_store_keeps_the_lease_of_a_handler_left_behind(store: Store, url: str) -> None:
+    """The process lives, so another one waits; closing the store is not its death."""
+    with handrail.store.open(url) as first:
+        claim = claimed_by_this_process(first)
+    assert store.end_leases_of_dead(SESSION) != ()
+    assert not store.is_dead(claim.row.owner.process)
+
+
+def test_watch_of_a_dead_owner_is_done_at_once(store: Store, url: str) -> None:
+    """Nothing is waited for if the death was there before."""
+    killed(url, "shared-unknown")
+    ledger = EffectLedger(store)
+    (row,) = store.rows()
+    keeper = EffectKeeper(store, clock=SYSTEM_CLOCK, jitter=lambda: 0.5)
+    assert keeper.watch(row).done()
+    keeper.stop()
+    request = ClaimRequest(row.partition, row.key, "pay", row.params_hash, ClaimOwner("day"))
+    assert isinstance(ledger.claim(request), Unknown)
