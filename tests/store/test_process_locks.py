@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -208,20 +209,38 @@ def test_store_that_may_only_be_read_takes_no_lock(folder: Path) -> None:
     locks.close(claims=False)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can become another user")
+@contextmanager
+def out_of_reach(folder: Path) -> Generator[None]:
+    """The files of a folder cannot be opened: for the superuser they are another user's, for others without rights."""
+    files_in = [*folder.iterdir()]
+    is_superuser = os.geteuid() == 0
+    folder.parent.chmod(0o755)
+    if is_superuser:
+        os.seteuid(NOBODY)
+    else:
+        for path in files_in:
+            path.chmod(0)
+        folder.chmod(0o555)
+    try:
+        yield
+    finally:
+        if is_superuser:
+            os.seteuid(0)
+        else:
+            folder.chmod(0o755)
+            for path in files_in:
+                path.chmod(0o600)
+
+
 def test_file_of_another_user_proves_nothing() -> None:
     """It cannot be opened; a session is opened all the same, and the lease is waited for."""
     with TemporaryDirectory() as place, child(Path(place) / "desk.db-holds") as other:
         folder = Path(place) / "desk.db-holds"
         other.kill()
-        folder.parent.chmod(0o755)
-        os.seteuid(NOBODY)
-        try:
+        with out_of_reach(folder):
             assert not made(folder).is_dead(other.name)
             with pytest.raises(StoreReadOnlyError):
                 made(folder).own(list)
-        finally:
-            os.seteuid(0)
         assert made(folder).is_dead(other.name)
 
 
