@@ -23,7 +23,7 @@ STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "
 
 _NONE = "-"
 _AWAITED = {
-    "unknown": "somebody who finds out whether it happened",
+    "unknown": "being resolved: it may have happened",
     "unapplied": "being asked again: its effect has happened",
     "postponed": "an approval",
     "unrecorded": "being carried out",

@@ -61,7 +61,7 @@ _SECOND: Migration = (
     "ALTER TABLE handrail_effects ADD COLUMN applied_at {number}",
     """UPDATE handrail_effects SET owner_session = partition, owner_call = substr(owner_call, length(partition) + 2)
         WHERE partition <> '' AND substr(owner_call, 1, length(partition) + 1) = partition || '/'""",
-    # A shared key is no session's partition: the session is the longest id that the owner begins with.
+    # The partition of a shared key does not name a session: the session is the longest id that the owner begins with.
     """UPDATE handrail_effects SET owner_session = coalesce((
             SELECT session_id FROM handrail_sessions
             WHERE substr(owner_call, 1, length(session_id) + 1) = session_id || '/'
@@ -83,7 +83,7 @@ _SECOND: Migration = (
         answer {bytes} NOT NULL,
         PRIMARY KEY (session_id, reply, call_id)
     ){clustered}""",
-    # The version in which the tables were made, and a key of this store for hashes that nobody else can compute.
+    # The version in which the tables were made, and a key of this store for hashes that cannot be computed without it.
     "ALTER TABLE handrail_schema ADD COLUMN made_in INTEGER NOT NULL DEFAULT 1",
     "ALTER TABLE handrail_schema ADD COLUMN hash_key {bytes}",
 )
@@ -107,7 +107,7 @@ def bring_forward(
     Args:
         database: where the tables are.
         migrations: all that there are.
-        new_key: makes the key of a store, by which it hashes what nobody may guess.
+        new_key: makes the key of a store, for hashes that must not be guessed.
 
     Raises:
         StoreVersionError: the tables are newer than the newest migration. They are unchanged.

@@ -159,7 +159,7 @@ class Conversation:
     def note(self, messages: Sequence[ModelMessage]) -> None:
         """Store what has been said; in a session in memory not before `keep_noted`.
 
-        Nobody else can go on with a session in memory while this run lasts, and JSON of each reply takes its time.
+        No other process can resume a session in memory, and writing each reply as JSON takes time.
 
         Args:
             messages: the whole conversation, which is not changed afterwards.

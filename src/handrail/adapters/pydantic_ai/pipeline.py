@@ -153,7 +153,7 @@ class PipelineCapability(HandrailCapability):
     def final_record(self, ctx: RunContext[Any], call: ToolCallPart) -> ToolInvoked | None:
         """The record from which the pipeline will answer a call; `None` if it will carry the call out.
 
-        Nobody is asked about a call that has one, and it is not refused because its tool is gone or takes other
+        No approval is asked for a call that has one, and it is not refused because its tool is gone or takes other
         arguments by now.
         """
         ref = self.asked(ctx, call).ref
