@@ -7,9 +7,9 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from benchmarks import agents, calls, disk, durable, shadow
+from benchmarks import agents, calls, compare, disk, durable, shadow
 from benchmarks.timing import Bound, Ratio, measure, ratios
 
 
@@ -39,22 +39,35 @@ GROUPS = {
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),
     "shadow": Group("bare git add and write-tree", shadow.BOUNDS, shadow.cases, 15, 1),
 }
-"""What is measured, by the names that `--only` takes."""
+"""What is measured in this process, by the names that `--only` takes."""
+
+IDENTITY = "identity"
+"""The group that compares this checkout with the commit `benchmarks.compare.REFERENCE`."""
 
 
 def main() -> int:
     """Measure, print, and say whether the bounds hold."""
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
-    parser.add_argument("--only", choices=GROUPS, action="append", help="measure this group; may be given again")
+    parser.add_argument(
+        "--only", choices=(*GROUPS, IDENTITY), action="append", help="measure this group; may be given again"
+    )
     parser.add_argument("--rounds", type=int, help="how often each case is timed (default: the group's)")
     parser.add_argument("--calls", type=int, help="how many calls a timing takes (default: the group's)")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="what to print")
     options = parser.parse_args()
     report: dict[str, object] = {}
     met = True
-    for name in options.only or GROUPS:
-        group = GROUPS[name]
+    for name in options.only or (*GROUPS, IDENTITY):
         print(f"measuring {name}", file=sys.stderr, flush=True)
+        if name == IDENTITY:
+            compared = _compared(options.rounds or 25, show=options.format == "table")
+            met = met and all(row.met for row in compared)
+            report[name] = {
+                "reference": compare.REFERENCE,
+                "rows": [asdict(row) | {"met": row.met} for row in compared],
+            }
+            continue
+        group = GROUPS[name]
         with group.cases() as cases:
             times = measure(cases, rounds=options.rounds or group.rounds, calls=options.calls or group.calls)
         found = ratios(times, group.bounds)
@@ -65,6 +78,21 @@ def main() -> int:
     if options.format == "json":
         print(json.dumps(report, indent=2))
     return 0 if met else 1
+
+
+def _compared(rounds: int, *, show: bool) -> list[compare.Compared]:
+    """The costs beside those of the reference; none in a clone that does not have it."""
+    if not compare.is_known(compare.REFERENCE):
+        print(f"not measured: this clone has no commit {compare.REFERENCE}", file=sys.stderr)
+        return []
+    if show:
+        compare.print_head(compare.REFERENCE)
+    rows: list[compare.Compared] = []
+    for row in compare.compare(compare.REFERENCE, rounds=rounds):
+        if show:
+            compare.print_row(row)
+        rows.append(row)
+    return rows
 
 
 def _print_tables(floor: str, times: dict[str, float], found: list[Ratio]) -> None:

@@ -1,7 +1,8 @@
 """`make bench-compare REF=...`: what calls and openings cost in this checkout, beside another commit of it.
 
 Two worker processes (`benchmarks.probe`) take turns, one on each checkout, so that what slows the machine slows both.
-Each row is the median of the ratios of neighbouring timings. Exits with 1 when a bound is missed.
+Each row is the median of the ratios of neighbouring timings. Exits with 1 when a bound is missed. `make bench` has the
+rows against `REFERENCE`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,8 +23,42 @@ import psycopg
 from tests.store.postgres_server import server_of_its_own
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = "3336d14"
+"""The last commit in which the id alone named a call: what naming it by session, reply and id may cost is bounded."""
+
 _CALL_BOUND, _OPEN_BOUND = 1.03, 1.05
 _CALLS = {"memory": 500, "SQLite normal": 60, "PostgreSQL": 30}
+
+
+CASES = (
+    *(f"{name}, memory" for name in ("read", "state", "external", "key")),
+    *(f"{name}, {place}" for place in ("SQLite normal", "PostgreSQL") for name in ("state", "external", "open")),
+)
+"""What is compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a case takes here and in the other commit.
+
+    Attributes:
+        case: its name.
+        here: microseconds in this checkout, the median.
+        there: microseconds in the other commit, the median.
+        ratio: the median of the ratios of neighbouring timings.
+        bound: what the ratio may be at most.
+    """
+
+    case: str
+    here: float
+    there: float
+    ratio: float
+    bound: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the bound holds."""
+        return self.ratio <= self.bound
 
 
 class Worker:
@@ -76,13 +112,8 @@ def _checkout(ref: str, folder: Path) -> Generator[Path]:
     yield folder / "src"
 
 
-def main() -> int:
-    """Time both, print a row a case, and say whether the bounds hold."""
-    parser = argparse.ArgumentParser(prog="make bench-compare REF=...", description=__doc__)
-    parser.add_argument("ref", help="the commit to compare with")
-    parser.add_argument("--rounds", type=int, default=25, help="how many pairs of timings a case gets (default: 25)")
-    parser.add_argument("--only", help="only cases whose names hold this text")
-    options = parser.parse_args()
+def compare(ref: str, *, rounds: int, only: str | None = None) -> Iterator[Compared]:
+    """Time the cases here and in the commit `ref`, those whose names hold `only`; a result as soon as it is known."""
     with ExitStack() as opened:
         names = ("this", "other")
         folders = {name: Path(opened.enter_context(TemporaryDirectory(prefix="handrail-bench-"))) for name in names}
@@ -93,19 +124,22 @@ def main() -> int:
         urls = {name: url.replace("/postgres?", f"/{name}_checkout?") for name in names}
         old = folders["other"] / "checkout"
         old.mkdir()
-        source = opened.enter_context(_checkout(options.ref, old))
+        source = opened.enter_context(_checkout(ref, old))
         this = opened.enter_context(_started(ROOT / "src", folders["this"], urls["this"]))
         other = opened.enter_context(_started(source, folders["other"], urls["other"]))
-        print(f"{'case':<28}{options.ref[:10] + ', us':>16}{'this, us':>12}{'ratio':>8}{'at most':>9}")
-        met = [
-            _row(case, this, other, options.rounds)
-            for case in this.cases
-            if options.only is None or options.only in case
-        ]
-    return 0 if all(met) else 1
+        assert set(this.cases) == set(other.cases) == set(CASES)
+        for case in CASES:
+            if only is None or only in case:
+                yield _compared(case, this, other, rounds)
 
 
-def _row(case: str, this: Worker, other: Worker, rounds: int) -> bool:
+def is_known(ref: str) -> bool:
+    """Whether this clone has the commit; a shallow one may not."""
+    found = subprocess.run(["git", "cat-file", "-e", f"{ref}^{{commit}}"], cwd=ROOT, check=False, capture_output=True)
+    return found.returncode == 0
+
+
+def _compared(case: str, this: Worker, other: Worker, rounds: int) -> Compared:
     calls = 40 if case.startswith("open") else _CALLS[case.partition(", ")[2]]
     bound = _OPEN_BOUND if case.startswith("open") else _CALL_BOUND
     for worker in (this, other):
@@ -118,15 +152,38 @@ def _row(case: str, this: Worker, other: Worker, rounds: int) -> bool:
         else:
             old = other.time(case, calls)
             pairs.append((this.time(case, calls), old))
-    ratio = statistics.median(new / old for new, old in pairs)
     news, olds = zip(*pairs, strict=True)
-    verdict = "holds" if ratio <= bound else "MISSED"
+    ratio = statistics.median(new / old for new, old in pairs)
+    return Compared(case, statistics.median(news), statistics.median(olds), ratio, bound)
+
+
+def print_head(ref: str) -> None:
+    """Print what the columns of `print_row` are."""
+    print(f"{'case':<28}{ref[:10] + ', us':>16}{'here, us':>12}{'ratio':>8}{'at most':>9}")
+
+
+def print_row(row: Compared) -> None:
+    """Print one case, and whether its bound holds."""
+    verdict = "" if row.met else "  MISSED"
     print(
-        f"{case:<28}{statistics.median(olds):>16.1f}{statistics.median(news):>12.1f}{ratio:>8.3f}{bound:>9.2f}"
-        f"  {verdict}",
+        f"{row.case:<28}{row.there:>16.1f}{row.here:>12.1f}{row.ratio:>8.3f}{row.bound:>9.2f}{verdict}",
         flush=True,
     )
-    return ratio <= bound
+
+
+def main() -> int:
+    """Time both, print a row a case, and say whether the bounds hold."""
+    parser = argparse.ArgumentParser(prog="make bench-compare REF=...", description=__doc__)
+    parser.add_argument("ref", help="the commit to compare with")
+    parser.add_argument("--rounds", type=int, default=25, help="how many pairs of timings a case gets (default: 25)")
+    parser.add_argument("--only", help="only cases whose names hold this text")
+    options = parser.parse_args()
+    met = True
+    print_head(options.ref)
+    for row in compare(options.ref, rounds=options.rounds, only=options.only):
+        print_row(row)
+        met = met and row.met
+    return 0 if met else 1
 
 
 if __name__ == "__main__":

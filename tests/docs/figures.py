@@ -24,6 +24,13 @@ def tables(report: Mapping[str, Any]) -> str:
 
 
 def _lines(name: str, group: Mapping[str, Any]) -> list[str]:
+    if "rows" in group:
+        compared = [
+            f"| {row['case']} | {row['bound']:.2f} | {row['ratio']:.3f} | {'yes' if row['met'] else 'no'} |"
+            for row in group["rows"]
+        ]
+        columns = f"| case, here / in {group['reference']} | at most | measured | held |"
+        return ["", f"### {name}", "", columns, "|---|---:|---:|---|", *compared, ""]
     floor = group["microseconds"][group["floor"]]
     cases = [f"| {case} | {taken / floor:.1f} |" for case, taken in group["microseconds"].items()]
     bounds = [
@@ -45,7 +52,7 @@ def rows_of(page: str) -> list[str]:
     """The cases and bounds that a page has figures for."""
     measured = page.partition(BEGIN)[2].partition(END)[0]
     rows = [line.removeprefix("| ").split(" | ")[0] for line in measured.splitlines() if line.startswith("| ")]
-    return [row for row in rows if row not in {"case", "bound"}]
+    return [row for row in rows if row not in {"case", "bound"} and not row.startswith("case, ")]
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.__main__ import GROUPS
 from benchmarks.calls import cases
+from benchmarks.compare import CASES
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
 from tests.docs.figures import BEGIN, END, PAGE, rows_of, with_tables
@@ -92,15 +94,21 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
         for bound in group.bounds:
             assert rows.count(f"{bound.case} / {bound.floor}") == 1
             assert {bound.case, bound.floor} <= {*rows}
+    assert {*CASES} <= {*rows}
 
 
 def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     """Those of an earlier run go, and nothing else changes."""
     ratio = {"case": "success", "floor": "floor", "at_most": 4.0, "measured": 3.456, "met": True}
-    report = {"calls": {"floor": "floor", "microseconds": {"floor": 2.0, "success": 7.0}, "ratios": [ratio]}}
+    report: dict[str, Any] = {
+        "calls": {"floor": "floor", "microseconds": {"floor": 2.0, "success": 7.0}, "ratios": [ratio]}
+    }
     page = PAGE.read_text(encoding="utf-8")
+    compared = {"case": "read, memory", "here": 3.0, "there": 2.0, "ratio": 1.5, "bound": 1.03, "met": False}
+    report["identity"] = {"reference": "3336d14", "rows": [compared]}
     changed = with_tables(page, report)
-    assert rows_of(changed) == ["floor", "success", "success / floor"]
+    assert rows_of(changed) == ["floor", "success", "success / floor", "read, memory"]
+    assert "| read, memory | 1.03 | 1.500 | no |" in changed
     assert "| success | 3.5 |" in changed
     assert "| success / floor | 4.0 | 3.46 | yes |" in changed
     assert (changed.partition(BEGIN)[0], changed.partition(END)[2]) == (

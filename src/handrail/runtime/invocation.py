@@ -52,6 +52,9 @@ class Invocation:
         raises: what is raised when the call has been recorded.
         claim: the right to run the handler, once the transaction has begun.
         closed: the event that records the call, if it has been committed together with it.
+        is_stored: whether the session is kept in a store.
+        is_known: whether the session knows the call again, if it is asked again. Calls without a reply are known only
+            in a stored session; calls made inside others never are, because what they did may have been undone.
         is_final: whether the same call, asked again, is answered from the record; see `ToolInvoked.final`.
     """
 
@@ -76,8 +79,10 @@ class Invocation:
         self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
         self.policies = () if tool is None else prompt.policies[call.name]
         self.place = Place(tool, environment)
+        self.is_stored = stored = environment.session.store is not None
+        self.is_known = reply is not None or (stored and bool(call.id))
         if self.place.outer is not None:
-            self.is_final = False  # what it has done may still be undone with the call that it is made in
+            self.is_final = self.is_known = False
             reply = str(self.place.outer.call) if reply is None else reply
         self.ref = CallRef(reply, call.id)
         resources = environment.resources
@@ -101,18 +106,13 @@ class Invocation:
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.
 
-        Calls without a reply are known again only in a stored session; calls made inside others never are, because
-        what they did may have been undone.
-
         Raises:
             CallIdReusedError: the identity stands for another call, or a call without a reply has a final record.
             Refusal: the store does not answer.
         """
-        session, ref = self.environment.session, self.ref
-        if self.place.outer is not None or (ref.reply is None and not (ref.call_id and session.store is not None)):
-            return None
+        ref = self.ref
         try:
-            event = session.recorded_call(ref)
+            event = self.environment.session.recorded_call(ref)
         except StoreError as error:
             raise self._unrecordable(error) from error
         if not isinstance(event, ToolInvoked):
@@ -128,7 +128,7 @@ class Invocation:
         """Step 3: wait for the turn; see `Place.take_turn`. Returns what `recorded` does then."""
         self.step = Step.TURN
         await self.place.take_turn(self.way, self.environment.deadline)
-        return self.recorded()
+        return self.recorded() if self.is_known else None
 
     async def take_first_turn(self) -> ToolMessage | None:
         """Wait until the calls that arrived before have ended; see `Place.take_first_turn`.
@@ -136,7 +136,7 @@ class Invocation:
         Returns what `recorded` does then.
         """
         await self.place.take_first_turn(self.way, self.environment.deadline)
-        return self.recorded()
+        return self.recorded() if self.is_known else None
 
     def check_deadline(self, deadline: Deadline) -> None:
         """Step 6: no handler is started past the deadline.
@@ -201,10 +201,9 @@ class Invocation:
         self.resources.close()
         if claim.effect is not None:
             claim.keep(result)
-        session = self.environment.session
-        if session.store is not None and transaction.parent is None:
+        if self.is_stored and transaction.parent is None:
             self.closed = self.event(result)
-            session.close_call(self.closed, self.ref, transaction)
+            self.environment.session.close_call(self.closed, self.ref, transaction)
         reached("before-commit")
         try:
             transaction.commit()

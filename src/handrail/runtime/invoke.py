@@ -57,11 +57,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
         CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
     """
-    is_stored = environment.session.store is not None
-    is_recorded = is_stored or reply is not None  # so that the same call, asked again, is known
     with Invocation(call, reply, environment, way) as run:  #              its place in the queue is drawn here
         try:
-            if is_recorded and (answer := run.recorded()) is not None:
+            if run.is_known and (answer := run.recorded()) is not None:
                 return answer  #                                           the call has a final record
             tool = run.tool or unknown_tool(run)  #                        1
             parse_arguments(run, tool)  #                                  2
@@ -72,7 +70,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
                 await approve(run, tool, questions)  #                     5
             if environment.deadline is not None:
                 run.check_deadline(environment.deadline)  #                6
-            if is_stored:
+            if run.is_stored:
                 run.check_store()
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
             with run.begin(tool, claim) as transaction:  #                 8

@@ -34,8 +34,6 @@ def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose mo
         "id": call.id,
         "name": call.name,
         "arguments": as_recorded(call.arguments),
-        "written": None if call.written is None else as_recorded(call.written),
-        "reply": event.reply,
         "final": event.final,
         "message": result.message,
         "success": result.success,
@@ -49,6 +47,10 @@ def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose mo
         "replayed": event.replayed,
         "session_id": event.session_id,
     }
+    if call.written is not None:
+        plain["written"] = as_recorded(call.written)
+    if event.reply is not None:
+        plain["reply"] = event.reply
     try:
         head = to_json(plain)
     except Exception:  # noqa: BLE001 - a model may send what is no Unicode, and nothing at all may keep it unrecorded
@@ -79,7 +81,7 @@ def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ADDED = ("reply", "final")
-"""Fields that the records of earlier versions lack."""
+"""Fields that a record may lack: none names a reply of `None`, and those of version 1 name neither."""
 
 _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
 

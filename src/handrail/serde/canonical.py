@@ -44,7 +44,13 @@ _TOO_LONG: Final = f"a number of more than {_MOST_DIGITS} digits is too long"
 At = tuple[Any, str | int, int] | None
 """A place, as a chain: what holds it, its key or position there, and how deep it lies. `None` is the root."""
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+_encode = json.JSONEncoder(
+    ensure_ascii=False,
+    allow_nan=False,
+    sort_keys=True,
+    separators=(",", ":"),
+    check_circular=False,  # `_depth` has refused what has no end
+).encode
 
 
 def canonical_json(value: object) -> bytes:

@@ -20,6 +20,7 @@ MAX_IDENTITY_CHARACTERS = 500
 
 _SAFE = "".join(chr(code) for code in range(33, 127) if chr(code) not in "%/")
 _NEEDS_NO_QUOTES = re.compile(r"[\w.:-]+", re.ASCII).fullmatch
+_COMMON_ID = re.compile(rf"[ -~]{{1,{MAX_IDENTITY_CHARACTERS}}}").fullmatch
 _MOST_LOADED = 10_000
 
 
@@ -69,9 +70,13 @@ def _quoted(text: str) -> str:
 
 def is_storable_id(text: object) -> bool:
     """Whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
-    if not isinstance(text, str) or not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
+    if not isinstance(text, str):
         return False
-    return text.isascii() or text.encode(errors="ignore").decode() == text
+    if _COMMON_ID(text):
+        return True
+    if not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
+        return False
+    return text.encode(errors="ignore").decode() == text
 
 
 def _storable(text: object) -> str:

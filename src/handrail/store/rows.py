@@ -63,7 +63,7 @@ def effect_columns(row: EffectRow) -> tuple[object, ...]:
     return (
         *row[:5],
         _plain(owner.session_id),
-        _plain(owner.reply or ""),
+        "" if owner.reply is None else _plain(owner.reply),
         _plain(owner.call_id),
         owner.process,
         row.status,

@@ -130,7 +130,7 @@ class Ticket:
 
     def ask_first(self) -> Future[None] | None:
         """Ask to be the first of its turns (rule 5); returns what to wait on, or `None` if it is first already."""
-        if self.released or all(turn.queue[0] is self for turn in self.turns):
+        if self.released or self._is_first():
             return None
         with _LOCK:
             clear: set[Ticket] = set()  # known not to wait for this one
@@ -143,6 +143,12 @@ class Ticket:
                         clear |= found
                     self.wait_for(earlier)
         return self.waiter
+
+    def _is_first(self) -> bool:
+        for turn in self.turns:  # noqa: SIM110 - `all` takes twice as long
+            if turn.queue[0] is not self:
+                return False
+        return True
 
     def extend(self, turns: tuple[Turn, ...]) -> bool:
         """Take more turns if nobody holds or awaits them; returns whether it did. Nothing changes otherwise."""
