@@ -24,6 +24,9 @@ from handrail.store.protocol import ClaimOwner
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
+ENTRY = (sys.executable, "-c", "import sys; from handrail.cli import main; sys.exit(main())")
+"""The command as a process of its own."""
+
 HOUR = timedelta(hours=1)
 SESSION = "3f2a" * 8
 FORK = "77ab" * 8

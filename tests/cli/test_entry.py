@@ -17,9 +17,7 @@ from cyclopts import App
 
 from handrail.cli import entry, main, sessions
 from handrail.store import Store
-from tests.cli.desk import SESSION, Command, effect
-
-ENTRY = (sys.executable, "-c", "import sys; from handrail.cli import main; sys.exit(main())")
+from tests.cli.desk import ENTRY, SESSION, Command, effect
 
 
 def _commands(app: App, *words: str) -> list[tuple[str, ...]]:

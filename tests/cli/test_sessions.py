@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +20,26 @@ from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import Store
-from tests.cli.desk import FORK, SESSION, Command, Terminal, record
+from tests.architecture.sources import ROOT
+from tests.cli.agent_folders import call, script, write
+from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, record
+
+ENDING = """\
+from handrail.errors import EndsRun
+
+
+def note(text: str) -> str:
+    "Notes something."
+    if text == "fail":
+        raise ConnectionError("no answer")
+    if text == "end":
+        raise EndsRun("the desk closes")
+    return f"noted {text}"
+
+
+TOOLS = [note]
+"""
+"""A tool that can fail, so that the run goes on, and that can end the run in the middle of a reply."""
 
 
 def test_sessions_are_listed_newest_first(handrail: Command) -> None:
@@ -139,6 +160,26 @@ def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store:
     assert json.loads(handrail("sessions", "show", "desk", "--format", "json").out)["open_calls"] == []
 
 
+def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Callable[..., Ran], folder: Path) -> None:
+    """As the stored conversation lists them. The command runs in a process of its own, in which no agent has run."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nYou keep notes.\n", tools__py=ENDING)
+    url = f"sqlite:///{folder / 'desk.db'}"
+    texts = {"call-1": "fail", "call-2": "milk", "call-3": "end", "call-4": "bread"}
+    first, *last = [call("note", call_id, text=text) for call_id, text in texts.items()]
+    model = script(folder, {"calls": [first]}, {"calls": last})
+    ran = run("note it", "--model", model, "--approve", "approve-all", "--store", url, "--session", "monday")
+    assert ran.code == 1
+    with stores.open(url) as store, Session.open(store, "monday") as session:
+        records = session[ToolInvoked].all()
+    finals = [(record.call_id, record.final) for record in records]
+    assert finals == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", False)]
+    words = (*ENTRY, "sessions", "show", "monday", "--store", url, "--format", "json")
+    done = subprocess.run(words, capture_output=True, check=True, cwd=ROOT, timeout=60)
+    shown = json.loads(done.stdout)["open_calls"]
+    expected = [(record.reply, record.call_id, "note", "unrecorded") for record in records[2:]]
+    assert [(each["reply"], each["call_id"], each["tool"], each["state"]) for each in shown] == expected
+
+
 def test_entries_are_paged(handrail: Command) -> None:
     """`--after` and `--limit` walk through a long session, and the remark says how to go on."""
     first = handrail("sessions", "show", SESSION, "--limit", "2")
@@ -240,11 +281,12 @@ def test_a_fork_without_a_call_shares_all_and_gets_an_id(handrail: Command, stor
     assert store.find(told["session_id"]) is not None
 
 
-def test_a_fork_at_a_call_that_is_not_there_is_refused(handrail: Command) -> None:
+@pytest.mark.parametrize("at", ["call_9", "resp_9/call_1", "%ff"])
+def test_a_fork_at_a_call_that_is_not_there_is_refused(handrail: Command, at: str) -> None:
     """Nothing is written."""
-    ran = handrail("sessions", "fork", SESSION, "--at", "call_9")
+    ran = handrail("sessions", "fork", SESSION, "--at", at)
     assert ran.code == 1
-    assert f"session {SESSION} has no entry of a call call_9" in ran.err
+    assert f"session {SESSION} has no entry of a call {at}" in ran.err
     assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == 2
 
 

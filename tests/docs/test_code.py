@@ -6,17 +6,27 @@ A block's output stands below it, as a block of `text`; a block without one prin
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shlex
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+from handrail import store
+from handrail.errors import StoreReadOnlyError
+from handrail.store.schema import MIGRATIONS
 from tests.architecture.sources import ROOT
+from tests.docs.console import typed
+from tests.store.conftest import VERSION_1
 
 README = ROOT / "README.md"
 
@@ -66,3 +76,36 @@ def test_the_readme_runs_as_it_is_typed() -> None:
     )
     assert done.stdout == shown_below(example) != ""
     assert done.stderr.startswith("ship failed with ConnectionError\nTraceback")
+
+
+def upgrade_commands() -> list[str]:
+    """The commands that the page on stores gives for the upgrade of a store."""
+    page = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
+    return re.findall(r"`(python -c .*?)`", page.partition("\n## Upgrade a store\n")[2].partition("\n## ")[0])
+
+
+def version_of(path: Path) -> int:
+    """The version of the tables of a SQLite store."""
+    with closing(sqlite3.connect(path)) as connection:
+        (version,) = connection.execute("SELECT version FROM handrail_schema").fetchone()
+    return int(version)
+
+
+def test_the_command_of_the_upgrade_migrates_a_store_of_version_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the folder of the store. Commands that only look migrate nothing, nor does a store opened for reading."""
+    monkeypatch.chdir(tmp_path)
+    path = Path(shutil.copyfile(VERSION_1 / "desk.db", tmp_path / "desk.db"))
+    looks = "handrail sessions list --store sqlite:///desk.db"
+    assert typed(looks)[0] == 1
+    with pytest.raises(StoreReadOnlyError):
+        store.open("sqlite:///desk.db", read_only=True)
+    assert version_of(path) == 1
+    (command,) = upgrade_commands()
+    python, *words = shlex.split(command)
+    assert python == "python"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, *words], check=True, env=environment, timeout=60)
+    assert version_of(path) == len(MIGRATIONS)
+    assert typed(looks)[0] == 0

@@ -16,6 +16,7 @@ from handrail.cli.interrupts import INTERRUPTED
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
+from handrail.store.schema import MIGRATIONS
 from tests.architecture.sources import ROOT, listed
 
 DOCS = ROOT / "docs"
@@ -46,6 +47,12 @@ def test_options_are_the_arguments(page: str, function: Callable[..., object], r
     """All but what only tests have use for."""
     named = {name for row in table_of(page, "option") for name in named_in(row)}
     assert named - {"clock"} == set(inspect.signature(function).parameters) - required - {"clock", "disk"}
+
+
+def test_versions_of_stores_are_those_that_a_store_is_migrated_to() -> None:
+    """Each after the first says what it changed."""
+    rows = [int(row[0]) for row in table_of("stores.md", "version")]
+    assert rows == [*range(2, len(MIGRATIONS) + 1)]
 
 
 @pytest.mark.parametrize("page", ["stores.md", "files.md"])

@@ -149,6 +149,12 @@ def test_slots_of_two_calls_are_never_one() -> None:
     assert [CallRef.parse(str(ref)) for ref in refs] == refs
 
 
+@pytest.mark.parametrize("text", ["%ff", "%ff/a", "a/%ff", "%C3"])
+def test_text_that_names_no_call_is_an_id(text: str) -> None:
+    """What is not percent-encoded UTF-8 was not written by `str` of a call."""
+    assert CallRef.parse(text) == CallRef(None, text)
+
+
 def test_tool_without_parameters_has_a_key() -> None:
     """No arguments are arguments that are always the same."""
     assert IdempotencyConfig().key_for("beep", None) == f"session:beep:{_full_hash(None)[:12]}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,12 +18,11 @@ from handrail.runtime import Deadline, EffectAwaited, EffectLedger, IdempotencyC
 from handrail.runtime.effects import Claimed, ClaimRequest
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
-from tests.runtime.bench import BOTH_WAYS, Note, call, executor, tool
+from tests.runtime.bench import BOTH_WAYS, Note, call, executor, soon, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text, scope="shop")
 OWNER = ClaimOwner("night", "resp_1", "call_0")
-SOON = timedelta(milliseconds=50)
 
 
 def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -32,7 +33,8 @@ def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
 def desk(ledger: EffectLedger, handler: Any = pay, *, session: Session | None = None, **options: Any) -> ToolExecutor:
     """An executor with one external tool under a key that all sessions share."""
     deadline = options.pop("deadline", None)
-    paying = tool("pay", handler, effect="external", idempotency=options.pop("idempotency", BY_TEXT))
+    options = {"effect": "external", "idempotency": BY_TEXT, **options}
+    paying = tool("pay", handler, **options)
     return executor(paying, effect_ledger=ledger, session=session or Session(session_id="s"), deadline=deadline)
 
 
@@ -58,7 +60,7 @@ def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptur
     """At once, as a warning and as an event, which no slice keeps."""
     ledger = EffectLedger()
     claim = claimed(ledger)
-    door = desk(ledger, deadline=Deadline.after(SOON))
+    door = desk(ledger, deadline=soon())
     heard = waits_of(door)
     with caplog.at_level(logging.WARNING, "handrail.runtime"):
         message: ToolMessage = way(door, call("pay", "A-1", id="call_7"))
@@ -92,38 +94,77 @@ def test_wait_is_said_again_for_another_owner() -> None:
     assert [wait.until for wait in heard] == [claim.row.lease_until, key_of_second[0].row.lease_until]
 
 
-def test_call_of_this_process_that_runs_is_waited_for_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    """That is how two calls with one key always go; it is logged for who debugs."""
-    caplog.set_level(logging.DEBUG, "handrail.runtime")
-    ledger = EffectLedger()
-    inside, leave = threading.Event(), threading.Event()
+class Slow:
+    """A handler that pays when it is allowed to leave."""
 
-    def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        inside.set()
-        leave.wait(20)
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.leave = threading.Event()
+
+    def __call__(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Pay."""
+        self.entered.set()
+        self.leave.wait(20)
         return ToolResult.ok(params, "paid")
 
-    first = threading.Thread(target=desk(ledger, slow, session=Session()).execute, args=(call("pay", "A-1"),))
-    first.start()
-    assert inside.wait(20)
+    @contextmanager
+    def at_work(self, door: ToolExecutor) -> Generator[None]:
+        """A call of this handler that runs on another thread; it has ended when the block is left."""
+        thread = threading.Thread(target=door.execute, args=(call("pay", "A-1"),))
+        thread.start()
+        try:
+            assert self.entered.wait(20)
+            yield
+        finally:
+            self.leave.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("is_same_session", [False, True])
+def test_call_of_this_process_that_runs_is_waited_for_without_a_word(
+    caplog: pytest.LogCaptureFixture, is_same_session: bool
+) -> None:
+    """That is how two calls with one key always go; it is logged for who debugs."""
+    caplog.set_level(logging.DEBUG, "handrail.runtime")
+    ledger, slow, session = EffectLedger(), Slow(), Session(session_id="s")
+    other = session if is_same_session else Session()
 
     class Leaves(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "waits for effect" in record.getMessage():
-                leave.set()
+                slow.leave.set()
 
     handler = Leaves()
     logging.getLogger("handrail.runtime").addHandler(handler)
     try:
-        door = desk(ledger)
-        heard = waits_of(door)
-        assert door.execute(call("pay", "A-1")).replayed
+        with slow.at_work(desk(ledger, slow, session=other, concurrent=is_same_session)):
+            door = desk(ledger, session=session, concurrent=is_same_session)
+            heard = waits_of(door)
+            assert door.execute(call("pay", "A-1")).replayed
     finally:
         logging.getLogger("handrail.runtime").removeHandler(handler)
-        leave.set()
-        first.join()
     assert heard == []
     assert [record.levelno for record in caplog.records if "waits for effect" in record.getMessage()] == [logging.DEBUG]
+
+
+@both_ways
+def test_wait_for_a_handler_that_a_closed_session_has_left_behind_is_said(
+    way: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs in this process, and takes no turn of the session as it is open now."""
+    store, slow = MemoryStore(), Slow()
+    ledger = EffectLedger(store)
+    closed = Session.open(store, "night")
+    with slow.at_work(desk(ledger, slow, session=closed)):
+        closed.close()
+        (row,) = store.rows()
+        with Session.open(store, "night") as session, caplog.at_level(logging.WARNING, "handrail.runtime"):
+            door = desk(ledger, session=session, deadline=soon())
+            heard = waits_of(door)
+            assert not way(door, call("pay", "A-1")).success
+            said = [record.getMessage() for record in caplog.records if record.name == "handrail.runtime"]
+    assert [(wait.owner, wait.key, wait.until) for wait in heard] == [(row.owner, row.key, row.lease_until)]
+    assert said == [f"session night: {heard[0]}"]
 
 
 def test_call_that_does_not_wait_says_nothing() -> None:

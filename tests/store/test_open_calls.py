@@ -274,6 +274,61 @@ def test_nested_call_is_open_with_its_outer_one_alone(session: Session) -> None:
         assert open_of(again) == []
 
 
+class Nesting:
+    """A tool whose handler executes a call of another tool, and then raises an exception or returns a result."""
+
+    def __init__(self, inner: Tool[Any, Any]) -> None:
+        self.ends: ToolResult[None] | Exception = ToolResult.ok(None, "ordered")
+        self.tool = Tool[Order, None](name=f"order-{inner.name}", description="Orders.", handler=self.order)
+        self._inner = inner
+
+    def order(self, params: Order, *, context: ToolContext) -> ToolResult[None]:
+        """Execute the nested call, without stating a reply."""
+        assert execute(executor(context.session, self._inner), CallRef(None, "call_0"), self._inner.name).success
+        if isinstance(self.ends, Exception):
+            raise self.ends
+        return self.ends
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    "ends", [ToolResult.ok(None, "ordered"), ToolResult.error("sold out")], ids=["succeeds", "refuses"]
+)
+def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
+    store: Store, session: Session, ends: ToolResult[None], depth: int
+) -> None:
+    """At any depth. It is executed again with that call alone, and then nothing records that its result was applied."""
+    outermost, ref = Nesting(PAY), CallRef(str(CALL), "call_0")
+    for _ in range(depth - 1):
+        outermost, ref = Nesting(outermost.tool), CallRef(str(ref), "call_0")
+    outermost.ends = ConnectionError("no answer")
+    assert not execute(executor(session, outermost.tool), tool=outermost.tool.name).success
+    expected = OpenCall(call=ref, tool="pay", state="unapplied", key=f"call:{ref}")
+    assert open_of(session) == [expected]
+    with reopened(session) as again:
+        assert open_of(again) == [expected]
+        outermost.ends = ends
+        assert execute(executor(again, outermost.tool), tool=outermost.tool.name).success == ends.success
+        (row,) = store.rows()
+        assert (row.status, row.applied_at) == ("done", None)
+        assert open_of(again) == []
+    found = store.find("night")
+    assert found is not None
+    assert open_calls_in_store(store, found) == ()
+
+
+@pytest.mark.parametrize("reply", ["resp_1", "resp/1", "100%", "%ff", "%ff/call_0"])
+def test_unapplied_call_is_open_however_its_reply_is_named(store: Store, session: Session, reply: str) -> None:
+    """A reply has the name that the provider gave it, which need not be that of a call."""
+    ledger = EffectLedger(store, clock=FakeClock())
+    claimed = ledger.claim(
+        ClaimRequest("night", "session:pay:1", "pay", "0" * 64, ClaimOwner("night", reply, "call_0"))
+    )
+    assert isinstance(claimed, Claimed)
+    assert ledger.complete(claimed, EffectResult("paid A-1"))
+    assert [(call.call, call.state) for call in session.open_calls] == [(CallRef(reply, "call_0"), "unapplied")]
+
+
 def test_call_of_the_last_reply_without_a_record_is_open(store: Store, session: Session) -> None:
     """As a conversation lists them; what is known of it otherwise counts more."""
     other = CallRef("resp_1", "call_1")

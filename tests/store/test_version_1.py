@@ -6,9 +6,11 @@ is in `test_version_1_calls.py`.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +113,18 @@ def test_the_files_have_version_1() -> None:
     with closing(sqlite3.connect(f"{(VERSION_1 / 'desk.db').as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         assert connection.execute("SELECT version FROM handrail_schema").fetchall() == [(1,)]
     assert "INSERT INTO handrail_schema (version) VALUES (1);\n" in (VERSION_1 / "desk.sql").read_text("utf-8")
+
+
+@pytest.mark.parametrize("table", ["handrail_entries", "handrail_effects"])
+def test_a_process_of_version_1_cannot_write_after_the_migration(tmp_path: Path, table: str) -> None:
+    """Its statements name a column that has another name now; the dump has them as that version wrote them."""
+    dumped = (VERSION_1 / "desk.sql").read_text("utf-8").splitlines()
+    (columns,) = {line.partition(" VALUES ")[0] for line in dumped if line.startswith(f"INSERT INTO {table} (")}
+    marks = ", ".join("?" for _ in columns.split(", "))
+    path = shutil.copyfile(VERSION_1 / "desk.db", tmp_path / "desk.db")
+    handrail.store.open(f"sqlite:///{path}").close()
+    with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError, match="no column named"):
+        connection.execute(f"{columns} VALUES ({marks})", (0,) * marks.count("?"))
 
 
 def test_sessions_keep_their_parents_tags_and_times(version_1: Store) -> None:

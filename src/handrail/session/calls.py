@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -58,10 +58,13 @@ class CallRef(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> CallRef:
-        """The call that `str` wrote."""
+        """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""
         reply, slash, call_id = text.rpartition("/")
-        decoded = unquote(call_id, errors="surrogatepass")
-        return CallRef(unquote(reply, errors="surrogatepass") if slash else None, decoded)
+        try:
+            decoded = unquote(call_id, errors="surrogatepass")
+            return CallRef(unquote(reply, errors="surrogatepass") if slash else None, decoded)
+        except UnicodeDecodeError:
+            return CallRef(None, text)
 
 
 def _quoted(text: str) -> str:
@@ -255,14 +258,21 @@ def still_open(
             found[each.call] = each
 
     def is_open(each: OpenCall) -> bool:
-        if each.state == "unapplied" and each.call.reply is not None and is_settled(CallRef.parse(each.call.reply)):
-            return False  # a nested call, whose parent has come to its end
+        if each.state == "unapplied" and any(is_settled(call) for call in _ancestors(each.call)):
+            return False
         before = _without_reply(each)
         if each.state in {"running", "unknown"}:
             return True
         return not is_settled(each.call) and (before is None or not is_settled(before))
 
     return tuple(each for each in found.values() if is_open(each))
+
+
+def _ancestors(call: CallRef) -> Iterator[CallRef]:
+    """The calls that a call is nested in, the nearest first; only the outermost one can have a final record."""
+    while call.reply is not None:
+        call = CallRef.parse(call.reply)
+        yield call
 
 
 def _without_reply(each: OpenCall) -> CallRef | None:
