@@ -89,6 +89,27 @@ def test_ids_that_begin_anew_in_each_reply_name_different_calls(world: World, na
     assert world.done == ["a", "b", "c"]
 
 
+def test_a_refusal_under_a_lost_claim_is_not_final(world: World) -> None:
+    """Another session has taken the effect over: what becomes of it is for that one to say."""
+    shared = IdempotencyConfig(scope="shop", lease=timedelta(minutes=1), on_orphan="retry")
+    lapsed: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if context.fence == 1:
+            world.clock.advance(MINUTES)
+            lapsed.append(other.execute(call("pay", "a", id="call_0"), reply="r1").content)
+            return ToolResult.error("the service has seen a newer fence")
+        return ToolResult.ok(params, "paid")
+
+    paying = tool("pay", pay, effect="external", idempotency=shared)
+    with world.session("one") as one, world.session("two") as two:
+        door, other = (executor(paying, session=session, clock=world.clock) for session in (one, two))
+        refused = door.execute(call("pay", "a", id="call_0"), reply="r1")
+        assert (refused.success, [event.final for event in events(door)]) == (False, [False])
+        again = door.execute(call("pay", "a", id="call_0"), reply="r1")
+        assert (again.success, again.replayed, len(lapsed)) == (True, True, 1)
+
+
 def test_equal_words_in_two_replies_are_two_calls(world: World) -> None:
     """Only a declared key makes one effect of them."""
     with world.session() as session:

@@ -55,12 +55,15 @@ class Claim:
         effect: the effect, if there is one.
         fence: the fence of the claim, if there is one.
         enlisted: what is settled together with the call's transaction.
+        unsettled: whether what became of the effect could not be recorded: the claim has passed to another owner, or
+            the store has failed.
     """
 
     stored: ToolResult[Any] | None = None
     effect: Effect | None = None
     fence: int | None = None
     enlisted: tuple[Enlisted, ...] = ()
+    unsettled = False
 
     def beat(self) -> None:
         """Give a sign of life for the claim.
@@ -243,10 +246,11 @@ class EffectClaim(Claim):
             elif self._recorded:  # as a part of something that could not be committed whole
                 self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
             elif self._unknown is None:
-                self._ledger.fail(self._claimed)
+                self.unsettled = not self._ledger.fail(self._claimed)
             else:
-                self._ledger.mark_unknown(self._claimed, self._unknown)
+                self.unsettled = not self._ledger.mark_unknown(self._claimed, self._unknown)
         except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
+            self.unsettled = True
             _log.exception("what became of the effect of %s could not be recorded", self._tool.name)
             self._ledger.give_up(self._claimed)
 

@@ -55,7 +55,8 @@ class Invocation:
         is_stored: whether the session is kept in a store.
         is_known: whether the session knows the call again, if it is asked again. Calls without a reply are known only
             in a stored session; calls made inside others never are, because what they did may have been undone.
-        is_final: whether the same call, asked again, is answered from the record; see `ToolInvoked.final`.
+        is_final: whether the same call, asked again, is answered from the record, unless the claim is unsettled; see
+            `ToolInvoked.final`.
     """
 
     step = Step.LOOK_UP
@@ -231,7 +232,7 @@ class Invocation:
             environment.run_context,
             environment.clock.now(),
             self.ref[0],
-            self.is_final,
+            self.is_final and not self.claim.unsettled,
         )
 
     async def fail(self, error: BaseException) -> ToolResult[Any]:
