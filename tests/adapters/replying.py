@@ -11,7 +11,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai.replies import STAMP
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect
 from tests.adapters.notes import Note
 
 

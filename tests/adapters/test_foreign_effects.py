@@ -44,7 +44,9 @@ def test_a_tool_that_says_nothing_changes_state(metadata: dict[str, Any] | None)
 def test_metadata_declares_what_handrails_own_tools_declare() -> None:
     """Each key is taken as it is."""
     said = declared(definition({"effect": "external", "concurrent": True, "idempotency": ONCE, "approval": "allow"}))
-    assert said == Declared(effect="external", concurrent=True, idempotency=ONCE, approval="allow")
+    assert said == Declared(
+        effect="external", declares_effect=True, concurrent=True, idempotency=ONCE, approval="allow"
+    )
 
 
 def pay(order_id: str) -> str:
@@ -58,7 +60,9 @@ async def test_tools_and_whole_toolsets_declare_by_their_metadata() -> None:
     ctx = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
     toolset = FunctionToolset[None]([Tool(pay, metadata={"effect": "external", "idempotency": ONCE})])
     tools = await toolset.with_metadata(approval="deny").get_tools(ctx)
-    assert declared(tools["pay"].tool_def) == Declared(effect="external", idempotency=ONCE, approval="deny")
+    assert declared(tools["pay"].tool_def) == Declared(
+        effect="external", declares_effect=True, idempotency=ONCE, approval="deny"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +127,7 @@ def test_python_metadata_wins_over_hints() -> None:
     [
         ({}, Declared(effect="read", approval="ask")),
         ({"concurrent": True}, Declared(effect="read", concurrent=True, approval="ask")),
-        ({"effect": "read"}, Declared(effect="read")),
+        ({"effect": "read"}, Declared(effect="read", declares_effect=True)),
         ({"approval": "allow"}, Declared(effect="read", approval="allow")),
         ({"approval": "deny"}, Declared(effect="read", approval="deny")),
         ({"idempotency": ONCE}, Declared(effect="state", idempotency=ONCE)),
@@ -182,7 +186,7 @@ WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
     ),
     "a reconciler": (
         {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
-        "metadata 'idempotency' has on_orphan='reconcile', and only Handrail's own tools have a reconcile",
+        "metadata 'idempotency' has on_orphan='reconcile', which needs a reconciler",
     ),
     "an unknown parameter": (
         {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},

@@ -99,7 +99,8 @@ async def test_a_program_may_know_a_server_better_than_its_hints() -> None:
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     async with toolset:
         tools = await toolset.with_metadata(effect="read", approval="allow").get_tools(ctx)
-    assert {declared(tool.tool_def) for tool in tools.values()} == {Declared(effect="read", approval="allow")}
+    said = Declared(effect="read", declares_effect=True, approval="allow")
+    assert {declared(tool.tool_def) for tool in tools.values()} == {said}
 
 
 async def play(toolset: AbstractToolset[Any], replies: Sequence[Reply]) -> Session:

@@ -229,7 +229,7 @@ async def test_an_effect_that_ran_out_of_time_is_unknown() -> None:
 
     tool = Tool(slow, timeout=0.02, metadata={"effect": "external", "idempotency": ONCE})
     calls = [Call("slow", {"order_id": "7"}), Call("slow", {"order_id": "7"})]
-    cut_off = "slow was stopped: Timed out after 0.02 seconds. Whether it took effect outside is unknown"
+    cut_off = "slow was stopped: Timed out after 0.02 seconds. Whether slow took effect is unknown"
     script = called(*calls, c1=Outcome.failed(cut_off), c2=Outcome.failed("it is not known whether it took effect"))
     await play(pipeline(session), script, tools=[tool], retries=0)
     assert started == ["7"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -68,9 +69,36 @@ def test_for_programs_there_is_one_document(check: Check) -> None:
         "source": "tool note (tools.py)",
         "section": "",
         "policies": [],
+        "hints": [],
     }
     assert [one["name"] for one in told.pop("tools")] == ["look"]
     assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": []}
+
+
+def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
+    """One that does not say what its calls do, and one of a state tool that is made of all arguments."""
+    tools = """
+    from pydantic_ai import Tool
+    from handrail.prompt import IdempotencyConfig
+
+    def move(address: str) -> str:
+        "Moves."
+        return address
+
+    once, by_name = IdempotencyConfig(), IdempotencyConfig(strategy="params", param_keys=("address",))
+    TOOLS = [
+        Tool(move, name="silent", metadata={"idempotency": by_name}),
+        Tool(move, name="auto", metadata={"effect": "state", "idempotency": once}),
+        Tool(move, name="fine", metadata={"effect": "external", "idempotency": once}),
+    ]
+    """
+    write(folder, desk__agent="---\nname: desk\ntools: [silent, auto, fine]\n---\nHello.\n", tools__py=dedent(tools))
+    ran = check()
+    assert ran.code == 0
+    hints = [line.split(":")[1].strip() for line in ran.err.splitlines() if line.startswith("hint:")]
+    assert hints == ["silent", "auto"]
+    told = json.loads(check("--format", "json").out)["tools"]
+    assert {tool["name"]: len(tool["hints"]) for tool in told} == {"silent": 1, "auto": 1, "fine": 0}
 
 
 def test_every_problem_is_told_at_once(check: Check, folder: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_handler_that_does_not_fit_is_shown_what_would() -> None:
 def test_effects_are_three() -> None:
     """An effect that is none of the three is refused."""
     assert str(refused(effect="write")) == snapshot(
-        "tool lookup: effect is 'write'; it must be one of 'read', 'state', 'external'."
+        "tool lookup: effect is 'write'; it must be one of 'read', 'state', 'external', or External(...)."
     )
 
 

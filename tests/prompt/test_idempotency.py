@@ -66,7 +66,7 @@ def test_defaults_are_those_of_the_documents() -> None:
     config = IdempotencyConfig()
     assert (config.strategy, config.ttl, config.scope) == ("auto", timedelta(hours=24), "session")
     assert IdempotencyConfig(ttl=None).ttl is None
-    assert (config.lease, config.on_orphan, config.on_busy) == (timedelta(seconds=60), "unknown", "wait")
+    assert (config.lease, config.on_orphan, config.on_busy) == (timedelta(seconds=60), None, "wait")
 
 
 def test_auto_key_is_made_from_all_arguments() -> None:

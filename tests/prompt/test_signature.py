@@ -223,12 +223,17 @@ def test_results_that_are_no_dataclass_are_compared_by_their_class() -> None:
 def test_reconcile_takes_parameters_and_key() -> None:
     """It may answer `None`, which a handler may not, and may be awaited."""
     later = Awaitable[Optional[Answer]]  # noqa: UP045 - a value
-    fitting = [reconciler(), reconciler(returns=later), lambda params, key: None]
+    fitting: list[Any] = [
+        reconciler(),
+        reconciler(returns=later),
+        lambda params, key: None,
+        lambda params, key, *, context: None,
+    ]
     assert [fault for each in fitting if (fault := reconcile_fault(each, LOOKUP))] == []
     assert reconcile_fault(look_up, LOOKUP) == snapshot(
         "reconcile takes (params: 'Lookup', *, context: 'ToolContext') -> 'ToolResult[Found]', which does "
-        "not fit: too many positional arguments. Write: def look_up(params: Lookup, key: str) -> "
-        "ToolResult[Found] | None: ..."
+        "not fit: too many positional arguments. Write: def look_up(params: Lookup, key: str, *, context: "
+        "ToolContext) -> ToolResult[Found] | None: ..."
     )
     assert reconcile_fault(reconciler(key=int), LOOKUP) == snapshot(
         "reconcile takes key: int, but is called with str. Write: def made(params: Lookup, key: str) -> "

@@ -208,7 +208,7 @@ def test_a_timed_out_external_effect_is_unknown_and_not_run_again(way: Run) -> N
     door = executor(tool("charge", handler, effect="external", timeout=timedelta(milliseconds=20)))
     first, again = way(door, call("charge")), way(door, call("charge"))
     release.set()
-    assert "Whether it took effect outside is unknown" in first.content
+    assert "Whether charge took effect is unknown" in first.content
     assert "it is not known whether it took effect" in again.content
     assert not again.success
     assert starts == ["hello"]

@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, CallPostponed, PromptEvaluationError, ToolValidationError
+from handrail.errors import (
+    CallIdReusedError,
+    CallPostponed,
+    EffectNotApplied,
+    PromptEvaluationError,
+    ToolValidationError,
+)
 from handrail.limits import Deadline
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
@@ -185,7 +191,7 @@ def test_a_refusal_is_final(world: World) -> None:
 @pytest.mark.parametrize("name", EFFECTS)
 def test_a_call_whose_handler_raised_goes_through_the_pipeline_again(world: World, name: str) -> None:
     """An exception is not a refusal: what was in the way may have passed, and a claim decides about the effect."""
-    world.raises.append(ValueError("not yet"))
+    world.raises.append(EffectNotApplied("not yet"))
     with world.session() as session:
         door = world.executor(session)
         assert not door.execute(call(name, "a"), reply="r").success
@@ -238,7 +244,7 @@ def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, na
 
 def test_an_id_without_a_reply_whose_record_is_not_final_goes_on(world: World) -> None:
     """A call that failed may be made again under its id."""
-    world.raises.append(ValueError("not yet"))
+    world.raises.append(EffectNotApplied("not yet"))
     with world.session() as session:
         door = world.executor(session)
         assert not door.execute(call("send", "a")).success

@@ -88,8 +88,8 @@ class LedgerMachine(RuleBasedStateMachine):
         lapsed = model.status == "running" and model.lease_until is not None and model.lease_until <= self.clock.now()
         if model.status not in {"absent", "failed"} and model.params_hash != params_hash:
             assert isinstance(answer, Conflict)
-        elif model.status in {"absent", "failed"} or (lapsed and on_orphan == "retry"):
-            model.retried = model.retried or lapsed
+        elif model.status in {"absent", "failed"} or (on_orphan == "retry" and (lapsed or model.status == "unknown")):
+            model.retried = model.retried or model.status in {"running", "unknown"}
             self._started(model, ledger, answer, params_hash)
         elif model.status == "done":
             assert isinstance(answer, Hit)

@@ -130,7 +130,8 @@ def _normal(event: ToolInvoked) -> tuple[object, ...]:
 def _normal_row(row: EffectRow) -> tuple[object, ...]:
     key, owner = _normal_key(row.key), row.owner
     about = (row.partition, key, *row[3:5], owner.session_id, owner.reply is not None, owner.call_id, *row[6:8])
-    return (*about, row.message, row.value, row.note.replace(str(owner.call), owner.call_id))
+    note = row.note.partition("\n")[0]  # the traceback shows the way that the call took
+    return (*about, row.message, row.value, note.replace(str(owner.call), owner.call_id))
 
 
 def _normal_key(key: str) -> str:

@@ -76,6 +76,9 @@ class FaultyStore(Store):
     def poll_every(self) -> timedelta | None:
         return self._store.poll_every
 
+    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
+        return self._store.unresolved_slots(partition, tool, params_hash)
+
     @property
     def has_old_slots(self) -> bool:
         return self._store.has_old_slots

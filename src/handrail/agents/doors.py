@@ -29,7 +29,7 @@ from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSe
 from handrail.errors import AgentError, DumpError
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.tree import PlacedSection
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.foresight import foresee
@@ -144,12 +144,16 @@ class RunDoors:
         said = declared(definition)
         section, default = "", said.approval
         policies: tuple[str, ...] = ()
+        hints = effect_hints(said.effect, declares_effect=said.declares_effect, idempotency=said.idempotency)
         name, own = _own_name(definition), self._own_of(definition)
         if name is not None and own is not None:
             environment = own.executor.environment
             policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
             section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.defaults.get(name)
+            tool = environment.rendered_prompt.tool(name)
+            if tool is not None:
+                hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
         call = GatedCall(
             path=self._path,
             session_id=self._session.session_id,
@@ -169,6 +173,7 @@ class RunDoors:
             effect=said.effect,
             approval=self._tree.gate.judge(call),
             parameters=definition.parameters_json_schema,
+            hints=hints,
         )
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:

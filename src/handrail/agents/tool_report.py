@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.agents.approval.values import Judgement
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class ToolReport:
         effect: what a call does to the world.
         approval: what the rules say of a call without arguments; a rule about arguments may say something else.
         parameters: the JSON Schema of its arguments.
+        hints: what whoever declared it may not have meant, in sentences.
     """
 
     name: str
@@ -33,3 +34,4 @@ class ToolReport:
     effect: Effect
     approval: Judgement
     parameters: Mapping[str, Any] = field(repr=False)
+    hints: tuple[str, ...] = ()

@@ -75,6 +75,9 @@ def report(agent_file: Path, *, as_json: bool) -> int:
         return FAILED if findings.problems else DONE
     if findings.tools:
         screen.table(_COLUMNS, [_cells(tool) for tool in findings.tools])
+    for tool in findings.tools:
+        for hint in tool.hints:
+            screen.remark(f"hint: {tool.name}: {hint}.")
     for problem in findings.problems:
         screen.problem(str(problem))
     name = agent_file if findings.file is None else findings.file.name
@@ -183,6 +186,7 @@ def _tool_json(tool: ToolReport) -> dict[str, Any]:
         "source": tool.source,
         "section": tool.section,
         "policies": list(tool.policies),
+        "hints": list(tool.hints),
         "parameters": dict(tool.parameters),
     }
 

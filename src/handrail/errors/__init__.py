@@ -55,6 +55,7 @@
     │   ├── TurnConflictError        a nested call that would have waited for its own caller
     │   ├── AgentDepthError          agents call each other too deep
     │   ├── LeaseLostError           the claim of an effect passed to another owner
+    │   ├── EffectNotApplied         a handler knows that its effect did not happen
     │   └── EffectUncertain          a handler cannot tell whether its effect happened
     └── EndsRun                      ends the run: no model can mend it
         ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
@@ -112,6 +113,7 @@ from handrail.errors.outcomes import (
     CallPostponed,
     CommitInDoubtError,
     DeadlineExceededError,
+    EffectNotApplied,
     EffectUncertain,
     EndsRun,
     LeaseLostError,
@@ -158,6 +160,7 @@ __all__ = [
     "DocumentError",
     "DumpError",
     "DuplicateBindingError",
+    "EffectNotApplied",
     "EffectUncertain",
     "EndsRun",
     "FactoryError",

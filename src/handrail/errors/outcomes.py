@@ -75,7 +75,14 @@ class LeaseLostError(ToldToModel):
 
 
 class EffectUncertain(ToldToModel):
-    """Raised by a handler that cannot tell whether its effect happened: the ledger keeps the effect as `unknown`."""
+    """Raised by a handler that cannot tell whether its effect happened: the ledger keeps the effect as `unknown`.
+
+    An external handler need not raise it: any exception that does not prove the contrary says the same.
+    """
+
+
+class EffectNotApplied(ToldToModel):
+    """Raised by a handler that knows that its effect did not happen: the call failed, and may run again."""
 
 
 class EndsRun(HandrailError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.prompt.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
 from handrail.prompt.context import ToolContext
+from handrail.prompt.external import External
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.markdown import MarkdownSection, ToolsSection
 from handrail.prompt.policy import PolicyDecision, ToolPolicy
@@ -25,6 +26,7 @@ __all__ = [
     "Approval",
     "ApprovalRequest",
     "Approver",
+    "External",
     "IdempotencyConfig",
     "MarkdownSection",
     "PolicyDecision",

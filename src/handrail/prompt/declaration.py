@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any, NoReturn, cast, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
+from handrail.prompt.effect import DeclaredEffect, Effect
+from handrail.prompt.external import External, Reconcile
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.signature import Contract, handler_fault, reconcile_fault
 from handrail.prompt.subscript import is_dataclass_type, name_of
@@ -17,7 +19,6 @@ from handrail.serde import Codec, codec, result_codec
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _LONGEST_DESCRIPTION = 200
-_EFFECTS = ("read", "state", "external")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +98,24 @@ class Declaration:
             if fault is not None:
                 self.refuse(fault)
 
-    def check_effect(self, effect: object, idempotency: object, reconcile: object) -> None:
-        """Hold together what is said of the effect."""
-        if effect not in _EFFECTS:
-            self.refuse(f"effect is {effect!r}; it must be one of {', '.join(map(repr, _EFFECTS))}.")
+    def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
+        """Bring together what is said of the effect in several fields of `Tool`."""
+        try:
+            return DeclaredEffect.of(self.name, effect, idempotency, reconcile)
+        except PromptValidationError as error:
+            self.refuse(str(error), cause=error)
+
+    def check_effect(
+        self,
+        effect: Effect,
+        idempotency: IdempotencyConfig | None,
+        reconcile: Reconcile[Any, Any] | None,
+        external: External | None,
+    ) -> None:
+        """Refuse what contradicts itself in what is said of the effect."""
+        if external is not None and external.on_orphan == "reconcile" and reconcile is None:
+            self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if idempotency is not None:
-            if not isinstance(idempotency, IdempotencyConfig):
-                self.refuse(f"idempotency is {idempotency!r}; write idempotency=IdempotencyConfig(...).")
             if effect == "read":
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."

@@ -28,7 +28,8 @@ Strategy = Literal["auto", "params", "custom", "none"]
 """What a declared key is made from: all arguments, some, what a function says, or there is none."""
 
 OnOrphan = Literal["unknown", "retry", "reconcile"]
-"""What becomes of an effect whose owner has fallen silent: a person decides, it is run again, `Tool.reconcile` asks."""
+"""What the next call of an effect does that may have happened: it is refused until a person has decided, it runs the
+handler again, or it asks `reconcile`."""
 
 OnBusy = Literal["wait", "reject"]
 """What a call does that finds its effect being carried out by another: wait for what comes of it, or be told."""
@@ -39,6 +40,7 @@ DAY = timedelta(hours=24)
 MINUTE = timedelta(minutes=1)
 """How long a silent owner is believed to be at work, unless something else is said."""
 
+_OWN = "IdempotencyConfig"
 _LONGEST = timedelta(days=36_500)
 _KEY_DIGITS = 12
 _LONGEST_KEY = 512
@@ -72,7 +74,9 @@ class IdempotencyConfig:
         param_keys: names of the fields that make the key, for `"params"`; their order does not matter.
         key_fn: makes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters.
         lease: how long an owner that gives no sign is believed to be at work. The ledger gives signs by itself.
-        on_orphan: what becomes of an effect whose owner's lease has passed.
+        on_orphan: what the next call of an effect does that may have happened: its owner's lease has expired, or it is
+            unknown. `None` leaves it to the effect: `"retry"` for a tool that is declared with `effect="state"`, whose
+            changes have been undone; else `"unknown"`. `Tool.on_orphan` is what counts.
         on_busy: what a call does that finds its effect being carried out by another.
 
     Raises:
@@ -85,16 +89,17 @@ class IdempotencyConfig:
     param_keys: tuple[str, ...] = ()
     key_fn: Callable[[Any], str] | None = None
     lease: timedelta = MINUTE
-    on_orphan: OnOrphan = "unknown"
+    on_orphan: OnOrphan | None = None
     on_busy: OnBusy = "wait"
 
     def __post_init__(self) -> None:
-        _check_choice("strategy", self.strategy, get_args(Strategy))
-        _check_choice("on_orphan", self.on_orphan, get_args(OnOrphan))
-        _check_choice("on_busy", self.on_busy, get_args(OnBusy))
+        check_choice(_OWN, "strategy", self.strategy, get_args(Strategy))
+        if self.on_orphan is not None:
+            check_choice(_OWN, "on_orphan", self.on_orphan, get_args(OnOrphan))
+        check_choice(_OWN, "on_busy", self.on_busy, get_args(OnBusy))
         if self.ttl is not None:
-            _check_span("ttl", self.ttl, "Use ttl=None for results that never expire.")
-        _check_span("lease", self.lease, "It says how long a silent owner is believed to be at work.")
+            check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
+        check_span(_OWN, "lease", self.lease, "It says how long a silent owner is believed to be at work.")
         _check_scope(self.scope)
         self._check_source_of_key()
 
@@ -237,20 +242,30 @@ def _digest(asker: str, params: object) -> str:
         ) from error
 
 
-def _refuse(fault: str) -> None:
-    raise PromptValidationError(f"IdempotencyConfig: {fault}")
+def _refuse(fault: str, owner: str = _OWN) -> None:
+    raise PromptValidationError(f"{owner}: {fault}")
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(owner: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value of the field `name` of `owner` that is not one of the choices.
+
+    Raises:
+        PromptValidationError: it is not.
+    """
     if value not in choices:
-        _refuse(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
+        _refuse(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.", owner)
 
 
-def _check_span(name: str, span: object, hint: str) -> None:
+def check_span(owner: str, name: str, span: object, hint: str) -> None:
+    """Refuse a value of the field `name` of `owner` that is not a span of time, more than zero and not absurdly long.
+
+    Raises:
+        PromptValidationError: it is not.
+    """
     if not isinstance(span, timedelta):
-        _refuse(f"{name} is {span!r}; it must be a timedelta, e.g. timedelta(hours=1). {hint}")
+        _refuse(f"{name} is {span!r}; it must be a timedelta, e.g. timedelta(hours=1). {hint}", owner)
     elif not timedelta(0) < span <= _LONGEST:
-        _refuse(f"{name} is {span}; it must be more than zero and at most {_LONGEST.days} days. {hint}")
+        _refuse(f"{name} is {span}; it must be more than zero and at most {_LONGEST.days} days. {hint}", owner)
 
 
 def _check_names(names: object) -> None:

@@ -50,15 +50,29 @@ def handler_fault(handler: AnyCallable, contract: Contract) -> str | None:
 
 
 def reconcile_fault(reconcile: AnyCallable, contract: Contract) -> str | None:
-    """What keeps a callable from being `reconcile(params, key)`; `None` if nothing does."""
+    """What keeps a callable from being `reconcile(params, key)`, with or without `context`; `None` if nothing does."""
     wanted = (
-        f"def {_name(reconcile, or_else='reconcile')}(params: {name_of(contract.params_type)}, key: str) "
+        f"def {_name(reconcile, or_else='reconcile')}(params: {name_of(contract.params_type)}, key: str"
+        f"{', *, context: ToolContext' if takes_context(reconcile) else ''}) "
         f"-> ToolResult[{name_of(contract.result_type)}] | None"
     )
-    fault = calling_fault(reconcile, (contract.params_type, str), {})
+    named: dict[str, object] = {"context": ToolContext} if takes_context(reconcile) else {}
+    fault = calling_fault(reconcile, (contract.params_type, str), named)
     if fault is None:
         fault = _return_fault(reconcile, contract.result_type, optional=True)
     return None if fault is None else f"reconcile {fault}. Write: {wanted}: ..."
+
+
+def takes_context(function: AnyCallable) -> bool:
+    """Whether a callable has a parameter that can be given as `context=...`."""
+    signature = _signature(function)
+    if signature is None:
+        return False
+    parameter = signature.parameters.get("context")
+    return parameter is not None and parameter.kind in {
+        inspect.Parameter.KEYWORD_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    }
 
 
 def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: dict[str, object]) -> str | None:

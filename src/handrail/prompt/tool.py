@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.declaration import Declaration, NoParams
-from handrail.prompt.idempotency import IdempotencyConfig
+from handrail.prompt.effect import Effect
+from handrail.prompt.external import External, Reconcile
+from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import is_async
 from handrail.prompt.subscript import Subscripted, arguments_of, subscript
 from handrail.prompt.tool_result import ToolResult, check_value
@@ -23,8 +25,8 @@ P_contra = TypeVar("P_contra", contravariant=True)
 P_co = TypeVar("P_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-Effect = Literal["read", "state", "external"]
-"""What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
+_NOT_SAID = cast("Effect", None)
+"""Becomes `"state"`. A tool that says so itself is told from one that says nothing."""
 
 _NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
 _MOST_BYTES = 4
@@ -44,10 +46,6 @@ class ToolHandler(Protocol[P_contra, R_co]):
             context: what the call may use.
         """
         ...
-
-
-Reconcile = Callable[[P, str], ToolResult[R] | Awaitable[ToolResult[R] | None] | None]
-"""Asks the world what became of an effect, by parameters and idempotency key; `None` says that it did not happen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +77,17 @@ class Tool(Generic[P, R]):
         examples: calls that are right.
         accepts_overrides: whether the description may be replaced when a prompt is tuned.
         idempotency: when two calls are one effect; not for `effect="read"`.
-        effect: what a call does to the world. A `"read"` may run beside other reads, and may not write.
+        effect: what a call does to the world. A `"read"` may run beside other reads, and may not write. An `External`
+            says more of an effect outside; the attribute is `"external"` then.
         timeout: how long the handler may take; `None` for as long as the run's deadline allows.
-        reconcile: asks the world what became of an effect of which nobody knows; for external tools, and those with
+        reconcile: finds out whether an effect happened that is unknown; for external tools, and those with
             `idempotency`.
         concurrent: for slow, independent work: the handler runs beside reads and touches no resource that can be rolled
             back, and only the value that it returns is applied.
+        external: what is said of the effect outside, made of `effect`, `reconcile` and `idempotency`; `None` for a tool
+            that has none.
+        declares_effect: whether `effect` was given.
+        on_orphan: what the next call of an effect does that may have happened, as `external` or `idempotency` says.
         params_type: the dataclass of the parameters, or `None`.
         result_type: the type of the result's value, or `None`.
         is_async: whether the handler must be awaited.
@@ -103,10 +106,13 @@ class Tool(Generic[P, R]):
     examples: Sequence[ToolExample[P, R]] = ()
     accepts_overrides: bool = True
     idempotency: IdempotencyConfig | None = None
-    effect: Effect = "state"
+    effect: Effect = _NOT_SAID
     timeout: timedelta | None = None
     reconcile: Reconcile[P, R] | None = None
     concurrent: bool = False
+    external: External | None = field(init=False, repr=False)
+    declares_effect: bool = field(init=False, repr=False)
+    on_orphan: OnOrphan = field(init=False, repr=False)
     params_type: type[P] | None = field(init=False)
     result_type: type[R] | None = field(init=False)
     is_async: bool = field(init=False, repr=False)
@@ -116,7 +122,24 @@ class Tool(Generic[P, R]):
     value_codec: Codec[R] | None = field(init=False, repr=False)
     type_arguments: tuple[Any, ...] = field(init=False, repr=False)
 
-    if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
+    if TYPE_CHECKING:  # `effect` may be given as an `External`, and is read as a word
+
+        def __init__(  # noqa: PLR0913 - the fields
+            self,
+            *,
+            name: str,
+            description: str,
+            handler: ToolHandler[P, R] | None = None,
+            examples: Sequence[ToolExample[P, R]] = (),
+            accepts_overrides: bool = True,
+            idempotency: IdempotencyConfig | None = None,
+            effect: Effect | External = "state",
+            timeout: timedelta | None = None,
+            reconcile: Reconcile[P, R] | None = None,
+            concurrent: bool = False,
+        ) -> None: ...
+
+    else:  # pragma: no branch - checkers know the brackets from `Generic`
 
         def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
             return subscript(cls, types, wanted="Params, Result")
@@ -136,8 +159,9 @@ class Tool(Generic[P, R]):
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
+        self._settle_effect(declaration)
         declaration.check_callables(self.handler, self.reconcile)
-        declaration.check_effect(self.effect, self.idempotency, self.reconcile)
+        declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_timeout(self.timeout)
         declaration.check_examples(self.examples, ToolExample)
         set_field(self, "description", self.description.strip())
@@ -145,6 +169,12 @@ class Tool(Generic[P, R]):
         set_field(self, "is_async", self.handler is not None and is_async(self.handler))
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
+
+    def _settle_effect(self, declaration: Declaration) -> None:
+        """Bring together what is said of the effect; see `Declaration.effect_of`."""
+        said = declaration.effect_of(self.effect, self.idempotency, self.reconcile)
+        for name, value in said._asdict().items():
+            object.__setattr__(self, name, value)
 
     @property
     def parameters_schema(self) -> dict[str, Any]:

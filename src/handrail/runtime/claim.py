@@ -11,8 +11,8 @@ When the ledger is told:
 With the commit means: in one unit of work with all that the call has done to its session, so that after a crash both
 are there or neither is.
 
-An external effect whose handler was left behind or interrupted, and any effect of which a handler says so with
-`EffectUncertain`, becomes unknown.
+What the end of a handler says of its effect is decided in `handrail.runtime.outcomes`: an effect that may have been
+applied becomes unknown.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Claim:
             LeaseLostError: it has passed to another owner.
         """
 
-    def outcome_unknown(self, why: str, *, even_if_undone: bool = False) -> None:
-        """Note that nobody knows whether the effect happened; for an effect that is undone, only if said so."""
+    def outcome_unknown(self, why: str) -> None:
+        """Note that it is not known whether the effect happened; the first line of `why` is shown to the model."""
 
     def happened(self, returned: object) -> None:
         """Note what the handler returned, before anything else can fail."""
@@ -89,7 +89,7 @@ class Claim:
         """
 
     def aftermath(self) -> str:
-        """What the model is to know of the effect when the call has failed; empty if there is nothing to know."""
+        """What the model is to know of the effect when the call has failed, in sentences; empty if there is nothing."""
         return ""
 
 
@@ -163,10 +163,9 @@ class EffectClaim(Claim):
         """Give a sign of life; see `Claim.beat`."""
         self._ledger.heartbeat(self._claimed)
 
-    def outcome_unknown(self, why: str, *, even_if_undone: bool = False) -> None:
-        """Note that nobody knows; see `Claim.outcome_unknown`."""
-        if even_if_undone or self._tool.effect == "external":
-            self._unknown = why
+    def outcome_unknown(self, why: str) -> None:
+        """Note that it is not known; see `Claim.outcome_unknown`."""
+        self._unknown = why
 
     def happened(self, returned: object) -> None:
         """Record an effect that stays, at once or with the call; see `Claim.happened`.
@@ -202,12 +201,14 @@ class EffectClaim(Claim):
         raise _unrecorded(self._tool.name, error) from error
 
     def aftermath(self) -> str:
-        """Whether the effect has happened all the same; see `Claim.aftermath`."""
+        """Whether the effect has happened all the same, or may have; see `Claim.aftermath`."""
+        if self._unknown is not None:
+            return _unknown(self._tool)
         if self._happened is None or self._told:
             return ""
         if self._recorded:
-            return _done(self._tool.name)
-        return f"{self._tool.name} itself was done, but that could not be recorded. Do not ask for it again."
+            return f"But {_done(self._tool.name)}"
+        return f"But {self._tool.name} itself was done, but that could not be recorded. Do not ask for it again."
 
     def committing(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
@@ -285,6 +286,17 @@ def _done(tool_name: str) -> str:
     return (
         f"{tool_name} itself was done, and is recorded: asked again, it is answered from the record and not repeated."
     )
+
+
+def _unknown(tool: Tool[Any, Any]) -> str:
+    said = f"Whether {tool.name} took effect is unknown"
+    if tool.reconcile is not None:
+        return f"{said}. Asked for again with the same arguments, it is first found out whether it did."
+    if tool.on_orphan == "retry":
+        return f"{said}. Asked for again with the same arguments, it is run again."
+    if tool.external is not None and tool.external.repeat_unknown == "allow" and tool.idempotency is None:
+        return f"{said}. Find out what happened before asking for it again."
+    return f"{said}, so it is not run again. Do not ask for it again; a person has to find out what happened."
 
 
 def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:

@@ -10,16 +10,16 @@ from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, EndsRun
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
-from handrail.prompt.signature import is_async
+from handrail.prompt.signature import is_async, takes_context
 from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, holder_of, is_result, to_store
-from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
+from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, NotApplied, Unknown
 from handrail.runtime.events import EffectAwaited, Step
 from handrail.runtime.failures import Refusal, told
 from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ways import OverranError
 from handrail.store.protocol import ClaimOwner, EffectRow
-from handrail.transaction import current
+from handrail.transaction import Transaction, current
 from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
@@ -43,7 +43,9 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     run.effect_key = key.key
     ledger = run.environment.effect_ledger
     config = tool.idempotency or _SLOT
-    request = _request_of(run, tool, key, config)
+    request = _request_of(run, tool, key)
+    if tool.idempotency is None and (unknown := _unknown_repeats(run, tool, key)):
+        await _settle_repeated(run, tool, unknown)
     answer = ledger.claim(request)
     waits: _Waits | None = None
     while True:
@@ -81,6 +83,30 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     return declared or _slot_of(run, tool, session_id)
 
 
+def _unknown_repeats(run: Invocation, tool: Tool[Any, Any], slot: EffectKey) -> tuple[EffectRow, ...]:
+    """The effects that keep a call from running, because it equals them: a model repeats an unknown call."""
+    external = tool.external
+    if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
+        return ()
+    return run.environment.effect_ledger.unknown_slots(slot, tool.name)
+
+
+async def _settle_repeated(run: Invocation, tool: Tool[Any, Any], unknown: tuple[EffectRow, ...]) -> None:
+    """Find out what became of the effects that a call repeats.
+
+    Raises:
+        Refusal: it is not found out, or one of them happened.
+    """
+    ledger = run.environment.effect_ledger
+    for row in unknown:
+        if not await _has_not_happened(run, tool, Unknown(row), _SLOT):
+            raise Refusal(
+                f"an earlier call of {tool.name} with the same arguments has taken effect, as has been found out now. "
+                "This one was not run. If it is to be done once more, ask for it again."
+            )
+        ledger.resolve(row, NotApplied("found out by its reconciler"))
+
+
 def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str) -> EffectKey:
     """The slot of the call; the one that an older version of Handrail gave to it, if that is in the ledger."""
     ledger = run.environment.effect_ledger
@@ -106,16 +132,17 @@ def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
     )
 
 
-def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: IdempotencyConfig) -> ClaimRequest:
+def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
     deadline = run.environment.deadline
+    said = tool.external or tool.idempotency or _SLOT
     return ClaimRequest(
         partition=key.partition,
         key=key.key,
         tool=tool.name,
         params_hash=key.params_hash,
         owner=ClaimOwner(run.environment.session.session_id, run.ref[0], run.ref[1]),
-        lease=config.lease,
-        on_orphan=config.on_orphan,
+        lease=said.lease,
+        on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
     )
 
@@ -213,7 +240,7 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
 
 
 async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unknown, config: IdempotencyConfig) -> bool:
-    """Ask the world what became of an unknown effect; returns whether it has surely not happened.
+    """Find out whether an unknown effect happened; returns whether it surely did not. The reconciler may only read.
 
     Raises:
         Refusal: nobody can tell.
@@ -224,10 +251,13 @@ async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unkn
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     row = unknown.row
+    named = {"context": run.context()} if takes_context(reconcile) else {}
+    reading = Transaction(tool.name, ticket=run.place.ticket, writes=False, parent=run.place.outer, call=run.ref)
     try:
-        found: object = await run.way.run(
-            lambda: reconcile(run.params, row.key), is_async=is_async(reconcile), seconds=seconds
-        )
+        with reading:
+            found: object = await run.way.run(
+                lambda: reconcile(run.params, row.key, **named), is_async=is_async(reconcile), seconds=seconds
+            )
     except OverranError:
         raise Refusal(f"{unknown.message} Asking the other side took too long.") from None
     except EndsRun:

@@ -28,6 +28,7 @@ records once more what it has recorded is answered `kept`, because the first ans
     done        claim                     as it was           hit
     failed      claim                     running, fence + 1  claimed
     unknown     claim                     as it was           unknown
+    unknown     claim, retry              running, fence + 1  claimed
     corrupt     claim                     unknown, fence + 1  unknown
     running     claim, other arguments    as it was           conflict
     lapsed      claim, other arguments    as it was           conflict
@@ -130,7 +131,7 @@ def claimed(
     Args:
         row: the row as it stands, if there is one.
         fresh: the running row that the claim would write if there were none.
-        on_orphan: what becomes of a lapsed row.
+        on_orphan: what becomes of a lapsed row, and of an unknown one.
         now: the store's time.
     """
     if row is None or expired(row, now):
@@ -143,7 +144,7 @@ def claimed(
         return "conflict", row
     if row.status == "running":
         return _claimed_from_owner(row, fresh, on_orphan=on_orphan, now=now)
-    if row.status == "failed":
+    if row.status == "failed" or (row.status == "unknown" and on_orphan == "retry"):
         return "claimed", passed_on(row, fresh)
     return ("hit" if row.status == "done" else "unknown"), row
 

@@ -175,11 +175,12 @@ class Unknown:
     @property
     def message(self) -> str:
         """What to tell the model."""
-        reason = f" ({self.row.note})" if self.row.note else ""
+        note = self.row.note.partition("\n")[0]
+        reason = f" ({note})" if note else ""
         return (
             f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started, and it is not "
-            f"known whether it took effect{reason}. It was not run again. Find out what happened, or ask a person to "
-            "resolve it."
+            f"known whether it took effect{reason}. It was not run again. Do not ask for it again; a person has to "
+            "find out what happened."
         )
 
 

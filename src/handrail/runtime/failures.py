@@ -5,7 +5,7 @@
 | `Refusal` (a step of the pipeline says no), `ParseError` | failed result with its message |
 | `ToldToModel`: `ToolValidationError`, `ReadOnlyViolation`, `EffectUncertain`, ... | failed result with its message |
 | `TypeError` that comes from calling the handler wrongly | failed result that says what the handler must accept |
-| a handler's timeout | failed result; for an external tool it says that the outcome is unknown |
+| a handler's timeout | failed result |
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
 | `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
@@ -14,7 +14,7 @@
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
 Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after. A postponed call is
-recorded when it is carried out.
+recorded when it is carried out. What an exception says of an effect outside is decided in `handrail.runtime.outcomes`.
 """
 
 from __future__ import annotations
@@ -81,12 +81,8 @@ def wrong_handler(tool: Tool[Any, Any], error: TypeError) -> Refusal:
 
 def overran(tool: Tool[Any, Any], timeout: timedelta) -> Refusal:
     """What to say when the handler took longer than its timeout."""
-    took = f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes were undone."
-    if tool.effect == "external":
-        took += (
-            " Whether it took effect outside is unknown: find out before asking for it again, or let a person decide."
-        )
-    return Refusal(took)
+    seconds = timeout.total_seconds()
+    return Refusal(f"{tool.name} was stopped after its timeout of {seconds:g} s, and its changes were undone.")
 
 
 def told(error: BaseException) -> str:

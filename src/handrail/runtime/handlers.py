@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import DeadlineExceededError, EffectUncertain
+from handrail.errors import DeadlineExceededError
 from handrail.limits import Deadline
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime.claim import Claim, is_result
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal, overran, wrong_handler
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.outcomes import unknown_because
 from handrail.runtime.ways import OverranError
 
 
@@ -39,12 +40,15 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         context = run.context(claim)
         reached("before-handler")
         if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
-            returned: object = _call(tool, run.params, context)
+            returned: object = _call(run, tool, context)
         else:
             returned = await _run_bounded(run, tool, context)
         reached("after-handler")
     except BaseException as error:
-        _tell(claim, error)
+        if claim.effect is not None:
+            why = unknown_because(error, tool, entered=run.entered)
+            if why is not None:
+                claim.outcome_unknown(why)
         raise
     finally:
         run.handler_seconds = now() - started
@@ -63,10 +67,11 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], context: ToolConte
     seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
-    body = partial(_call, tool, run.params, context)
+    body = partial(_call, run, tool, context)
     try:
         return await run.way.run(body, is_async=tool.is_async, seconds=seconds)
     except OverranError as overrun:
+        run.entered = True  # its thread may not have come to the handler yet, and will
         if by_deadline:
             late = "the deadline passed while the handler ran; its changes were undone"
             raise DeadlineExceededError(late) from overrun
@@ -88,23 +93,15 @@ def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> Refusal:
     )
 
 
-def _tell(claim: Claim, error: BaseException) -> None:
-    """Tell the claim what the handler's failure says of the effect: mostly, that it has not happened."""
-    if isinstance(error, EffectUncertain):
-        claim.outcome_unknown(str(error), even_if_undone=True)
-    elif isinstance(error.__cause__, OverranError):
-        claim.outcome_unknown("its handler overran its time")
-    elif not isinstance(error, Exception):
-        claim.outcome_unknown(f"its call was ended by {type(error).__name__}")
-
-
-def _call(tool: Tool[Any, Any], params: object, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
+def _call(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
     handler: Any = tool.handler
+    run.entered = True
     try:
-        return handler(params, context=context)
+        return handler(run.params, context=context)
     except TypeError as error:
         traceback = error.__traceback__
         if traceback is not None and traceback.tb_next is None:  # raised before the handler's first line
+            run.entered = False
             raise wrong_handler(tool, error) from error
         raise
 

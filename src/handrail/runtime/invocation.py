@@ -45,6 +45,7 @@ class Invocation:
         resources: what the handler gets its resources from; owns those of this call alone.
         step: the step that is being carried out.
         params: the parsed arguments.
+        entered: whether the handler may have run its first line.
         handler_seconds: how long the handler ran, if it did.
         effect_key: the key of the effect, if the ledger has a part in the call.
         replayed: whether the result comes from the ledger.
@@ -61,6 +62,7 @@ class Invocation:
 
     step = Step.LOOK_UP
     params: Any = None
+    entered = False
     handler_seconds: float | None = None
     effect_key: str | None = None
     replayed = False
@@ -245,7 +247,7 @@ class Invocation:
         if self.raises is None:
             aftermath = self.claim.aftermath()
             if aftermath:
-                result = replace(result, message=f"{result.message} But {aftermath}")
+                result = replace(result, message=f"{_as_sentence(result.message)}{aftermath}")
             try:
                 await self.place.take_turn(self.way, self.environment.deadline)
                 await self.take_first_turn()
@@ -265,3 +267,10 @@ class Invocation:
         if self.raises is not None:
             raise self.raises
         return ToolMessage(self.call.id, result.render(), result.success, result, self.replayed)
+
+
+def _as_sentence(text: str) -> str:
+    """The text, ready to be followed by another sentence."""
+    if text.endswith("\n"):
+        return text
+    return f"{text} " if text.endswith((".", "!", "?", ":")) else f"{text}. "

@@ -16,7 +16,7 @@ from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, LeaseLostError, SchemaError
-from handrail.prompt.idempotency import DAY
+from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime import effect_states as states
 from handrail.runtime.effect_keeper import EffectKeeper
@@ -202,6 +202,21 @@ class EffectLedger:
     def row(self, key: str, *, partition: str = "") -> EffectRow | None:
         """The entry of a key as it stands, in whatever state; `None` if there is none."""
         return self._store.get(partition, key)
+
+    def unknown_slots(self, key: EffectKey, tool: str) -> tuple[EffectRow, ...]:
+        """The slots of the same session, tool and arguments that are unknown, or whose owner's lease has expired.
+
+        Args:
+            key: a slot; it is not among them itself.
+            tool: the name of the tool.
+        """
+        found = self._store.unresolved_slots(key.partition, tool, key.params_hash)
+        if not found:
+            return ()
+        now = self._store.now()
+        return tuple(
+            row for row in found if row.key != key.key and (row.status == "unknown" or states.lapsed(row, now))
+        )
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in whatever state."""

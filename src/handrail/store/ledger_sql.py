@@ -49,6 +49,9 @@ _RUNNING_OF_SESSION = (
     f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
     f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
 )
+_UNSETTLED_OF_PARTITION = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status IN ('running', 'unknown')"
+)
 _RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 _END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
 
@@ -145,6 +148,14 @@ class SqlLedger:
         while found:
             yield from map(effect_of, found)
             found = self._database.ask(_NEXT_ROWS, found[-1][:2]) if len(found) == _PAGE else []
+
+    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition of that tool and hash; one query for each that is found."""
+        keys = self._database.watchers.unresolved.keys(partition, tool, params_hash, lambda: self._unsettled(partition))
+        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
+
+    def _unsettled(self, partition: str) -> list[EffectRow]:
+        return [effect_of(columns) for columns in self._database.ask(_UNSETTLED_OF_PARTITION, (partition,))]
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""

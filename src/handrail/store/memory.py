@@ -73,8 +73,7 @@ class MemoryLedgerStore:
             if self._changes.is_open:
                 self._note(lambda: self._rows.pop(identity))
             self._rows[identity] = row
-        if self._watchers or self._changes.is_open:
-            self._tell(identity, row)
+        self._tell(identity, row)
         return None
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
@@ -89,6 +88,14 @@ class MemoryLedgerStore:
         """All rows as they stand at this moment, in the order in which their keys were first claimed."""
         with self._lock:
             return iter(list(self._rows.values()))
+
+    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition of that tool and hash."""
+        keys = self._watchers.unresolved.keys(partition, tool, params_hash, lambda: self._unsettled(partition))
+        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
+
+    def _unsettled(self, partition: str) -> list[EffectRow]:
+        return [row for row in self.rows() if row.partition == partition and row.status in {"running", "unknown"}]
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -111,8 +118,7 @@ class MemoryLedgerStore:
                 del self._rows[identity]
             else:
                 self._rows[identity] = row
-        if self._watchers or self._changes.is_open:
-            self._tell(identity, row)
+        self._tell(identity, row)
         return True
 
     def _note(self, undo: Callable[[], object]) -> None:
@@ -123,7 +129,7 @@ class MemoryLedgerStore:
 
     def _tell(self, identity: _Identity, row: EffectRow | None) -> None:
         """Tell of a change now, or when the unit that it belongs to counts."""
-        unit = open_unit(self)
+        unit = open_unit(self) if self._changes.is_open else None
         if unit is None:
             self._watchers.tell(*identity, row)
         else:

@@ -195,6 +195,14 @@ class LedgerStore(Protocol):
         """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
         ...
 
+    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
+        """The slots of a partition, of that tool and hash of the arguments, whose effect is running or unknown.
+
+        A partition is written by one process at a time: what another one has changed since this store was last asked to
+        acquire the session may be missing.
+        """
+        ...
+
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store learns of; returns how to stop that.
 

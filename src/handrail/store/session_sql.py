@@ -150,6 +150,7 @@ class SqlSessions:
             self._held.give(session_id)
             raise refusals.no_session(session_id, self._database.url)
         self._held.note(hold)
+        self._database.watchers.unresolved.forget(session_id)
         return hold
 
     def release(self, hold: Hold) -> None:

@@ -1,4 +1,4 @@
-"""Who is told when a row of the ledger changes; it owns the list of them."""
+"""Who is notified when a row of the ledger changes; it owns the list of them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import threading
 from collections.abc import Callable
 
 from handrail.store.protocol import EffectRow, Wake
+from handrail.store.unresolved import UnresolvedSlots
 
 _Identity = tuple[str, str]
 
 
 class Watchers:
-    """Those who watch rows, by the identity of the row."""
+    """Those who watch rows, by the identity of the row.
 
-    __slots__ = ("_lock", "_watching")
+    Attributes:
+        unresolved: the slots that are not settled, as far as they have been asked for.
+    """
+
+    __slots__ = ("_lock", "_watching", "unresolved")
 
     def __init__(self) -> None:
+        self.unresolved = UnresolvedSlots()
         self._lock = threading.Lock()
         self._watching: dict[_Identity, dict[object, Wake]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether anybody watches anything."""
-        return bool(self._watching)
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -39,7 +41,8 @@ class Watchers:
         return stop
 
     def tell(self, partition: str, key: str, row: EffectRow | None) -> None:
-        """Tell those who watch a row of its change; no lock is held while they are told."""
+        """Notify those who watch a row of its change; no lock is held meanwhile."""
+        self.unresolved.note(partition, key, row)
         if not self._watching:
             return
         with self._lock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.agents.approval.values import Answer, Decision, GatedCall, Verdict
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect
 from handrail.serde import digest
 
 

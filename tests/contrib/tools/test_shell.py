@@ -242,8 +242,8 @@ def test_program_that_takes_too_long_fails_the_call_in_doubt(root: Path, files: 
     run = SuiteRun(python_section(files, **options))
     killed = f"{PYTHON} was killed, because it may take 0.5 s and was not done."
     assert run.refused("shell_run", command=slow) == (
-        f"{killed} What it changed in the folder is undone. Whether it has done something elsewhere is unknown: find "
-        "out before you ask for it again.\nbegun\n"
+        f"{killed} What it changed in the folder is undone.\nbegun\nWhether shell_run took effect is unknown. Find out "
+        "what happened before asking for it again."
     )
     assert not (root / "new").exists()
     assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown"]

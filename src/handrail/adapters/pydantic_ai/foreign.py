@@ -45,6 +45,8 @@ from handrail.adapters.pydantic_ai.foreign_values import UNSAID, as_json, in_wor
 from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt.declaration import Declaration
+from handrail.prompt.effect import Effect
 from handrail.runtime import ToolMessage
 from handrail.serde import Codec
 
@@ -82,6 +84,9 @@ class ForeignTool(Tool[Any, Any]):
     @override
     def __post_init__(self) -> None:
         set_field = object.__setattr__
+        said = Declaration(self.name, dict, None).effect_of(self.effect, self.idempotency, self.reconcile)
+        for name, value in said._asdict().items():
+            set_field(self, name, value)
         set_field(self, "params_type", dict)
         set_field(self, "result_type", None)
         set_field(self, "codec", None)
@@ -196,19 +201,12 @@ class ForeignCall:
             raise ToolValidationError(str(error)) from error
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
-        except Exception as error:
-            if acts_outside and answer_lost(error):
-                raise self._uncertain(error) from error
-            raise
         finally:
             _CONTEXT.reset(token)
         return ToolResult.ok(recorded)
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
-        return EffectUncertain(
-            f"{self.name} was stopped: {error} Whether it took effect outside is unknown: find out before asking for "
-            "it again, or let a person decide."
-        )
+        return EffectUncertain(f"{self.name} was stopped: {error}")
 
 
 _CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
@@ -226,10 +224,15 @@ def foreign_tool(name: str, description: str, said: Declared) -> ForeignTool:
         name=name,
         description=description,
         handler=carry_out,
-        effect=said.effect,
+        effect=cast("Effect", said.external or (said.effect if said.declares_effect else _not_said(said.effect))),
         concurrent=said.concurrent,
         idempotency=said.idempotency,
     )
+
+
+def _not_said(effect: Effect) -> Effect | None:
+    """The effect as a tool declares it that nobody but a server, or nobody at all, has spoken for."""
+    return None if effect == "state" else effect
 
 
 _NOTHING = object()

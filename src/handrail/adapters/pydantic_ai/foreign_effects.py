@@ -5,6 +5,7 @@ A Python tool declares it in its metadata, with the words that Handrail's own to
 
     once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
     Tool(pay, metadata={"effect": "external", "idempotency": once, "approval": "ask"})
+    Tool(mail, metadata={"effect": External(not_applied_on=(ConnectionRefusedError,))})
 
 What Python declares is a promise of whoever writes the program, and wins. An MCP server's hints are the word of a
 stranger: the effect is guessed from them, and nothing else. Whether a call is allowed unasked, and when two calls are
@@ -38,8 +39,8 @@ from typing import Any, Literal, NoReturn, cast, get_args
 from pydantic_ai.tools import ToolDefinition
 
 from handrail.errors import PromptValidationError
-from handrail.prompt import IdempotencyConfig
-from handrail.prompt.tool import Effect
+from handrail.prompt import External, IdempotencyConfig
+from handrail.prompt.effect import Effect
 
 ApprovalDefault = Literal["allow", "ask", "deny"]
 """What a tool wants done with its calls where no rule speaks."""
@@ -57,6 +58,8 @@ class Declared:
 
     Attributes:
         effect: what a call does to the world.
+        declares_effect: whether Python says so, and not only the hints of a server or nothing.
+        external: what Python says of an effect outside, beyond the word.
         concurrent: whether it is slow, independent work, as for `handrail.prompt.Tool`.
         idempotency: when two calls are one effect; their parameters are the arguments as JSON has them.
         approval: what is done with a call where no rule speaks; `None` leaves that to the effect. `"ask"` for a tool
@@ -64,6 +67,8 @@ class Declared:
     """
 
     effect: Effect = "state"
+    declares_effect: bool = False
+    external: External | None = None
     concurrent: bool = False
     idempotency: IdempotencyConfig | None = None
     approval: ApprovalDefault | None = None
@@ -82,7 +87,9 @@ def declared(definition: ToolDefinition) -> Declared:
     if faults:
         _refuse(definition, faults)
     config: IdempotencyConfig | None = metadata.get("idempotency")
-    effect: Effect | None = metadata.get("effect")
+    said: Effect | External | None = metadata.get("effect")
+    external = said if isinstance(said, External) else None
+    effect: Effect | None = "external" if isinstance(said, External) else said
     approval: ApprovalDefault | None = metadata.get("approval")
     if effect is None:
         effect = hinted_effect(metadata.get("annotations"))
@@ -91,10 +98,17 @@ def declared(definition: ToolDefinition) -> Declared:
         elif effect == "read" and approval is None:
             approval = "ask"
     if config is not None:
-        _check_together(definition, effect, config)
+        _check_together(definition, effect, config, external)
     if definition.kind == "unapproved" and approval != "deny":
         approval = "ask"
-    return Declared(effect=effect, concurrent=metadata.get("concurrent", False), idempotency=config, approval=approval)
+    return Declared(
+        effect=effect,
+        declares_effect=said is not None,
+        external=external,
+        concurrent=metadata.get("concurrent", False),
+        idempotency=config,
+        approval=approval,
+    )
 
 
 _NOTHING_SAID = Declared()
@@ -125,6 +139,10 @@ def hinted_effect(annotations: object) -> Effect:
 
 
 def _effect_fault(key: str, value: object) -> str | None:
+    if isinstance(value, External):
+        if value.on_orphan == "reconcile" and value.reconcile is None:
+            return "metadata 'effect' has on_orphan='reconcile', which needs External(reconcile=...)"
+        return None
     return _choice_fault(key, value, get_args(Effect))
 
 
@@ -163,17 +181,19 @@ def _choice_fault(key: str, value: object, choices: tuple[str, ...]) -> str | No
     return f"metadata {key!r} is {_shown(value)}; it must be one of {', '.join(map(repr, choices))}{hint}"
 
 
-def _check_together(definition: ToolDefinition, effect: Effect, config: IdempotencyConfig) -> None:
+def _check_together(
+    definition: ToolDefinition, effect: Effect, config: IdempotencyConfig, external: External | None
+) -> None:
     faults: list[str] = []
     if effect == "read":
         faults.append(
             "metadata 'idempotency' is for a tool that changes something, and this one only reads; leave it out, or "
             "declare 'effect' as 'state' or 'external'"
         )
-    if config.on_orphan == "reconcile":
+    if config.on_orphan == "reconcile" and (external is None or external.reconcile is None):
         faults.append(
-            "metadata 'idempotency' has on_orphan='reconcile', and only Handrail's own tools have a reconcile; write "
-            "on_orphan='unknown' or 'retry', or declare the tool as handrail.prompt.Tool"
+            "metadata 'idempotency' has on_orphan='reconcile', which needs a reconciler; declare 'effect' as "
+            "External(reconcile=...), or write on_orphan='unknown' or 'retry'"
         )
     properties = definition.parameters_json_schema.get("properties")
     there = tuple(cast("Mapping[str, object]", properties) if isinstance(properties, Mapping) else ())  # JSON's keys

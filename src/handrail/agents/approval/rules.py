@@ -25,7 +25,7 @@ from handrail.agents.approval.globs import Reading
 from handrail.agents.approval.matching import Segment, argument_path, fits_agents, fits_call, fits_name
 from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
 from handrail.errors import AgentError
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """What holds for each effect where neither a rule nor the tool itself says anything."""

@@ -21,7 +21,7 @@ from pathlib import Path, PurePath
 from handrail.agents.approval.rules import EFFECTS, VERDICTS, ApprovalRules, Rule, check_choice
 from handrail.agents.approval.values import Verdict
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
 from handrail.serde.document import read_document
 from handrail.serde.yaml_reader import Reader, listed, shown

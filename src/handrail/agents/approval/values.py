@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from handrail.prompt.tool import Effect
+from handrail.prompt.effect import Effect
 from handrail.session.calls import CallRef
 
 Verdict = Literal["allow", "ask", "deny"]

@@ -19,7 +19,7 @@ from handrail.contrib.tools.shell_handler import ProgramEnded, Shell, ShellRun, 
 from handrail.contrib.tools.shell_rules import ShellRule, rules_of
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.prompt import Section, Tool, ToolExample
+from handrail.prompt import External, Section, Tool, ToolExample
 from handrail.resources import ResourceRegistry
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -161,5 +161,5 @@ def _tool(shell: Shell, *, accepts_overrides: bool) -> Tool[Any, Any]:
             ),
         ),
         accepts_overrides=accepts_overrides,
-        effect="external",
+        effect=External(repeat_unknown="allow"),  # whoever asks for a command again can find out by another one
     )

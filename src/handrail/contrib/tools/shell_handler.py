@@ -167,8 +167,7 @@ class Shell:
         message = f"{name} was killed, because it may take {self.terms.seconds:g} s and was not done.{undone}"
         if rule.reads:
             return ToolResult.error(message, value)
-        unknown = "Whether it has done something elsewhere is unknown: find out before you ask for it again."
-        raise EffectUncertain(f"{message} {unknown}\n{value.render()}")
+        raise EffectUncertain(f"{message}\n{value.render()}")
 
 
 def _checked(command: Command) -> Command:

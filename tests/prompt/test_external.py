@@ -1,0 +1,122 @@
+"""What a tool says of an effect outside, and how it goes together with the short forms of the documents."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.errors import PromptValidationError
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from tests.runtime.bench import Note, echo
+
+HOUR = timedelta(hours=1)
+
+
+def find_out(params: Note, key: str) -> ToolResult[Note] | None:
+    """Say that it did not happen."""
+    return None
+
+
+def find_out_otherwise(params: Note, key: str, *, context: ToolContext) -> ToolResult[Note] | None:
+    """The same, with a context."""
+    return None
+
+
+def pay(**options: Any) -> Tool[Note, Note]:
+    """A tool."""
+    given: dict[str, Any] = {"name": "pay", "description": "Pays.", "handler": echo} | options
+    return Tool[Note, Note](**given)
+
+
+def refused(**options: Any) -> str:
+    """What a tool that is declared so is refused with."""
+    with pytest.raises(PromptValidationError) as error:
+        pay(**options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "kind", [Exception, BaseException, OSError, TimeoutError, ExceptionGroup, KeyboardInterrupt, "x"]
+)
+def test_types_that_prove_nothing_are_refused(kind: Any) -> None:
+    """They are raised after an effect as well as before it."""
+    with pytest.raises(PromptValidationError, match="External: not_applied_on has"):
+        External(not_applied_on=(kind,))
+
+
+def test_fields_are_held_to_their_ranges() -> None:
+    """Each message names the field and what would be right."""
+    wrong: list[dict[str, Any]] = [
+        {"not_applied_on": ConnectionRefusedError},
+        {"on_orphan": "again"},
+        {"repeat_unknown": "yes"},
+        {"accept_late_result": 1},
+        {"lease": 60},
+        {"lease": timedelta(0)},
+    ]
+    for fields in wrong:
+        (name,) = fields
+        with pytest.raises(PromptValidationError, match=f"^External: {name} is "):
+            External(**fields)
+
+
+def test_word_means_the_defaults() -> None:
+    """`effect="external"` is `effect=External()`; the attribute is a word in either case."""
+    for effect in ("external", External()):
+        tool = pay(effect=effect)
+        assert (tool.effect, tool.external, tool.declares_effect, tool.claims) == ("external", External(), True, True)
+    assert pay().external is None
+    assert pay(effect="read").external is None
+
+
+def test_short_forms_say_the_same() -> None:
+    """`Tool.reconcile`, and `on_orphan` and `lease` of a key."""
+    config = IdempotencyConfig(on_orphan="reconcile", lease=HOUR)
+    short = pay(effect="external", idempotency=config, reconcile=find_out)
+    long = pay(effect=External(on_orphan="reconcile", lease=HOUR, reconcile=find_out), idempotency=IdempotencyConfig())
+    assert short.external == long.external == External(on_orphan="reconcile", lease=HOUR, reconcile=find_out)
+    assert short.reconcile is long.reconcile is find_out
+    assert short.on_orphan == long.on_orphan == "reconcile"
+
+
+def test_contradictions_are_refused() -> None:
+    """The message names both places."""
+    config, wrong = IdempotencyConfig(on_orphan="retry"), cast("Any", len)
+    assert refused(effect=External(on_orphan="reconcile", reconcile=find_out), idempotency=config) == snapshot(
+        "tool pay: External: on_orphan is 'reconcile' here and 'retry' in the tool's short form; say it in one place."
+    )
+    assert refused(effect=External(reconcile=find_out), reconcile=find_out_otherwise) == snapshot(
+        "tool pay: External: reconcile is find_out here and find_out_otherwise in the tool's short form; say it in one "
+        "place."
+    )
+    assert refused(effect=External(on_orphan="reconcile")) == snapshot(
+        "tool pay: on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key."
+    )
+    assert refused(effect=External(reconcile=wrong)) == snapshot(
+        "tool pay: reconcile takes (obj, /), which does not fit: too many positional arguments. "
+        "Write: def len(params: Note, key: str) -> ToolResult[Note] | None: ..."
+    )
+
+
+@pytest.mark.parametrize(
+    "effect, expected", [({"effect": "state"}, "retry"), ({}, "unknown"), ({"effect": "external"}, "unknown")]
+)
+def test_orphan_of_a_tool_that_declares_state_is_retried(effect: dict[str, Any], expected: str) -> None:
+    """What it wrote has been undone; a tool that does not say what it does may act outside."""
+    assert pay(idempotency=IdempotencyConfig(), **effect).on_orphan == expected
+    said = pay(idempotency=IdempotencyConfig(on_orphan="reconcile"), reconcile=find_out, **effect)
+    assert said.on_orphan == "reconcile"
+
+
+def test_key_without_a_declared_effect_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It may act outside: the person who wrote it is to say."""
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            pay(name="warned", idempotency=IdempotencyConfig())
+        pay(name="quiet", idempotency=IdempotencyConfig(), effect="state")
+        pay(name="quiet", idempotency=IdempotencyConfig(strategy="none"))
+    assert [record.args for record in caplog.records] == [("warned",)]

@@ -1,0 +1,356 @@
+"""What the end of an external handler says of its effect: when unsure, it is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import (
+    BudgetExceededError,
+    CallPostponed,
+    EffectNotApplied,
+    EffectUncertain,
+    EndsRun,
+    ReadOnlyViolation,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime.effects import NotApplied
+from handrail.store import EffectRow
+from tests.runtime.bench import BOTH_WAYS, Note, call, echo, executor, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+KEYS = pytest.mark.parametrize("idempotency", [None, IdempotencyConfig()], ids=["slot", "key"])
+
+
+class Refused(ConnectionError):
+    """The connection was refused, so nothing was sent."""
+
+
+class Broken(ConnectionError):
+    """The connection broke; nothing is known."""
+
+
+class Bank:
+    """The world outside: what was done to it, and what the handler raises then."""
+
+    def __init__(self, *raises: BaseException | None) -> None:
+        self.charges: list[str] = []
+        self.raises = list(raises)
+
+    def __call__(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Charge, and raise what comes next."""
+        self.charges.append(params.text)
+        error = self.raises.pop(0) if self.raises else None
+        if error is not None:
+            raise error
+        return ToolResult.ok(params)
+
+    async def later(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Charge on an event loop."""
+        await asyncio.sleep(0)
+        return self(params, context=context)
+
+
+def door_of(handler: Any, **options: Any) -> ToolExecutor:
+    """An executor of one external tool."""
+    return executor(tool("pay", handler, **{"effect": "external"} | options), effect_ledger=EffectLedger())
+
+
+def row_of(door: ToolExecutor) -> EffectRow:
+    """The only effect that the ledger knows of."""
+    (row,) = door.environment.effect_ledger.rows()
+    return row
+
+
+def ask(way: Run, door: ToolExecutor, request: ToolCall) -> ToolMessage | None:
+    """Carry a call out; `None` if it raises."""
+    try:
+        return way(door, request)
+    except (EndsRun, CallPostponed, asyncio.CancelledError):
+        return None
+
+
+UNSURE = [
+    TimeoutError("read timed out"),
+    ValueError("what the bank answered is not JSON"),
+    Broken("reset by peer"),
+    OSError("no route"),
+    EffectUncertain("the line went dead"),
+    ReadOnlyViolation("pay", "write"),
+    BudgetExceededError(dimension="tokens", used=2, allowed=1),
+    ExceptionGroup("both", [ToolValidationError("no"), TimeoutError()]),
+    asyncio.CancelledError(),
+]
+NOT_APPLIED = [
+    ToolValidationError("no such account"),
+    EffectNotApplied("the bank is closed"),
+    Refused("refused"),
+    ModelRetry("once more"),
+    ApprovalRequired(),
+    CallDeferred(),
+    CallPostponed("later"),
+    VisibilityExpansionRequired("more", requested_overrides={}, section_keys=()),
+    ExceptionGroup("both", [ToolValidationError("no"), ExceptionGroup("inner", [Refused()])]),
+]
+
+
+@both_ways
+@KEYS
+@pytest.mark.parametrize("error", UNSURE, ids=lambda error: type(error).__name__)
+def test_effect_is_unknown_after_any_other_exception(
+    way: Run, idempotency: IdempotencyConfig | None, error: BaseException
+) -> None:
+    """The handler has charged and raises: asked three times, it is started once."""
+    bank = Bank(*[error] * 3)
+    door = door_of(bank, effect=External(not_applied_on=(Refused,)), idempotency=idempotency)
+    for _ in range(3):
+        ask(way, door, call("pay", "A"))
+    assert bank.charges == ["A"]
+    row = row_of(door)
+    assert (row.status, row.fence) == ("unknown", 2)
+    assert str(error) in row.note or type(error).__name__ in row.note
+
+
+@both_ways
+@KEYS
+@pytest.mark.parametrize("error", NOT_APPLIED, ids=lambda error: type(error).__name__)
+def test_effect_is_not_applied_where_the_exception_proves_it(
+    way: Run, idempotency: IdempotencyConfig | None, error: BaseException
+) -> None:
+    """The call failed and may run again."""
+    bank = Bank(error)
+    door = door_of(bank, effect=External(not_applied_on=(Refused,)), idempotency=idempotency)
+    ask(way, door, call("pay", "A"))
+    assert row_of(door).status == "failed"
+    assert way(door, call("pay", "A")).success
+    assert bank.charges == ["A", "A"]
+
+
+@both_ways
+def test_async_handler_is_held_to_the_same_rule(way: Run) -> None:
+    """Its exceptions are those of its coroutine."""
+    bank = Bank(TimeoutError("read timed out"))
+    door = door_of(bank.later)
+    assert not way(door, call("pay", "A")).success
+    assert not way(door, call("pay", "A")).success
+    assert bank.charges == ["A"]
+
+
+@both_ways
+def test_handler_that_cannot_be_called_so_has_done_nothing(way: Run) -> None:
+    """The exception is raised before its first line."""
+
+    class Wrong:
+        __signature__ = inspect.signature(echo)
+
+        def __call__(self, params: Note) -> ToolResult[Note]:
+            raise AssertionError
+
+    door = door_of(Wrong())
+    assert "could not be called" in way(door, call("pay", "A")).content
+    assert row_of(door).status == "failed"
+
+
+def test_refused_result_has_done_nothing() -> None:
+    """`ToolResult.error(...)` says so."""
+    door = door_of(lambda params, *, context: ToolResult.error("no money"))
+    assert door.execute(call("pay", "A")).content == "no money"
+    assert row_of(door).status == "failed"
+
+
+def test_state_tool_has_done_nothing_whatever_it_raises() -> None:
+    """Its changes are undone, so the same call runs again; unless it says that it cannot tell."""
+    bank = Bank(TimeoutError(), EffectUncertain("the line went dead"))
+    door = door_of(bank, effect="state", idempotency=IdempotencyConfig(on_orphan="unknown"))
+    assert not door.execute(call("pay", "A")).success
+    assert row_of(door).status == "failed"
+    assert not door.execute(call("pay", "A")).success
+    assert row_of(door).status == "unknown"
+    assert bank.charges == ["A", "A"]
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        (External(), "so it is not run again. Do not ask for it again; a person has to find out what happened."),
+        (External(on_orphan="retry"), "Asked for again with the same arguments, it is run again."),
+        (
+            External(reconcile=lambda params, key: None),
+            "Asked for again with the same arguments, it is first found out whether it did.",
+        ),
+        (External(repeat_unknown="allow"), "Find out what happened before asking for it again."),
+    ],
+)
+def test_model_reads_that_the_outcome_is_unknown_and_what_happens_next(said: External, told: str) -> None:
+    """And not the traceback."""
+    door = door_of(Bank(TimeoutError("read timed out")), effect=said)
+    content = door.execute(call("pay", "A")).content
+    assert content.startswith("pay failed: TimeoutError: read timed out. Whether pay took effect is unknown")
+    assert content.endswith(told)
+    assert "Traceback" not in content
+
+
+def test_people_find_the_traceback_in_log_and_ledger(caplog: pytest.LogCaptureFixture) -> None:
+    """The first line of the note names the exception; the model of the next call reads no more."""
+    door = door_of(Bank(TimeoutError("read\ntimed out")))
+    with caplog.at_level(logging.ERROR):
+        door.execute(call("pay", "A"))
+    first, _, trace = row_of(door).note.partition("\n")
+    assert first == "TimeoutError: read timed out"
+    assert "test_outcomes.py" in trace
+    assert "Traceback" in caplog.text
+    content = door.execute(call("pay", "A")).content
+    assert "(TimeoutError: read timed out)" in content
+    assert "Traceback" not in content
+
+
+def test_long_traceback_is_cut_at_its_beginning() -> None:
+    """What it ends with says most."""
+
+    def deep(depth: int) -> None:
+        if depth:
+            deep(depth - 1)
+        raise TimeoutError("the end" + "x" * 30_000)
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        deep(3)
+        return ToolResult.ok(params)
+
+    door = door_of(pay)
+    door.execute(call("pay", "A"))
+    assert len(row_of(door).note) < 20_000
+    assert "characters left out" in row_of(door).note
+
+
+def test_unknown_effect_of_a_tool_that_retries_is_run_again() -> None:
+    """`on_orphan="retry"`: a second time does no harm."""
+    bank = Bank(TimeoutError())
+    door = door_of(bank, effect=External(on_orphan="retry"))
+    assert not door.execute(call("pay", "A")).success
+    assert door.execute(call("pay", "A")).success
+    assert (bank.charges, row_of(door).fence) == (["A", "A"], 3)
+
+
+def test_unknown_effect_is_found_out_by_its_reconciler() -> None:
+    """It may take a context, and only read."""
+    asked: list[str] = []
+
+    def find_out(params: Note, key: str, *, context: ToolContext) -> ToolResult[Note] | None:
+        asked.append(context.session.session_id)
+        return ToolResult.ok(params, f"charged, says the bank, under {key}")
+
+    bank = Bank(TimeoutError())
+    door = door_of(bank, effect=External(on_orphan="reconcile", reconcile=find_out))
+    assert not door.execute(call("pay", "A")).success
+    message = door.execute(call("pay", "A"))
+    assert (message.success, message.replayed, asked, bank.charges) == (True, True, ["s"], ["A"])
+
+
+def test_reconciler_that_writes_finds_nothing_out() -> None:
+    """It may only read."""
+
+    def find_out(params: Note, key: str, *, context: ToolContext) -> ToolResult[Note] | None:
+        context.session[Note].append(params)
+        return ToolResult.ok(params)
+
+    door = door_of(Bank(TimeoutError()), effect=External(reconcile=find_out))
+    door.execute(call("pay", "A"))
+    message = door.execute(call("pay", "A"))
+    assert "Asking the other side failed: ReadOnlyViolation" in message.content
+    assert (row_of(door).status, door.environment.session[Note].all()) == ("unknown", ())
+
+
+# ---------------------------------------------------------------------------------------------------- repeated slots
+
+
+def test_call_that_equals_an_unknown_one_is_refused() -> None:
+    """A model that reads "unknown" asks again under another id: the handler is started once."""
+    bank = Bank(TimeoutError())
+    door = door_of(bank)
+    for number in range(3):
+        message = door.execute(call("pay", "A", id=f"call-{number}"))
+        assert not message.success
+    assert bank.charges == ["A"]
+    assert "call:call-0" in message.content
+    assert door.execute(call("pay", "B", id="call-9")).success
+
+
+def test_repeat_runs_once_the_unknown_one_is_resolved() -> None:
+    """A person has found out; then the next one is an effect of its own."""
+    bank = Bank(TimeoutError())
+    door = door_of(bank)
+    ledger = door.environment.effect_ledger
+    door.execute(call("pay", "A", id="one"))
+    assert ledger.resolve(row_of(door), NotApplied("the account shows nothing"))
+    assert door.execute(call("pay", "A", id="two")).success
+    assert bank.charges == ["A", "A"]
+
+
+@pytest.mark.parametrize("said", [External(repeat_unknown="allow"), External(on_orphan="retry")])
+def test_repeat_runs_where_the_tool_allows_it(said: External) -> None:
+    """It is an effect of its own."""
+    bank = Bank(TimeoutError())
+    door = door_of(bank, effect=said)
+    assert not door.execute(call("pay", "A", id="one")).success
+    assert door.execute(call("pay", "A", id="two")).success
+    assert bank.charges == ["A", "A"]
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_repeat_finds_out_what_became_of_the_unknown_one(*, happened: bool) -> None:
+    """With a reconciler: if it has happened, the repeat is refused once; if not, the repeat runs."""
+    found = ToolResult.ok(Note("A"), "charged") if happened else None
+    bank = Bank(TimeoutError())
+    door = door_of(bank, effect=External(reconcile=lambda params, key: found))
+    door.execute(call("pay", "A", id="one"))
+    message = door.execute(call("pay", "A", id="two"))
+    assert message.success is not happened
+    assert bank.charges == (["A"] if happened else ["A", "A"])
+    if happened:
+        assert "has taken effect, as has been found out now" in message.content
+        assert door.execute(call("pay", "A", id="three")).success
+
+
+# ------------------------------------------------------------------------------------------------------------- nested
+
+
+@pytest.mark.parametrize("outer_ends", [None, TimeoutError(), ToolValidationError("no"), EndsRun("over")])
+@pytest.mark.parametrize("inner_ends", [None, TimeoutError(), ToolValidationError("no")])
+def test_nested_external_call_settles_by_its_own_claim(
+    outer_ends: Exception | None, inner_ends: Exception | None
+) -> None:
+    """Whatever becomes of its parent."""
+    bank = Bank(inner_ends)
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        door.execute(call("pay", "inner", id="inner"))
+        if outer_ends is not None:
+            raise outer_ends
+        return ToolResult.ok(params)
+
+    door = executor(
+        tool("outer", outer, effect="external"), tool("pay", bank, effect="external"), effect_ledger=EffectLedger()
+    )
+    ask(lambda door, request: door.execute(request), door, call("outer", "outer", id="outer"))
+    by_tool = {row.tool: row.status for row in door.environment.effect_ledger.rows()}
+    ends = {type(None): "done", TimeoutError: "unknown", ToolValidationError: "failed", EndsRun: "unknown"}
+    assert by_tool == {"outer": ends[type(outer_ends)], "pay": ends[type(inner_ends)]}
+
+
+def test_record_of_a_call_whose_effect_is_unknown_is_not_final() -> None:
+    """Asked again, it is for the claim to decide."""
+    session = Session(session_id="s")
+    door = executor(tool("pay", Bank(TimeoutError()), effect="external"), session=session)
+    door.execute(call("pay", "A"), reply="r1")
+    assert [event.final for event in session[ToolInvoked]] == [False]
