@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime import effect_states
-from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied
+from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger import EffectLedger
 from handrail.serde import digest
 from handrail.store.protocol import ClaimOwner, EffectRow
@@ -128,6 +128,24 @@ def _found_dead(world: World) -> object:
     return world.ledger.store.replace(world.seen(), effect_states.orphaned(world.seen(), world.clock.now()))
 
 
+def _testify(
+    said: EffectResult | NotApplied | NotKnown = RESULT, *, accept: bool = False, earlier: bool = False
+) -> Callable[[World], object]:
+    """The owner says what it knows; or the one before it, which was another call."""
+
+    def say(world: World) -> object:
+        if world.row is None:
+            world.claim()
+            world.ledger.invalidate(REQUEST.key, force=True)
+        claim = world.owner
+        if earlier:
+            row = claim.row._replace(fence=claim.fence - 1, owner=ClaimOwner("s1", None, "call 0"))
+            claim = Claimed(row, claim.lease, None)
+        return world.ledger.testify(claim, said, accept=accept)
+
+    return say
+
+
 def _give_up(world: World) -> object:
     world.ledger.give_up(world.owner)
     return True
@@ -157,6 +175,12 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "invalidate by force": lambda world: world.ledger.invalidate(REQUEST.key, force=True),
     "prune": lambda world: world.ledger.prune_expired() >= 0,
     "look up": lambda world: world.ledger.lookup(REQUEST.key),
+    "testify": _testify(),
+    "testify, earlier owner": _testify(earlier=True),
+    "accept late: it happened": _testify(accept=True),
+    "accept late: it did not": _testify(NotApplied("refused"), accept=True),
+    "accept late: not known": _testify(NotKnown("no answer came"), accept=True),
+    "accept late, earlier one": _testify(accept=True, earlier=True),
 }
 
 
@@ -172,6 +196,8 @@ def answer_of(world: World, event: str) -> str:
         return "nothing" if answer is None else "effect"
     if isinstance(answer, bool):
         return "kept" if answer else "refused"
+    if isinstance(answer, str):
+        return answer
     return type(answer).__name__.lower()
 
 

@@ -5,6 +5,8 @@ What is checked after every step, or with every answer:
 - P1: a key has at most one result until it expires or is removed, and every replay shows it.
 - P2: of all claims ever given for a key, at most one is valid.
 - P3: a claim that is not valid writes nothing.
+- What a former owner says changes a row only if it is accepted, and nobody else has started the effect since; what is
+  said first stays, and goes with the row.
 - P4: where `on_orphan` is `unknown`, a handler starts at most once, until it has failed, has expired or been removed,
   or somebody has found out that it did not happen.
 """
@@ -22,7 +24,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, EffectResult, Hit, NotApplied
+from handrail.runtime.effects import (
+    Busy,
+    ClaimAnswer,
+    Claimed,
+    ClaimRequest,
+    Conflict,
+    EffectResult,
+    Hit,
+    NotApplied,
+    NotKnown,
+)
 from handrail.runtime.ledger import EffectLedger
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
@@ -77,13 +89,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers = [EffectLedger(store, clock=self.clock) for _ in range(2)]
         self.models = {key: Model() for key in KEYS}
         self.serial = 0
+        self.said: dict[tuple[str, int], EffectResult | NotApplied | NotKnown] = {}
 
     # ------------------------------------------------------------------------------------------------- claim
 
     @rule(ledger=ledgers, key=keys, params_hash=hashes, on_orphan=orphans)
     def claim(self, ledger: int, key: str, params_hash: str, on_orphan: OnOrphan) -> None:
         model = self.models[key] = self.models[key].at(self.clock.now())
-        request = ClaimRequest("s1", key, "pay", params_hash, ClaimOwner("s1", None, "somebody"), LEASE, on_orphan)
+        request = ClaimRequest("s1", key, "pay", params_hash, self._owner(), LEASE, on_orphan)
         answer = self.ledgers[ledger].claim(request)
         lapsed = model.status == "running" and model.lease_until is not None and model.lease_until <= self.clock.now()
         if model.status not in {"absent", "failed"} and model.params_hash != params_hash:
@@ -100,6 +113,10 @@ class LedgerMachine(RuleBasedStateMachine):
             assert type(answer).__name__ == "Unknown"
             if lapsed:
                 self._lost(model)
+
+    def _owner(self) -> ClaimOwner:
+        self.serial += 1
+        return ClaimOwner("s1", None, f"call {self.serial}")
 
     def _started(self, model: Model, ledger: int, answer: ClaimAnswer, params_hash: str) -> None:
         assert isinstance(answer, Claimed)
@@ -146,6 +163,44 @@ class LedgerMachine(RuleBasedStateMachine):
         if end != "beat":
             given.beat_at = None
 
+    @rule(key=keys, which=st.integers(0, 9), what=st.sampled_from(["done", "failed", "unknown"]), accept=st.booleans())
+    def testify(self, key: str, which: int, what: str, accept: bool) -> None:
+        model = self.models[key]
+        if not model.given:
+            return
+        given = model.given[-1 - which % len(model.given)]
+        ledger, claim, effect_id = self.ledgers[given.ledger], given.claim, given.claim.row.effect_id
+        self.serial += 1
+        new: dict[str, EffectResult | NotApplied | NotKnown] = {
+            "done": EffectResult(f"late {self.serial}"),
+            "failed": NotApplied("late"),
+            "unknown": NotKnown("late"),
+        }
+        row = ledger.row(key, partition="s1")
+        word = ledger.testify(claim, new[what], accept=accept, ttl=TTL)
+        if row is None or row.effect_id != effect_id:
+            assert word == "dropped"
+            return
+        said = self.said.setdefault((effect_id, claim.fence), new[what])
+        left = model.status == "unknown" and model.fence == claim.fence + 1
+        started_since = any(
+            other.claim.row.effect_id == effect_id and other.claim.fence > claim.fence for other in model.given
+        )
+        if accept and left and not isinstance(said, NotKnown):
+            assert word == "accepted"
+            happened = isinstance(said, EffectResult)
+            self._ended(model, "done" if happened else "failed", TTL if happened else FORGET)
+            model.result = said if isinstance(said, EffectResult) else None
+        elif isinstance(said, EffectResult) and started_since:
+            assert word == "duplicate"
+        elif word == "accepted":
+            assert accept
+            assert not started_since
+            assert (model.status, model.fence) in {("done", claim.fence + 1), ("failed", claim.fence + 1)}
+        else:
+            contradicted = isinstance(said, EffectResult) and model.status == "failed" and model.fence > claim.fence
+            assert word == ("duplicate" if contradicted else "kept")
+
     def _beat(self, model: Model, given: Given, *, valid: bool) -> None:
         try:
             self.ledgers[given.ledger].heartbeat(given.claim)
@@ -188,7 +243,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if row is None or model.status != "unknown":
             return
         answer = self.ledgers[ledger].reclaim(
-            row, ClaimRequest("s1", key, "pay", row.params_hash, ClaimOwner("s1", None, "again"), LEASE)
+            row, ClaimRequest("s1", key, "pay", row.params_hash, self._owner(), LEASE)
         )
         model.starts, model.retried = 0, False
         self._started(model, ledger, answer, row.params_hash)
@@ -274,6 +329,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 and (given.claim.row.effect_id, given.claim.fence) == (row.effect_id, row.fence)
             ]
             assert valid == ([] if model.owner is None else [model.owner])
+
+    def teardown(self) -> None:
+        standing = {row.effect_id for row in self.ledgers[0].rows()}
+        for effect_id in {effect_id for effect_id, _ in self.said}:
+            stored = [each.fence for each in self.ledgers[0].store.testimony(effect_id)]
+            said = [fence for said_of, fence in self.said if said_of == effect_id]
+            assert stored == (sorted(said) if effect_id in standing else [])
 
 
 @pytest.mark.parametrize("name", STORES)

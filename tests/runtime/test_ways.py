@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime.ways import INLINE, ON_LOOP, OverranError, drive
+from handrail.runtime.ways import INLINE, ON_LOOP, Inline, OnLoop, OverranError, drive
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, call, executor, tool
 
@@ -113,3 +114,249 @@ def test_a_task_that_overran_may_clean_up_before_its_call_ends() -> None:
     door = executor(tool("hang", hang, timeout=timedelta(milliseconds=10)), resources={Line: binding})
     assert not door.execute(call("hang")).success
     assert order == ["cleaned up", "closed"]
+
+
+# ------------------------------------------------------------------------------------------ what ends after all
+
+SOON = 0.01
+VARIABLE: ContextVar[str] = ContextVar("VARIABLE", default="")
+
+
+class Heard:
+    """What `late` was called with, and where; it can be waited for."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.ended: list[Future[Any]] = []
+        self.contexts: list[str] = []
+        self.at_once = threading.Event()
+        self._fails = fails
+
+    def __call__(self, ended: Future[Any]) -> None:
+        assert ended.done()
+        self.ended.append(ended)
+        self.contexts.append(VARIABLE.get())
+        self.at_once.set()
+        if self._fails:
+            raise ValueError("the store is down")
+
+    def outcome(self) -> object:
+        """The one result or exception that was heard, which must come."""
+        assert self.at_once.wait(10)
+        (ended,) = self.ended
+        return ended.exception() or ended.result()
+
+
+def overrun(way: Inline | OnLoop, body: Callable[[], Any], *, is_async: bool, late: Heard, then: Any = bool) -> None:
+    """Run a body that overruns, do something after that, and end the loop, if there is one."""
+
+    async def on_loop() -> None:
+        with pytest.raises(OverranError):
+            await way.run(body, is_async=is_async, seconds=SOON, late=late)
+        then()
+
+    VARIABLE.set("of the call")
+    try:
+        if way is ON_LOOP:
+            asyncio.run(on_loop())
+        else:
+            drive(on_loop())
+    finally:
+        VARIABLE.set("")
+
+
+def join_threads() -> None:
+    """Wait until the threads of all handlers have ended."""
+    for thread in threading.enumerate():
+        if thread.name == "handrail-call":
+            thread.join(10)
+
+
+both = pytest.mark.parametrize("way", [INLINE, ON_LOOP], ids=["inline", "on loop"])
+ENDINGS = pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
+
+
+@both
+@ENDINGS
+def test_a_thread_that_overran_is_heard_when_it_ends(way: Inline | OnLoop, fails: bool) -> None:
+    """Its result or its exception, once, and outside the context of its call."""
+    release, late, error = threading.Event(), Heard(), ConnectionError("reset")
+
+    def slow() -> str:
+        release.wait()
+        if fails:
+            raise error
+        return "paid"
+
+    overrun(way, slow, is_async=False, late=late)
+    assert late.ended == []
+    release.set()
+    assert late.outcome() == (error if fails else "paid")
+    assert late.contexts == [""]
+
+
+@both
+@ENDINGS
+def test_a_task_that_ends_while_it_cleans_up_is_heard(
+    way: Inline | OnLoop, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the call goes on; what `late` has taken is not logged."""
+    late, error = Heard(), ConnectionError("reset")
+
+    async def slow() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if fails:
+                raise error from None
+        return "paid"
+
+    def already_heard() -> None:
+        assert len(late.ended) == 1 or way is INLINE  # whose own bound may pass first, on a slow machine
+
+    overrun(way, slow, is_async=True, late=late, then=already_heard)
+    assert late.outcome() == (error if fails else "paid")
+    assert late.contexts == [""]
+    assert caplog.text == ""
+
+
+@both
+@ENDINGS
+def test_a_task_that_will_not_end_is_heard_when_it_does(
+    way: Inline | OnLoop, fails: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has swallowed its cancellation."""
+    monkeypatch.setattr("handrail.runtime.ways._CLEAN_UP_SECONDS", SOON)
+    release, late, error = threading.Event(), Heard(), ConnectionError("reset")
+
+    async def stubborn() -> str:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(SOON)
+            except asyncio.CancelledError:
+                continue
+        if fails:
+            raise error
+        return "paid"
+
+    def go_on() -> None:
+        assert late.ended == []
+        release.set()
+
+    overrun(way, stubborn, is_async=True, late=late, then=go_on)
+    assert late.outcome() == (error if fails else "paid")
+    assert "a handler that had overrun" not in caplog.text
+
+
+@both
+def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Inline | OnLoop) -> None:
+    """There is nothing to hear."""
+    late = Heard()
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    overrun(way, slow, is_async=True, late=late)
+    join_threads()
+    assert late.ended == []
+
+
+def _ends_in_time(way: Inline | OnLoop, body: Callable[[], Any], late: Heard, *, is_async: bool) -> Any:
+    async def run(seconds: float | None) -> Any:
+        return await way.run(body, is_async=is_async, seconds=seconds, late=late)
+
+    return [asyncio.run(run(bound)) if way is ON_LOOP else drive(run(bound)) for bound in (None, 60.0)]
+
+
+@both
+def test_what_ends_in_time_is_not_heard(way: Inline | OnLoop) -> None:
+    """The caller has its result."""
+    late = Heard()
+
+    async def quick() -> str:
+        return "paid"
+
+    assert _ends_in_time(way, lambda: "paid", late, is_async=False) == ["paid"] * 2
+    assert _ends_in_time(way, quick, late, is_async=True) == ["paid"] * 2
+    assert late.ended == []
+
+
+@pytest.mark.parametrize("ending", ["returns", "is cancelled"])
+def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be cancelled there, and has ended in time as far as its own loop knows."""
+    monkeypatch.setattr("handrail.runtime.ways._CLEAN_UP_SECONDS", SOON)
+    release, late = threading.Event(), Heard()
+
+    async def blocking() -> str:
+        release.wait()  # as a handler does that calls a blocking client
+        if ending == "is cancelled":
+            raise asyncio.CancelledError
+        return "paid"
+
+    overrun(INLINE, blocking, is_async=True, late=late)
+    assert late.ended == []
+    release.set()
+    join_threads()
+    assert [ended.result() for ended in late.ended] == (["paid"] if ending == "returns" else [])
+
+
+@both
+def test_what_late_raises_is_logged(way: Inline | OnLoop, caplog: pytest.LogCaptureFixture) -> None:
+    """And goes nowhere else: there is no caller left."""
+    release, late = threading.Event(), Heard(fails=True)
+
+    async def slow() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "paid"
+        return "never"
+
+    overrun(way, slow, is_async=True, late=late)
+    assert late.outcome() == "paid"
+    thread = Heard(fails=True)
+    overrun(way, lambda: release.wait() and "paid", is_async=False, late=thread)
+    release.set()
+    assert thread.outcome() == "paid"
+    assert "the store is down" in caplog.text
+    assert {record.name for record in caplog.records} == {"handrail.runtime"}
+
+
+def test_a_task_that_is_cancelled_in_time_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    """It did not overrun: its call was ended. What it raises is logged."""
+    late = Heard()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError("reset")
+
+    async def run() -> None:
+        call_of_it = asyncio.ensure_future(ON_LOOP.run(slow, is_async=True, seconds=60.0, late=late))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        call_of_it.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call_of_it
+
+    asyncio.run(run())
+    assert late.ended == []
+    assert "a handler that had overrun ended with ConnectionError" in caplog.text
+
+
+def test_a_task_that_ends_as_its_call_is_cancelled_is_not_heard() -> None:
+    """There is nothing left to stop."""
+    late = Heard()
+    calls: list[asyncio.Future[Any]] = []
+
+    async def ends() -> str:
+        calls[0].cancel()
+        return "paid"
+
+    async def run() -> None:
+        calls.append(asyncio.ensure_future(ON_LOOP.run(ends, is_async=True, seconds=60.0, late=late)))
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+
+    asyncio.run(run())
+    assert late.ended == []

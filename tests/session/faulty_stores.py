@@ -13,10 +13,10 @@ from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
-from handrail.store import EffectRow, Store, Wake
+from handrail.store import EffectRow, Store, Testimony, Wake
 from tests.store.stores import STORES
 
-Point = Literal["begin", "begun", "check", "insert", "replace", "append", "commit", "committed"]
+Point = Literal["begin", "begun", "check", "insert", "replace", "testify", "append", "commit", "committed"]
 """Where it may fail: on entering a unit or just inside it, at an operation, before and after a unit is committed."""
 
 
@@ -125,6 +125,13 @@ class FaultyStore(Store):
 
     def delete(self, seen: EffectRow) -> bool:
         return self._store.delete(seen)
+
+    def testify(self, testimony: Testimony) -> bool:
+        self._reach("testify")
+        return self._store.testify(testimony)
+
+    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
+        return self._store.testimony(effect_id)
 
     def rows(self) -> Iterator[EffectRow]:
         return self._store.rows()

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
 from handrail.session.calls import CallRef
 from handrail.session.storage import Checkpoint, Entry, Hold
-from handrail.store import EffectRow
+from handrail.store import EffectRow, protocol
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entry, session_row
@@ -21,6 +21,7 @@ from tests.store.stores import STORES, MakeStore
 
 EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20}
 IDS, KEYS = ("a", "b", "c"), ("k1", "k2")
+EFFECTS = {"k1": ("1" * 32, "2" * 32), "k2": ("3" * 32, "4" * 32)}
 REFS = (CallRef(None, "c1"), CallRef("r1", "c1"), CallRef("r1", "c2"))
 
 ids, keys, refs = st.sampled_from(IDS), st.sampled_from(KEYS), st.sampled_from(REFS)
@@ -40,6 +41,7 @@ class Model:
 
     sessions: dict[str, Kept] = field(default_factory=dict[str, Kept])
     rows: dict[str, EffectRow] = field(default_factory=dict[str, EffectRow])
+    testimony: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     decided: set[str] = field(default_factory=set[str])
 
 
@@ -161,14 +163,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -------------------------------------------------------------------------------------------- ledger, decisions
 
-    @rule(key=keys, fence=st.integers(1, 3))
-    def write_row(self, key: str, fence: int) -> None:
-        row = running_row(self.clock, key)._replace(fence=fence)
+    @rule(key=keys, fence=st.integers(1, 3), again=st.booleans())
+    def write_row(self, key: str, fence: int, *, again: bool) -> None:
+        row = running_row(self.clock, key, effect_id=EFFECTS[key][again])._replace(fence=fence)
         standing = self.model.rows.get(key)
         assert self.store.insert(row) == standing
         if standing is not None:
             assert self.store.replace(standing, row)
-            assert self.store.replace(standing, row) == (standing.fence == fence)
+            assert self.store.replace(standing, row) == (standing[:3] == row[:3] and standing.fence == fence)
+            if standing.effect_id != row.effect_id:
+                self._forget_testimony(standing.effect_id)
         self.model.rows[key] = row
 
     @rule(key=keys)
@@ -177,6 +181,17 @@ class StoreMachine(RuleBasedStateMachine):
         if row is not None:
             assert self.store.delete(row)
             assert not self.store.delete(row)
+            self._forget_testimony(row.effect_id)
+
+    @rule(key=keys, again=st.booleans(), fence=st.integers(1, 3), message=st.sampled_from("ab"))
+    def testify(self, key: str, fence: int, message: str, *, again: bool) -> None:
+        said = EFFECTS[key][again], fence
+        testimony = protocol.Testimony(*said, self.clock.now(), "done", message)
+        assert self.store.testify(testimony) == (said not in self.model.testimony)
+        self.model.testimony.setdefault(said, message)
+
+    def _forget_testimony(self, effect_id: str) -> None:
+        self.model.testimony = {said: message for said, message in self.model.testimony.items() if said[0] != effect_id}
 
     @rule(journal=st.sampled_from(["j1", "j2"]), forgotten=st.booleans())
     def decide(self, journal: str, *, forgotten: bool) -> None:
@@ -199,6 +214,10 @@ class StoreMachine(RuleBasedStateMachine):
             for call in REFS:
                 assert self.store.record_of_call(session_id, call) == dict(records).get(call)
         assert {row.key: row for row in self.store.rows()} == self.model.rows
+        stored = [
+            each for effects in EFFECTS.values() for effect_id in effects for each in self.store.testimony(effect_id)
+        ]
+        assert {(each.effect_id, each.fence): each.message for each in stored} == self.model.testimony
         assert {call.key for call in self.store.open_claims("s1")} == set(self.model.rows)
         assert {journal for journal in ("j1", "j2") if self.store.decided(journal)} == self.model.decided
 

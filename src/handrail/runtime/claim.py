@@ -13,19 +13,28 @@ are there or neither is.
 
 What the end of a handler says of its effect is decided in `handrail.runtime.outcomes`: an effect that may have been
 applied becomes unknown.
+
+An owner that has lost its claim, and a handler that was left behind, may still learn what happened. Then the claim
+*testifies*: see `EffectLedger.testify`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from concurrent.futures import Future
+from contextvars import Context
+from functools import partial
 from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.effects import Claimed, EffectResult, Hit
+from handrail.runtime.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
+from handrail.runtime.failures import told
 from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.outcomes import unknown_because
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Enlisted, UnitStore
 from handrail.turns import Ticket
@@ -38,6 +47,10 @@ _ATTEMPTS_TO_RECORD = 3
 
 _HOLDERS: dict[str, Ticket] = {}
 """The tickets of the calls of this process that carry effects out, by the effect's id; each claim has its own entry."""
+
+
+_LATE = threading.Lock()
+"""Held while a claim notes that it is settled, or what it has learned late: the second of the two testifies."""
 
 
 class Effect(NamedTuple):
@@ -87,6 +100,9 @@ class Claim:
         Raises:
             ToldToModel: the effect has happened, and stays.
         """
+
+    def ended_late(self, ended: Future[Any]) -> None:
+        """Take note of what a handler ended with that had overrun its time; see `handrail.runtime.ways.Late`."""
 
     def aftermath(self) -> str:
         """What the model is to know of the effect when the call has failed, in sentences; empty if there is nothing."""
@@ -144,6 +160,8 @@ class EffectClaim(Claim):
         self._recorded = False
         self._given_up = False
         self._unknown: str | None = None
+        self._is_over = False
+        self._late: EffectResult | NotApplied | NotKnown | None = None
         self._result: ToolResult[Any] | None = None
         self.effect = self._effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
         self.fence = claimed.fence
@@ -175,11 +193,8 @@ class EffectClaim(Claim):
         """
         if not self._stays:
             return
-        if not is_result(returned):
-            nothing = f"{self._tool.name} was done, but its handler returned no result."
-            self._happened = EffectResult(nothing, None)
-        elif returned.success:
-            self._happened = to_store(self._tool, returned)
+        if not is_result(returned) or returned.success:
+            self._happened = self._result_of(returned)
         if self._happened is not None and not self._in_unit:
             self._record(self._happened)
 
@@ -210,6 +225,48 @@ class EffectClaim(Claim):
             return f"But {_done(self._tool.name)}"
         return f"But {self._tool.name} itself was done, but that could not be recorded. Do not ask for it again."
 
+    def ended_late(self, ended: Future[Any]) -> None:
+        """Testify, now or when the claim is settled; see `Claim.ended_late`."""
+        said = self._said_by(ended)
+        with _LATE:
+            self._late = said
+            is_over = self._is_over
+        if is_over:
+            self._testify(said)
+
+    def _said_by(self, ended: Future[Any]) -> EffectResult | NotApplied | NotKnown:
+        error = ended.exception()
+        if error is not None:
+            why = unknown_because(error, self._tool, entered=True)
+            return NotApplied(told(error)) if why is None else NotKnown(why)
+        returned: object = ended.result()
+        if is_result(returned) and not returned.success:
+            return NotApplied(returned.message)
+        return self._result_of(returned)
+
+    def _result_of(self, returned: object) -> EffectResult:
+        """What came of an effect that has happened, whatever its handler returned."""
+        if is_result(returned):
+            return to_store(self._tool, returned)
+        return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
+
+    def _testify(self, said: EffectResult | NotApplied | NotKnown) -> bool:
+        """Record what is known of an effect whose claim is lost; returns whether that settles the effect.
+
+        It is written in an empty context: in that of a nested call it would be undone with the call that it is in.
+        """
+        external = self._tool.external
+        if external is None:
+            return False
+        testify = partial(self._ledger.testify, self._claimed, said, accept=external.accept_late_result, ttl=self._ttl)
+        try:
+            return Context().run(testify) == "accepted"
+        except Exception:  # noqa: BLE001 - logged; the effect is as unknown as it was
+            _log.exception(
+                "what became of the effect of %s was learned late, and could not be recorded", self._tool.name
+            )
+            return False
+
     def committing(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
 
@@ -239,15 +296,22 @@ class EffectClaim(Claim):
         A store that fails here is logged: the lease runs out by itself, and the effect is unknown then.
         """
         self._let_go()
-        if self._given_up or (self._recorded and self._stays):
-            return
+        if not self._given_up and not (self._recorded and self._stays):
+            self._settle_undone()
+        with _LATE:
+            self._is_over = True
+            late = self._late
+        if late is not None:
+            self._testify(late)
+
+    def _settle_undone(self) -> None:
         try:
             if self._happened is not None:
                 self._record(self._happened)
             elif self._recorded:  # as a part of something that could not be committed whole
                 self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
             elif self._unknown is None:
-                self.unsettled = not self._ledger.fail(self._claimed)
+                self.unsettled = not self._ledger.fail(self._claimed) and not self._testify(NotApplied())
             else:
                 self.unsettled = not self._ledger.mark_unknown(self._claimed, self._unknown)
         except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
@@ -268,7 +332,10 @@ class EffectClaim(Claim):
                 self._recorded = True
                 return
             except LeaseLostError:
-                raise
+                if not self._testify(result):
+                    raise
+                self._recorded = True
+                return
             except Exception as error:
                 _log.exception("%s was done, and recording it has failed", self._tool.name)
                 attempts += 1

@@ -11,6 +11,11 @@ Theory of operation
     (P3) an old fence never writes; (P4) with `on_orphan="unknown"` a handler starts at most once, until it has failed,
     has expired, or somebody has found out what happened.
 
+    An owner that learns what happened after it has lost the row still says so: its *testimony* is stored beside the row
+    and does not write to it. Only where it is to be accepted, and the row is unknown and has not passed to another
+    owner, does it resolve the row. Testimony that an effect is done, of which another owner has started the effect or
+    may start it, is answered `duplicate`: the effect may happen twice.
+
 The table, which `tests/runtime/test_effect_states.py` reads and holds to the code. "Expired" is a done or failed row
 whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has passed.
 A write by anybody but the owner of the row as it stands is answered `refused`, and changes nothing; but an owner that
@@ -81,6 +86,29 @@ records once more what it has recorded is answered `kept`, because the first ans
     running     look up                   as it was           nothing
     unknown     look up                   as it was           nothing
     corrupt     look up                   unknown, fence + 1  nothing
+    absent      testify                   as it was           dropped
+    expired     testify                   as it was           kept
+    running     testify                   as it was           kept
+    lapsed      testify                   as it was           kept
+    done        testify                   as it was           kept
+    failed      testify                   as it was           kept
+    unknown     testify                   as it was           kept
+    corrupt     testify                   as it was           kept
+    unknown     accept late: it happened  done, same          accepted
+    unknown     accept late: it did not   failed, same        accepted
+    unknown     accept late: not known    as it was           kept
+    absent      accept late: it happened  as it was           dropped
+    running     accept late: it happened  as it was           kept
+    lapsed      accept late: it happened  as it was           kept
+    done        accept late: it happened  as it was           kept
+    failed      accept late: it happened  as it was           kept
+    corrupt     accept late: it happened  as it was           kept
+    running     testify, earlier owner    as it was           duplicate
+    lapsed      testify, earlier owner    as it was           duplicate
+    done        testify, earlier owner    as it was           duplicate
+    failed      testify, earlier owner    as it was           duplicate
+    unknown     testify, earlier owner    as it was           duplicate
+    unknown     accept late, earlier one  as it was           duplicate
     ==========  ========================  ==================  ==========
 """
 
@@ -93,11 +121,15 @@ from typing import Literal
 
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime.effects import EffectResult, NotApplied
-from handrail.store.protocol import EFFECT_STATUSES, EffectRow
+from handrail.runtime.effects import EffectResult, NotApplied, NotKnown
+from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, Testimony
 
 ClaimWord = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """How a claim is answered."""
+
+TestimonyWord = Literal["accepted", "kept", "duplicate", "dropped"]
+"""What becomes of testimony: it resolves the effect; it is stored; it is stored, and says that the effect may happen
+twice; or it is not stored, because the entry of the effect has been removed."""
 
 _EFFECT_ID = re.compile("[0-9a-f]{32}")
 
@@ -245,6 +277,75 @@ def resolved(
     if isinstance(finding, NotApplied):
         return failed(row, finding.why, now=now, ttl=forget)
     return done(row, finding, now=now, ttl=ttl)
+
+
+def testimony_of(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:
+    """What the owner of a row, as it was claimed, says of the effect."""
+    if isinstance(said, EffectResult):
+        return Testimony(row.effect_id, row.fence, now, "done", *said)
+    if isinstance(said, NotApplied):
+        return Testimony(row.effect_id, row.fence, now, "failed", note=said.why)
+    return Testimony(row.effect_id, row.fence, now, "unknown", note=said.why)
+
+
+def testified(row: EffectRow | None, testimony: Testimony, owner: ClaimOwner, *, accept: bool) -> TestimonyWord:
+    """Answer testimony; `"accepted"` says that it holds as soon as `resolved_by` is written, or already.
+
+    Args:
+        row: the row as it stands, if there is one.
+        testimony: what is said.
+        owner: who says it.
+        accept: whether it is to resolve the effect.
+    """
+    if row is None or row.effect_id != testimony.effect_id:
+        return "dropped"
+    if accept and (_is_left_by(row, testimony) or _is_resolved_as(row, testimony, owner)):
+        return "accepted"
+    return "duplicate" if possible_duplicate(row, testimony, owner) else "kept"
+
+
+def resolved_by(
+    row: EffectRow, testimony: Testimony, *, now: datetime, ttl: timedelta | None, forget: timedelta
+) -> EffectRow:
+    """The row once accepted testimony, which says that the effect is done or failed, has resolved it.
+
+    Raises:
+        LedgerError: as for `resolved`.
+    """
+    if testimony.status == "done":
+        result = EffectResult(testimony.message, testimony.value, testimony.exclude_value_from_context)
+        return resolved(row, result, now=now, ttl=ttl, forget=forget)
+    return resolved(row, NotApplied(testimony.note), now=now, ttl=ttl, forget=forget)
+
+
+def _is_left_by(row: EffectRow, testimony: Testimony) -> bool:
+    """Whether a row is unknown since the owner that testifies lost it, and is told what happened."""
+    return testimony.status != "unknown" and row.status == "unknown" and row.fence == testimony.fence + 1
+
+
+def _is_resolved_as(row: EffectRow, testimony: Testimony, owner: ClaimOwner) -> bool:
+    """Whether a row is as this testimony has resolved it, when the answer may have been lost on the way."""
+    return (
+        row.status != "unknown"
+        and (row.status, row.fence, row.owner) == (testimony.status, testimony.fence + 1, owner)
+        and (row.message, row.value, row.exclude_value_from_context, row.note) == testimony[4:]
+    )
+
+
+def possible_duplicate(row: EffectRow, testimony: Testimony, owner: ClaimOwner | None = None) -> bool:
+    """Whether testimony says that an effect is done which another owner has started since, or may start.
+
+    Args:
+        row: the row of the effect as it stands.
+        testimony: what is said of it.
+        owner: who says it; `None` where that is no longer known. The note of the testimony says then whether another
+            owner had started the effect.
+    """
+    if testimony.status != "done" or row.fence <= testimony.fence:
+        return False
+    # One more is the fence of a row that was resolved, too: then it has the same owner, and nobody has started anew.
+    passed_on = row.fence > testimony.fence + 1 or (owner is not None and row.owner != owner)
+    return passed_on or bool(testimony.note) or row.status in {"running", "failed"}
 
 
 def recorded(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:

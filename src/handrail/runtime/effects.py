@@ -63,6 +63,12 @@ class NotApplied(NamedTuple):
     why: str = ""
 
 
+class NotKnown(NamedTuple):
+    """The finding that it is not known whether an effect has happened; `why` is for people."""
+
+    why: str = ""
+
+
 class Claimed:
     """The right to carry an effect out, until it is completed, failed, given up or lost. Equal only to itself.
 

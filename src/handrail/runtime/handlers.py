@@ -42,7 +42,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
             returned: object = _call(run, tool, context)
         else:
-            returned = await _run_bounded(run, tool, context)
+            returned = await _run_bounded(run, tool, claim, context)
         reached("after-handler")
     except BaseException as error:
         if claim.effect is not None:
@@ -63,13 +63,14 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     return returned
 
 
-async def _run_bounded(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> object:
+async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
     seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, run, tool, context)
     try:
-        return await run.way.run(body, is_async=tool.is_async, seconds=seconds)
+        heard = None if claim.effect is None else claim.ended_late
+        return await run.way.run(body, is_async=tool.is_async, seconds=seconds, late=heard)
     except OverranError as overrun:
         run.entered = True  # its thread may not have come to the handler yet, and will
         if by_deadline:

@@ -7,10 +7,12 @@ is brought about: read, decide, write if the row is still the one read, and begi
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,13 +31,16 @@ from handrail.runtime.effects import (
     EffectResult,
     Hit,
     NotApplied,
+    NotKnown,
     ToolEffect,
     Unknown,
 )
 from handrail.serde import digest, dump
 from handrail.store.memory import MemoryLedgerStore
-from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore
+from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony
 from handrail.transaction import UnitStore
+
+_log = logging.getLogger("handrail.runtime")
 
 
 def new_effect_id() -> str:
@@ -195,6 +200,46 @@ class EffectLedger:
         now = self._store.now()
         return self._store.replace(row, states.resolved(row, finding, now=now, ttl=ttl, forget=DAY))
 
+    def testify(
+        self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None = DAY
+    ) -> states.TestimonyWord:
+        """Record what the owner of a claim says of its effect after it has lost the claim, or has left its handler.
+
+        Call it when the call of the claim has been rolled back and its claim is settled. Within the call, what is
+        written here may be undone with it, and an effect that is still running is resolved by nothing that is said.
+
+        Only the first testimony of a claim counts. Given again, it is answered by what the first one has come to, so a
+        store that raised may be tried again.
+
+        Args:
+            claim: the claim, as it was granted.
+            said: what came of the effect.
+            accept: whether the testimony resolves the effect, if that is unknown and has not passed to another owner.
+            ttl: how long an accepted result is replayed from now on; `None` for ever.
+
+        Returns:
+            - `"accepted"`: the effect is done or failed now, as the testimony says.
+            - `"kept"`: the testimony is stored, and the effect is as it was.
+            - `"duplicate"`: the same, but the testimony says that the effect is done, and another owner has started it
+              since, or may start it because it was recorded as failed. This is logged at ERROR.
+            - `"dropped"`: nothing is stored, because the entry of the effect has been removed, and its testimony with
+              it. That an effect was done is logged as a warning then.
+        """
+        while True:
+            with suppress(_RowChangedError), nullcontext() if self._units is None else self._units.unit():
+                word, row, testimony = self._testified(claim, said, accept=accept, ttl=ttl)
+                break
+        if testimony.status == "done" and word in {"duplicate", "dropped"}:
+            _log_lost_effect(claim, row)
+        return word
+
+    def testimony(self, row: EffectRow) -> tuple[Testimony, ...]:
+        """What former owners have said of an effect, in the order of their fencing tokens.
+
+        `effect_states.possible_duplicate` says which of it means that the effect may have happened twice.
+        """
+        return self._store.testimony(row.effect_id)
+
     def distrust(self, row: EffectRow, why: str) -> bool:
         """Turn a done effect whose result cannot be read into an unknown one; returns whether the row was still so."""
         return row.status == "done" and self._store.replace(row, states.lost(row, why))
@@ -308,6 +353,33 @@ class EffectLedger:
 
     # --------------------------------------------------------------------------------------------------------- private
 
+    def _testified(
+        self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None
+    ) -> tuple[states.TestimonyWord, EffectRow | None, Testimony]:
+        """Write testimony and what it resolves, in the unit that is open; returns the row as it stood before.
+
+        Raises:
+            _RowChangedError: another has written between reading and writing; nothing of this may be committed.
+        """
+        store, now, owner = self._store, self._store.now(), claim.row.owner
+        row = store.get(claim.row.partition, claim.row.key)
+        testimony = states.testimony_of(claim.row, said, now=now)
+        given = {each.fence: each for each in store.testimony(testimony.effect_id)}
+        is_first = testimony.fence not in given
+        testimony = given.get(testimony.fence, testimony)
+        word = states.testified(row, testimony, owner, accept=accept)
+        if row is None or word == "dropped":
+            return word, row, testimony
+        if word == "accepted" and row.status == "unknown":
+            becomes = states.resolved_by(row, testimony, now=now, ttl=ttl, forget=DAY)
+            if not store.replace(row, becomes):
+                raise _RowChangedError
+        if word == "duplicate":
+            testimony = testimony._replace(note=f"the effect was {row.status} under fence {row.fence} by then")
+        if is_first and not store.testify(testimony):
+            raise _RowChangedError
+        return word, row, testimony
+
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
         partition, key, tool, params_hash, owner, lease, _, _ = request
         process = self._store.process()
@@ -336,6 +408,21 @@ class EffectLedger:
 
     def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
         return sum(self._store.delete(row) for row in self._store.rows() if wanted(row))
+
+
+class _RowChangedError(Exception):
+    """Another has written what was read here: read it again. Never leaves the ledger."""
+
+
+def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:
+    """Log that an effect was done which another owner has started, or may start."""
+    done = f"the effect {claim.key} of {claim.row.tool} was done by its owner under fence {claim.fence}"
+    if row is None or row.effect_id != claim.row.effect_id:
+        _log.warning("%s; nothing was recorded of that, because its entry has been removed since", done)
+    else:
+        _log.error(
+            "%s, and is %s under fence %d since: it may have happened twice, or may yet", done, row.status, row.fence
+        )
 
 
 def _json_of(value: object) -> bytes | None:

@@ -9,7 +9,8 @@ The pipeline is written once, as a coroutine. What it may have to wait for goes 
 | an `async def` handler | runs on an event loop of its own | is awaited; bounded in time, as a task of its own |
 
 A bounded handler that overruns is left behind: a task is cancelled and given a moment to clean up, a thread cannot be
-stopped. Whatever it does afterwards is kept out by its closed transaction (`handrail.transaction`).
+stopped. Whatever it does afterwards is kept out by its closed transaction (`handrail.transaction`). What it returns or
+raises in the end is handed to `late`, where a caller gives one.
 
 Handlers run on daemon threads of their own and not on a pool: a pool runs out of threads when handlers hang or wait for
 each other, and keeps the process from ending.
@@ -22,9 +23,9 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 
@@ -37,6 +38,10 @@ _CLEAN_UP_SECONDS = 1.0
 
 class OverranError(Exception):
     """Something took longer than it was given. Never leaves the runtime."""
+
+
+Late: TypeAlias = Callable[[Future[Any]], None]
+"""Called with what a body that overran ended with after all: a future that is done, with its result or exception."""
 
 
 class Way(Protocol):
@@ -55,8 +60,19 @@ class Way(Protocol):
         """
         ...
 
-    async def run(self, body: Callable[[], Any], *, is_async: bool, seconds: float | None) -> Any:  # noqa: ANN401 - whatever a handler returns
-        """Run a handler, an approver or a reconciler; `body` returns an awaitable when `is_async` says so.
+    async def run(
+        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+    ) -> Any:  # noqa: ANN401 - whatever a handler returns
+        """Run a handler, an approver or a reconciler.
+
+        Args:
+            body: what is run; it returns an awaitable when `is_async` says so.
+            is_async: whether the body is asynchronous.
+            seconds: how long it may take; `None` for as long as it takes.
+            late: called once if the body overran and ends after all, but not if it ends because it was cancelled. It is
+                called on any thread, mostly the one on which the body ends, and in an empty context, because the call
+                that the body belongs to is over. That may be a moment before this raises. It must be quick; its
+                exception is logged.
 
         Raises:
             OverranError: it took longer than `seconds`; it may still be running.
@@ -83,8 +99,11 @@ class Inline:
         if not wait((waiter,), timeout=_capped(seconds)).done:
             raise OverranError
 
-    async def run(self, body: Callable[[], Any], *, is_async: bool, seconds: float | None) -> Any:  # noqa: ANN401 - as above
+    async def run(
+        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+    ) -> Any:  # noqa: ANN401 - as above
         """Run `body` here, or where the table of this module says; see `Way.run`."""
+        late = _guarded(late)
         if is_async:
             if _loop_is_running():
                 raise PromptEvaluationError(
@@ -94,9 +113,12 @@ class Inline:
             if seconds is None:
                 return asyncio.run(ON_LOOP.run(body, is_async=True, seconds=None))
             # On a thread, because a loop waits for its threads and tasks, even for those that overran.
-            bounded = partial(ON_LOOP.run, body, is_async=True, seconds=seconds)
-            return _within(on_own_thread(lambda: asyncio.run(bounded())), seconds + 2 * _CLEAN_UP_SECONDS)
-        return body() if seconds is None else _within(on_own_thread(body), seconds)
+            bounded = partial(ON_LOOP.run, body, is_async=True, seconds=seconds, late=late)
+            future = on_own_thread(lambda: asyncio.run(bounded()))
+            return _within(
+                future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
+            )
+        return body() if seconds is None else _within(on_own_thread(body), seconds, late=late)
 
 
 class OnLoop:
@@ -108,12 +130,20 @@ class OnLoop:
         """Suspend this task until `waiter` is done; see `Way.wait`."""
         await _settled(waiter, seconds=seconds)
 
-    async def run(self, body: Callable[[], Any], *, is_async: bool, seconds: float | None) -> Any:  # noqa: ANN401 - as above
+    async def run(
+        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+    ) -> Any:  # noqa: ANN401 - as above
         """Await `body`, or run it on a thread of its own; see `Way.run`."""
+        late = _guarded(late)
         if is_async:
-            return await body() if seconds is None else await _bounded(body, seconds=seconds)
+            return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
         future = on_own_thread(body)
-        await _settled(future, seconds=seconds)
+        try:
+            await _settled(future, seconds=seconds)
+        except OverranError:
+            if late is not None:
+                future.add_done_callback(late)
+            raise
         return future.result()
 
 
@@ -152,8 +182,25 @@ def on_own_thread(body: Callable[[], T]) -> Future[T]:
     return future
 
 
-def _within(future: Future[T], seconds: float) -> T:
+def _guarded(late: Late | None) -> Late | None:
+    """The same, called in an empty context; what it raises is logged."""
+    if late is None:
+        return None
+    call = late
+
+    def notify(ended: Future[Any]) -> None:
+        try:
+            Context().run(call, ended)
+        except Exception:  # noqa: BLE001 - logged, because there is no caller left to raise it to
+            _log.exception("what a handler that had overrun ended with could not be recorded")
+
+    return notify
+
+
+def _within(future: Future[T], seconds: float, *, late: Late | None) -> T:
     if not wait((future,), timeout=_capped(seconds)).done:
+        if late is not None:
+            future.add_done_callback(late)
         raise OverranError
     return future.result()
 
@@ -191,30 +238,57 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
         raise OverranError
 
 
-async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
     """Await `body` as a task of its own, for so long and no longer."""
     task = asyncio.ensure_future(body())
     try:
         finished, _ = await asyncio.wait((task,), timeout=seconds)
-        if finished:
-            return task.result()
-        raise OverranError
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,), timeout=_CLEAN_UP_SECONDS)
-            if task.done():
-                _forget(task)
-            else:
-                _LEFT_BEHIND.add(task)
-                task.add_done_callback(_forget)
+    except BaseException:
+        await _stop(task, _forget)
+        raise
+    if finished:
+        return task.result()
+    await _stop(task, _forget if late is None else partial(_pass_on, late))
+    raise OverranError
+
+
+async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]], None]) -> None:
+    """Cancel a task and give it a moment to clean up; `ended` is called with it when it is done, now or later."""
+    if task.done():
+        return
+    _LEFT_BEHIND.add(task)
+    task.add_done_callback(_LEFT_BEHIND.discard)
+    task.add_done_callback(ended)  # before the callback of the wait below, so it is called before that returns
+    task.cancel()
+    await asyncio.wait((task,), timeout=_CLEAN_UP_SECONDS)
 
 
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
-"""Tasks that overran; an event loop keeps only weak references to its tasks."""
+"""Tasks that are being stopped; an event loop keeps only weak references to its tasks."""
 
 
 def _forget(task: asyncio.Future[Any]) -> None:
-    _LEFT_BEHIND.discard(task)
     if not task.cancelled() and task.exception() is not None:
         _log.warning("a handler that had overrun ended with %r", task.exception())
+
+
+def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
+    """Call `late` with what a task ended with, unless it was cancelled."""
+    if task.cancelled():
+        return
+    ended: Future[Any] = Future()
+    error = task.exception()
+    if error is None:
+        ended.set_result(task.result())
+    else:
+        ended.set_exception(error)
+    late(ended)
+
+
+def _pass_on_loop(late: Late, loop: Future[Any]) -> None:
+    """Call `late` with what a body ended with that has blocked its event loop, so that it could not be stopped there.
+
+    A body that was stopped there calls `late` by itself.
+    """
+    if not isinstance(loop.exception(), OverranError | asyncio.CancelledError):
+        late(loop)

@@ -11,7 +11,16 @@ from __future__ import annotations
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.memory_sessions import MemoryStore
 from handrail.store.opening import open  # noqa: A004 - it is called `handrail.store.open`
-from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, EffectStatus, LedgerStore, Store, Wake
+from handrail.store.protocol import (
+    EFFECT_STATUSES,
+    ClaimOwner,
+    EffectRow,
+    EffectStatus,
+    LedgerStore,
+    Store,
+    Testimony,
+    Wake,
+)
 from handrail.store.sqlite import SqliteStore
 
 __all__ = [
@@ -24,6 +33,7 @@ __all__ = [
     "MemoryStore",
     "SqliteStore",
     "Store",
+    "Testimony",
     "Wake",
     "open",
 ]

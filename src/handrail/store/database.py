@@ -40,6 +40,18 @@ class Database:
         outer = open_unit(self)
         return self._unit() if outer is None else nullcontext(outer)
 
+    def separate(self) -> AbstractContextManager[Unit[Any]]:
+        """The unit that is open here, or a new one; like `change`, it never belongs to the call that runs here.
+
+        Raises:
+            StoreUnavailableError: that call writes through `context.connection`, and nobody else can until it ends.
+        """
+        outer = open_unit(self)
+        if outer is not None:
+            return nullcontext(outer)
+        self._refuse_beside_writer()
+        return Unit(self, _UnitWork(self.driver), self.watchers)
+
     @property
     def link(self) -> Link | None:
         """The connection of the unit that is open in this context."""
@@ -66,12 +78,7 @@ class Database:
         link = self.link
         if link is not None:
             return link.change(sql, parameters)
-        if self.driver.one_writer and self._calls.borrowed() is not None:
-            msg = (
-                f"the call that runs here writes to {self.url} through context.connection, and nobody else can until "
-                "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
-            )
-            raise StoreUnavailableError(msg, store=self.url)
+        self._refuse_beside_writer()
         return self.driver.change(sql, parameters)
 
     def change_with_call(self, sql: str, parameters: Parameters) -> int:
@@ -83,6 +90,14 @@ class Database:
         """Whether there is a table of that name."""
         statements: Statements = self.link or self.driver
         return self.driver.has_table(statements, name)
+
+    def _refuse_beside_writer(self) -> None:
+        if self.driver.one_writer and self._calls.borrowed() is not None:
+            msg = (
+                f"the call that runs here writes to {self.url} through context.connection, and nobody else can until "
+                "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
+            )
+            raise StoreUnavailableError(msg, store=self.url)
 
     def _unit(self) -> Unit[Any]:
         return Unit(self, self._calls.borrowed() or _UnitWork(self.driver), self.watchers)

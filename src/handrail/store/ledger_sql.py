@@ -11,8 +11,17 @@ from handrail.crash_points import reached
 from handrail.session.calls import OpenCall
 from handrail.store.database import Database
 from handrail.store.processes import Processes
-from handrail.store.protocol import EffectRow, Wake, open_call
-from handrail.store.rows import EFFECT, EFFECT_FIELDS, effect_columns, effect_of, micros
+from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
+from handrail.store.rows import (
+    EFFECT,
+    EFFECT_FIELDS,
+    TESTIMONY,
+    effect_columns,
+    effect_of,
+    micros,
+    testimony_columns,
+    testimony_of,
+)
 from handrail.store.units import open_unit
 
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
@@ -54,6 +63,12 @@ _UNSETTLED_OF_PARTITION = (
 )
 _RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 _END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
+_TESTIFY = (
+    f"INSERT INTO handrail_testimony ({TESTIMONY}) VALUES ({', '.join('?' for _ in Testimony._fields)}) "
+    "ON CONFLICT (effect_id, fence) DO NOTHING"
+)
+_TESTIMONY_OF = f"SELECT {TESTIMONY} FROM handrail_testimony WHERE effect_id = ?"
+_FORGET_TESTIMONY = "DELETE FROM handrail_testimony WHERE effect_id = ?"
 
 
 class SqlLedger:
@@ -122,25 +137,24 @@ class SqlLedger:
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
         """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
-        values = (*effect_columns(row)[2:], seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
-        a_sign_of_life = row.status == seen.status and row.fence == seen.fence
-        change = self._database.change_with_call if a_sign_of_life else self._database.change
-        done = bool(change(REPLACE, values)) or (
-            seen.status == "unknown" and self._change_unread(seen, _REPLACE_READ, values[:-3])
-        )
-        if done:
-            self._written(seen, row)
-        return done
+        if row.effect_id == seen.effect_id:
+            return self._replace(seen, row)
+        with self._database.separate():
+            return self._replace(seen, row) and self._forget_testimony(seen)
 
     def delete(self, seen: EffectRow) -> bool:
-        """Remove the row if it is still the one seen; returns whether it was."""
-        identity = (seen.partition, seen.key)
-        done = bool(self._database.change(DELETE, (*identity, seen.effect_id, seen.fence, seen.status))) or (
-            seen.status == "unknown" and self._change_unread(seen, _DELETE_READ, identity)
-        )
-        if done:
-            self._written(seen, None)
-        return done
+        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
+        with self._database.separate():
+            return self._delete(seen) and self._forget_testimony(seen)
+
+    def testify(self, testimony: Testimony) -> bool:
+        """Add testimony; returns whether it is the first of its effect and fencing token."""
+        return bool(self._database.change(_TESTIFY, testimony_columns(testimony)))
+
+    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
+        """All testimony about an effect, in the order of the fencing tokens."""
+        found = map(testimony_of, self._database.ask(_TESTIMONY_OF, (effect_id,)))
+        return tuple(sorted(found, key=lambda testimony: testimony.fence))
 
     def rows(self) -> Iterator[EffectRow]:
         """All rows in the order of their keys; each as it stood when the iteration came near it."""
@@ -160,6 +174,35 @@ class SqlLedger:
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
         return self._database.watchers.watch(partition, key, wake)
+
+    def _replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        values = (*effect_columns(row)[2:], seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
+        a_sign_of_life = row.status == seen.status and row.fence == seen.fence
+        change = self._database.change_with_call if a_sign_of_life else self._database.change
+        done = bool(change(REPLACE, values)) or (
+            seen.status == "unknown" and self._change_unread(seen, _REPLACE_READ, values[:-3])
+        )
+        if done:
+            self._written(seen, row)
+        return done
+
+    def _delete(self, seen: EffectRow) -> bool:
+        identity = (seen.partition, seen.key)
+        done = bool(self._database.change(DELETE, (*identity, seen.effect_id, seen.fence, seen.status))) or (
+            seen.status == "unknown" and self._change_unread(seen, _DELETE_READ, identity)
+        )
+        if done:
+            self._written(seen, None)
+        return done
+
+    def _forget_testimony(self, seen: EffectRow) -> bool:
+        """Remove the testimony about an effect whose row has been removed; true, because the row has been.
+
+        On PostgreSQL testimony that another transaction is adding meanwhile is not seen. It stays, and is never
+        read: testimony is looked up by the id in the row of its effect.
+        """
+        self._database.change(_FORGET_TESTIMONY, (seen.effect_id,))
+        return True
 
     def _change_unread(self, seen: EffectRow, sql: str, values: tuple[object, ...]) -> bool:
         """Change a row that could not be read when it was seen, if it is still so: its status is another than shown."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.store.protocol import EffectRow, Wake
+from handrail.store.protocol import EffectRow, Testimony, Wake
 from handrail.store.undo_log import UndoLog
 from handrail.store.units import InnerUnit, Unit, open_unit
 from handrail.store.watching import Watchers
@@ -23,7 +23,7 @@ class MemoryLedgerStore:
         clock: the time by which leases and expiries are measured.
     """
 
-    __slots__ = ("_changes", "_clock", "_lock", "_rows", "_watchers")
+    __slots__ = ("_changes", "_clock", "_lock", "_rows", "_testimony", "_watchers")
 
     url = "memory:"
     """What names the store to people."""
@@ -36,6 +36,7 @@ class MemoryLedgerStore:
         self._changes = UndoLog(self.url)
         self._lock = self._changes.lock
         self._rows: dict[_Identity, EffectRow] = {}
+        self._testimony: dict[str, dict[int, Testimony]] = {}
         self._watchers = Watchers()
 
     has_old_slots = False
@@ -81,8 +82,25 @@ class MemoryLedgerStore:
         return self._put(seen, row)
 
     def delete(self, seen: EffectRow) -> bool:
-        """Remove the row if it is still the one seen; returns whether it was."""
+        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
         return self._put(seen, None)
+
+    def testify(self, testimony: Testimony) -> bool:
+        """Add testimony; returns whether it is the first of its effect and fencing token."""
+        with self._lock:
+            given = self._testimony.get(testimony.effect_id, {})
+            if testimony.fence in given:
+                return False
+            if self._changes.is_open:
+                self._note(lambda: self._set_testimony(testimony.effect_id, given))
+            self._set_testimony(testimony.effect_id, {**given, testimony.fence: testimony})
+        return True
+
+    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
+        """All testimony about an effect, in the order of the fencing tokens."""
+        with self._lock:
+            given = self._testimony.get(effect_id, {})
+        return tuple(given[fence] for fence in sorted(given))
 
     def rows(self) -> Iterator[EffectRow]:
         """All rows as they stand at this moment, in the order in which their keys were first claimed."""
@@ -118,8 +136,25 @@ class MemoryLedgerStore:
                 del self._rows[identity]
             else:
                 self._rows[identity] = row
+            if row is None or row.effect_id != seen.effect_id:
+                self._forget_testimony(seen.effect_id)
         self._tell(identity, row)
         return True
+
+    def _forget_testimony(self, effect_id: str) -> None:
+        """Remove the testimony about an effect, with the lock held."""
+        given = self._testimony.get(effect_id)
+        if given is None:
+            return
+        if self._changes.is_open:
+            self._note(lambda: self._set_testimony(effect_id, given))
+        self._set_testimony(effect_id, {})
+
+    def _set_testimony(self, effect_id: str, given: dict[int, Testimony]) -> None:
+        if given:
+            self._testimony[effect_id] = given
+        else:
+            self._testimony.pop(effect_id, None)
 
     def _note(self, undo: Callable[[], object]) -> None:
         """Remember how to undo the next change, with the lock held and a unit open."""

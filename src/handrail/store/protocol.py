@@ -16,6 +16,9 @@ The rules that every store keeps:
 7. A store that cannot answer raises. It never answers as if a row were absent.
 8. A store may take a write into a larger unit of work that its user has opened. The write then counts, and watchers
    are told of it, when the unit commits.
+9. Testimony is stored beside the row of its effect. The first of an effect and a fencing token stays. It is removed
+   atomically with the row: by `delete`, and by a `replace` that puts another effect in its place. Testimony that cannot
+   be decoded is returned as rule 6 says.
 """
 
 from __future__ import annotations
@@ -34,6 +37,12 @@ EffectStatus = Literal["running", "done", "failed", "unknown"]
 
 EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
 """All values of `EffectStatus`."""
+
+TestimonyStatus = Literal["done", "failed", "unknown"]
+"""What a former owner says of an effect: it has happened, it has surely not happened, or even it does not know."""
+
+TESTIMONY_STATUSES: frozenset[str] = frozenset(get_args(TestimonyStatus))
+"""All values of `TestimonyStatus`."""
 
 
 class ClaimOwner(NamedTuple):
@@ -119,6 +128,34 @@ class EffectRow(NamedTuple):
     applied_at: datetime | None = None
 
 
+class Testimony(NamedTuple):
+    """What an owner says of its effect after its lease has expired, or after its handler has overrun its timeout.
+
+    It is a row of its own and changes nothing about the effect. All times are aware and in UTC.
+
+    Attributes:
+        effect_id: the effect; see `EffectRow`.
+        fence: the fencing token of the owner that says it.
+        given_at: when it was said.
+        status: what is said.
+        message: what the handler told the model; empty unless the status is `"done"`.
+        value: the JSON of what the handler returned; `None` if it could not be serialised, and unless the status is
+            `"done"`.
+        exclude_value_from_context: whether the model sees only the message.
+        note: why the effect has not happened, or why it is not known; for what is done, why it may have happened
+            twice, and empty if it has not. For people.
+    """
+
+    effect_id: str
+    fence: int
+    given_at: datetime
+    status: TestimonyStatus
+    message: str = ""
+    value: bytes | None = None
+    exclude_value_from_context: bool = False
+    note: str = ""
+
+
 def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
     """The call of an effect that is running, unknown, or done without having been applied.
 
@@ -188,7 +225,15 @@ class LedgerStore(Protocol):
         ...
 
     def delete(self, seen: EffectRow) -> bool:
-        """Remove the row if it is still the one seen; returns whether it was."""
+        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
+        ...
+
+    def testify(self, testimony: Testimony) -> bool:
+        """Add testimony; returns whether it is the first of its effect and fencing token. If not, nothing changes."""
+        ...
+
+    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
+        """All testimony about an effect, in the order of the fencing tokens."""
         ...
 
     def rows(self) -> Iterator[EffectRow]:

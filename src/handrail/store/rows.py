@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
 from handrail.session.storage import Checkpoint, Entry, Role, SessionRow
-from handrail.store.protocol import ClaimOwner, EffectRow
+from handrail.store.protocol import TESTIMONY_STATUSES, ClaimOwner, EffectRow, Testimony
 
 Columns: TypeAlias = Sequence[Any]
 """A row as a database gives it."""
@@ -31,6 +31,9 @@ EFFECT_FIELDS = (
 
 EFFECT = ", ".join(EFFECT_FIELDS)
 """The same, as SQL has them."""
+
+TESTIMONY = ", ".join(Testimony._fields)
+"""The columns of testimony, in the order of `Testimony`."""
 
 SESSION = ", ".join(SessionRow._fields)
 """The columns of a session, in the order of `SessionRow`."""
@@ -100,6 +103,27 @@ def effect_of(columns: Columns) -> EffectRow:
         return EffectRow._make(row)
     except (AttributeError, TypeError, ValueError, OverflowError):
         return _salvaged(columns)
+
+
+def testimony_columns(testimony: Testimony) -> tuple[object, ...]:
+    """Testimony as columns."""
+    return (
+        testimony.effect_id,
+        testimony.fence,
+        micros(testimony.given_at),
+        testimony.status,
+        testimony.message.encode("utf-8", "surrogatepass"),
+        testimony.value,
+        int(testimony.exclude_value_from_context),
+        _plain(testimony.note),
+    )
+
+
+def testimony_of(columns: Columns) -> Testimony:
+    """The testimony that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
+    values, faults = _read(columns, Testimony._fields, _TESTIMONY_READERS, _UNREAD_TESTIMONY)
+    testimony = Testimony._make(values)
+    return testimony._replace(status="unknown", note=_unreadable(faults)) if faults else testimony
 
 
 def session_columns(row: SessionRow) -> tuple[object, ...]:
@@ -213,6 +237,13 @@ def _flag(value: object) -> bool:
     return _number(value) == 1
 
 
+def _testimony_status(value: object) -> str:
+    status = _text(value)
+    if status not in TESTIMONY_STATUSES:
+        raise ValueError(status)
+    return status
+
+
 _READERS: tuple[Callable[[object], Any], ...] = (
     *(_text,) * 10,
     _number,
@@ -228,19 +259,44 @@ _READERS: tuple[Callable[[object], Any], ...] = (
 _UNREAD: tuple[Any, ...] = (*("",) * 9, "unknown", 0, _EPOCH, None, None, None, "", None, False, "", None, None)
 
 
+_TESTIMONY_READERS: tuple[Callable[[object], Any], ...] = (
+    _text,
+    _number,
+    _moment,
+    _testimony_status,
+    _message,
+    _maybe_bytes,
+    _flag,
+    _text,
+)
+_UNREAD_TESTIMONY: tuple[Any, ...] = ("", 0, _EPOCH, "unknown", "", None, False, "")
+
+
 def _salvaged(columns: Columns) -> EffectRow:
     """What can be read of an effect whose columns are not all what they must be."""
+    values, faults = _read(columns, EFFECT_FIELDS, _READERS, _UNREAD)
+    (*first, session, reply, call, process) = values[:9]
+    row = EffectRow._make((*first, ClaimOwner(session, reply or None, call, process), *values[9:]))
+    return row._replace(status="unknown", note=_unreadable(faults))
+
+
+def _read(
+    columns: Columns, names: Sequence[str], readers: Sequence[Callable[[object], Any]], unread: Sequence[Any]
+) -> tuple[list[Any], list[str]]:
+    """What can be read of columns, what stands for the others in `unread`, and what is wrong with those."""
     values: list[Any] = []
     faults: list[str] = []
-    for name, read, unread, column in zip(EFFECT_FIELDS, _READERS, _UNREAD, columns, strict=True):
+    for name, read, instead, column in zip(names, readers, unread, columns, strict=True):
         try:
             values.append(read(column))
         except (TypeError, ValueError, OverflowError):
-            values.append(unread)
+            values.append(instead)
             faults.append(f"{name} is {_shown(column)}")
-    (*first, session, reply, call, process) = values[:9]
-    row = EffectRow._make((*first, ClaimOwner(session, reply or None, call, process), *values[9:]))
-    return row._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
+    return values, faults
+
+
+def _unreadable(faults: Sequence[str]) -> str:
+    return f"the stored row cannot be read: {'; '.join(faults)}"
 
 
 def _faults(name: str, value: object, kind: type) -> list[str]:

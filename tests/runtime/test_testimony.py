@@ -1,0 +1,236 @@
+"""What an owner learns after it has lost its claim, or after its handler was left behind: its testimony."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import EffectNotApplied
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
+from handrail.runtime.effect_states import possible_duplicate
+from handrail.runtime.effects import NotApplied
+from handrail.store import EffectRow, Store, protocol
+from handrail.testing import FakeClock
+from tests.runtime.bench import BOTH_WAYS, Note, call, executor, tool
+from tests.store.stores import STORES
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+SHORT = timedelta(milliseconds=20)
+SHARED = IdempotencyConfig(scope="shop", ttl=None)
+
+
+@dataclass
+class Slow:
+    """A handler that charges, overruns its time, and ends when it is released."""
+
+    outcome: Any = None
+    charges: list[str] = field(default_factory=list[str])
+    release: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        """Charge, wait, and end as was said."""
+        self.charges.append(params.text)
+        self.release.wait()
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome or ToolResult.ok(params, "charged")
+
+
+@dataclass
+class World:
+    """A store, with the sessions that share its ledger."""
+
+    store: Store
+    clock: FakeClock
+
+    @property
+    def ledger(self) -> EffectLedger:
+        """A ledger over the store."""
+        return EffectLedger(self.store, clock=self.clock)
+
+    def row(self) -> EffectRow:
+        """The only effect."""
+        (row,) = self.store.rows()
+        return row
+
+    def testimony(self) -> tuple[protocol.Testimony, ...]:
+        """All that was said of it."""
+        return self.store.testimony(self.row().effect_id)
+
+    def door(self, paying: Tool[Any, Any], session: Session) -> ToolExecutor:
+        """An executor of one tool."""
+        return executor(paying, session=session, effect_ledger=self.ledger, clock=self.clock)
+
+
+@pytest.fixture(params=list(STORES))
+def world(request: pytest.FixtureRequest) -> Generator[World]:
+    """A world over each kind of store."""
+    clock = FakeClock()
+    with STORES[request.param](clock) as store:
+        yield World(store, clock)
+
+
+def pay(handler: Any, **said: Any) -> Tool[Note, Note]:
+    """A tool that is cut off after a moment."""
+    return tool("pay", handler, effect=External(**said), idempotency=SHARED, timeout=SHORT)
+
+
+def wait_for_testimony(world: World) -> tuple[protocol.Testimony, ...]:
+    """The testimony, once the thread that was left behind has given it."""
+    for thread in threading.enumerate():
+        if thread.name == "handrail-call":
+            thread.join()
+    return world.testimony()
+
+
+OUTCOMES = [
+    (ToolResult.ok(Note("A"), "charged"), "done"),
+    (ToolResult.error("no money"), "failed"),
+    (EffectNotApplied("closed"), "failed"),
+    (ValueError("not JSON"), "unknown"),
+]
+
+
+@both_ways
+@pytest.mark.parametrize("outcome, status", OUTCOMES)
+def test_handler_that_overran_testifies(world: World, way: Run, outcome: Any, status: str) -> None:
+    """What it learned is a row of its own; the effect is as unknown as it was."""
+    slow = Slow(outcome)
+    with Session.open(world.store, "s") as session:
+        door = world.door(pay(slow), session)
+        assert "is unknown" in way(door, call("pay", "A")).content
+        assert world.testimony() == ()
+        slow.release.set()
+        (testimony,) = wait_for_testimony(world)
+        row = world.row()
+        assert (testimony.effect_id, testimony.fence, testimony.status) == (row.effect_id, 1, status)
+        assert (row.status, row.fence) == ("unknown", 2)
+        assert not way(door, call("pay", "A")).success
+    assert slow.charges == ["A"]
+
+
+@both_ways
+@pytest.mark.parametrize("outcome, status", OUTCOMES)
+def test_late_result_is_accepted_where_the_tool_says_so(world: World, way: Run, outcome: Any, status: str) -> None:
+    """While nobody else has claimed the effect or settled it."""
+    slow = Slow(outcome)
+    with Session.open(world.store, "s") as session:
+        door = world.door(pay(slow, accept_late_result=True), session)
+        way(door, call("pay", "A"))
+        slow.release.set()
+        wait_for_testimony(world)
+        assert world.row().status == status
+        again = way(door, call("pay", "A"))
+    assert (again.success, again.replayed) == {"done": (True, True), "failed": (again.success, False)}.get(
+        status, (False, False)
+    )
+    assert slow.charges == (["A", "A"] if status == "failed" else ["A"])
+
+
+def test_late_result_of_an_effect_that_was_resolved_changes_nothing(world: World) -> None:
+    """A person has found out first."""
+    slow = Slow()
+    with Session.open(world.store, "s") as session:
+        door = world.door(pay(slow, accept_late_result=True), session)
+        door.execute(call("pay", "A"))
+        assert world.ledger.resolve(world.row(), NotApplied("the account shows nothing"))
+        slow.release.set()
+        (testimony,) = wait_for_testimony(world)
+    assert (world.row().status, testimony.status) == ("failed", "done")
+    assert possible_duplicate(world.row(), testimony)
+
+
+def test_late_result_of_an_effect_that_another_owner_started_is_a_possible_duplicate(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is kept, and logged at ERROR."""
+    slow, again = Slow(), threading.Event()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if context.fence == 1:
+            return slow(params, context=context)
+        again.set()
+        return ToolResult.ok(params, "charged again")
+
+    with Session.open(world.store, "s") as session, caplog.at_level(logging.ERROR):
+        door = world.door(pay(handler, accept_late_result=True, on_orphan="retry"), session)
+        assert not door.execute(call("pay", "A")).success
+        assert door.execute(call("pay", "A")).success
+        assert again.is_set()
+        before = world.row()
+        slow.release.set()
+        (testimony,) = wait_for_testimony(world)
+    assert (testimony.fence, testimony.status, testimony.message) == (1, "done", "charged")
+    assert world.row() == before
+    assert possible_duplicate(world.row(), testimony)
+    assert [record.levelname for record in caplog.records if "pay" in record.getMessage()][-1] == "ERROR"
+
+
+@pytest.mark.anyio
+async def test_task_that_overran_testifies_in_its_moment_to_clean_up() -> None:
+    """An `async def` handler is cancelled; what it returns all the same is heard."""
+    clock = FakeClock()
+    with STORES["memory"](clock) as store:
+        world = World(store, clock)
+
+        async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return ToolResult.ok(params, "charged")
+            raise AssertionError
+
+        with Session.open(store, "s") as session:
+            door = world.door(pay(handler, accept_late_result=True), session)
+            message = await door.execute_async(call("pay", "A"))
+            assert not message.success
+            assert (world.row().status, world.row().message) == ("done", "charged")
+            assert (await door.execute_async(call("pay", "A"))).replayed
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_owner_whose_lease_has_expired_testifies(world: World, *, accept: bool) -> None:
+    """Another call has found the lease expired; nobody has started the effect since."""
+    with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
+
+        def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            world.clock.advance(timedelta(minutes=2))
+            assert not other.execute(call("pay", "A")).success
+            return ToolResult.ok(params, "charged")
+
+        paying = tool("pay", handler, effect=External(accept_late_result=accept), idempotency=SHARED)
+        door, other = world.door(paying, one), world.door(paying, two)
+        message = door.execute(call("pay", "A"))
+        (testimony,) = world.testimony()
+        assert (testimony.status, testimony.message, testimony.fence) == ("done", "charged", 1)
+        assert world.row().status == ("done" if accept else "unknown")
+        again = other.execute(call("pay", "A"))
+        assert (again.success, again.replayed) == (accept, accept)
+        assert not message.success or accept
+
+
+def test_nested_testimony_outlives_its_parent(world: World) -> None:
+    """It is not undone with the call that the nested one was made in."""
+    slow = Slow()
+    with Session.open(world.store, "s") as session:
+
+        def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            door.execute(call("pay", "A", id="inner"))
+            slow.release.set()
+            wait_for_testimony(world)
+            return ToolResult.error("undo it all")
+
+        door = executor(tool("outer", outer), pay(slow), session=session, effect_ledger=world.ledger, clock=world.clock)
+        assert not door.execute(call("outer", "A", id="outer")).success
+    assert [each.status for each in world.testimony()] == ["done"]
