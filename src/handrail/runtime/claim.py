@@ -125,6 +125,9 @@ class StoredResult(Claim):
 class EffectClaim(Claim):
     """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end."""
 
+    _is_over = False
+    _late: EffectResult | NotApplied | NotKnown | None = None
+
     def __init__(  # noqa: PLR0913 - what is claimed, by whom, and how it is recorded
         self,
         ledger: EffectLedger,
@@ -160,8 +163,6 @@ class EffectClaim(Claim):
         self._recorded = False
         self._given_up = False
         self._unknown: str | None = None
-        self._is_over = False
-        self._late: EffectResult | NotApplied | NotKnown | None = None
         self._result: ToolResult[Any] | None = None
         self.effect = self._effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
         self.fence = claimed.fence
@@ -193,8 +194,10 @@ class EffectClaim(Claim):
         """
         if not self._stays:
             return
-        if not is_result(returned) or returned.success:
-            self._happened = self._result_of(returned)
+        if not is_result(returned):
+            self._happened = _without_result(self._tool)
+        elif returned.success:
+            self._happened = to_store(self._tool, returned)
         if self._happened is not None and not self._in_unit:
             self._record(self._happened)
 
@@ -242,13 +245,7 @@ class EffectClaim(Claim):
         returned: object = ended.result()
         if is_result(returned) and not returned.success:
             return NotApplied(returned.message)
-        return self._result_of(returned)
-
-    def _result_of(self, returned: object) -> EffectResult:
-        """What came of an effect that has happened, whatever its handler returned."""
-        if is_result(returned):
-            return to_store(self._tool, returned)
-        return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
+        return to_store(self._tool, returned) if is_result(returned) else _without_result(self._tool)
 
     def _testify(self, said: EffectResult | NotApplied | NotKnown) -> bool:
         """Record what is known of an effect whose claim is lost; returns whether that settles the effect.
@@ -347,6 +344,10 @@ class EffectClaim(Claim):
     def _complete(self, result: EffectResult, *, applied: bool = False) -> None:
         if not self._ledger.complete(self._claimed, result, ttl=self._ttl, applied=applied):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
+
+
+def _without_result(tool: Tool[Any, Any]) -> EffectResult:
+    return EffectResult(f"{tool.name} was done, but its handler returned no result.", None)
 
 
 def _done(tool_name: str) -> str:

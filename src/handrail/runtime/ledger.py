@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
@@ -42,6 +43,9 @@ from handrail.transaction import UnitStore
 
 _log = logging.getLogger("handrail.runtime")
 
+_MOST_GIVEN_UP = 1_000
+"""How many claims that were given up are remembered; there are some only where a store has failed."""
+
 
 def new_effect_id() -> str:
     """32 random hexadecimal digits."""
@@ -67,7 +71,7 @@ class EffectLedger:
         has_old_slots: whether the store may hold slots of a version of Handrail that did not know the replies of calls.
     """
 
-    __slots__ = ("__weakref__", "_keeper", "_new_id", "_store", "_units", "has_old_slots")
+    __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store", "_units", "has_old_slots")
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class EffectLedger:
         self._new_id = new_id
         self.has_old_slots = self._store.has_old_slots
         self._keeper = EffectKeeper(self._store, clock=clock, jitter=jitter)
+        self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
         weakref.finalize(self, self._keeper.stop).atexit = False
 
     @property
@@ -161,6 +166,7 @@ class EffectLedger:
     def give_up(self, claim: Claimed) -> None:
         """Give no more signs of life for a claim, and write nothing: it lapses with its lease unless it is finished."""
         self._keeper.drop(claim)
+        self._given_up.append(claim.row)
 
     def tick(self) -> int:
         """Do what is due by the ledger's clock: extend claims, end waits whose lease has passed; returns how many.
@@ -256,8 +262,9 @@ class EffectLedger:
             tool: the name of the tool.
         """
         found = self._store.unresolved_slots(key.partition, tool, key.params_hash)
-        if not found:
+        if not found and not self._given_up:
             return ()
+        found += tuple(row for row in self._rows_given_up(key, tool) if row not in found)
         now = self._store.now()
         return tuple(
             row for row in found if row.key != key.key and (row.status == "unknown" or states.lapsed(row, now))
@@ -386,6 +393,13 @@ class EffectLedger:
         if process:
             owner = ClaimOwner(owner[0], owner[1], owner[2], process)
         return EffectRow(partition, key, self._new_id(), tool, params_hash, owner, "running", 1, now, now + lease)
+
+    def _rows_given_up(self, key: EffectKey, tool: str) -> list[EffectRow]:
+        """The rows of claims that were given up under keys of the same session, tool and arguments, as they stand."""
+        wanted = (key.partition, tool, key.params_hash)
+        given_up = [row for row in self._given_up if (row.partition, row.tool, row.params_hash) == wanted]
+        found = [self._store.get(row.partition, row.key) for row in given_up]
+        return [row for row in found if row is not None]
 
     def _held(self, row: EffectRow, request: ClaimRequest) -> Claimed:
         claim = Claimed(row, request.lease, request.beat_until)

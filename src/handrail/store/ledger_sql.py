@@ -165,11 +165,16 @@ class SqlLedger:
 
     def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
         """The running and unknown slots of a partition of that tool and hash; one query for each that is found."""
-        keys = self._database.watchers.unresolved.keys(partition, tool, params_hash, lambda: self._unsettled(partition))
-        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
-
-    def _unsettled(self, partition: str) -> list[EffectRow]:
-        return [effect_of(columns) for columns in self._database.ask(_UNSETTLED_OF_PARTITION, (partition,))]
+        unresolved = self._database.watchers.unresolved
+        slots = unresolved.of(partition)
+        if slots is None:
+            slots = unresolved.load(
+                partition, map(effect_of, self._database.ask(_UNSETTLED_OF_PARTITION, (partition,)))
+            )
+        if not slots:
+            return ()
+        wanted = [key for key, found in tuple(slots.items()) if found == (tool, params_hash)]
+        return tuple(row for key in wanted if (row := self.get(partition, key)) is not None)
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""

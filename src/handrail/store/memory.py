@@ -74,7 +74,8 @@ class MemoryLedgerStore:
             if self._changes.is_open:
                 self._note(lambda: self._rows.pop(identity))
             self._rows[identity] = row
-        self._tell(identity, row)
+        if self._watchers or self._changes.is_open:
+            self._tell(identity, row)
         return None
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
@@ -109,11 +110,15 @@ class MemoryLedgerStore:
 
     def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
         """The running and unknown slots of a partition of that tool and hash."""
-        keys = self._watchers.unresolved.keys(partition, tool, params_hash, lambda: self._unsettled(partition))
-        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
-
-    def _unsettled(self, partition: str) -> list[EffectRow]:
-        return [row for row in self.rows() if row.partition == partition and row.status in {"running", "unknown"}]
+        unresolved = self._watchers.unresolved
+        slots = unresolved.of(partition)
+        if slots is None:
+            left = [row for row in self.rows() if row.partition == partition and row.status in {"running", "unknown"}]
+            slots = unresolved.load(partition, left)
+        if not slots:
+            return ()
+        wanted = [key for key, found in tuple(slots.items()) if found == (tool, params_hash)]
+        return tuple(row for key in wanted if (row := self.get(partition, key)) is not None)
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -138,7 +143,8 @@ class MemoryLedgerStore:
                 self._rows[identity] = row
             if row is None or row.effect_id != seen.effect_id:
                 self._forget_testimony(seen.effect_id)
-        self._tell(identity, row)
+        if self._watchers or self._changes.is_open or (row is not None and row.status == "unknown"):
+            self._tell(identity, row)
         return True
 
     def _forget_testimony(self, effect_id: str) -> None:
