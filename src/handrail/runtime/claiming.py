@@ -17,6 +17,7 @@ from handrail.runtime.events import EffectAwaited, Step
 from handrail.runtime.failures import Refusal, told
 from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.recorded_arguments import recorded_arguments
 from handrail.runtime.ways import OverranError
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import current
@@ -77,11 +78,16 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
         raise Refusal(
             f"{tool.name} acts outside, and this call has no id by which it could be known again. Give it one."
         )
-    declared = None if config is None else config.effect_key(tool.name, run.params, session_id=session_id)
-    return declared or _slot_of(run, tool, session_id)
+    params, hash_key = run.params, None
+    if tool.masking.hides:
+        params, hash_key = tool.with_secrets(params), run.environment.effect_ledger.store.hash_key()
+    declared = (
+        None if config is None else config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
+    )
+    return declared or _slot_of(run, tool, session_id, hash_key)
 
 
-def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str) -> EffectKey:
+def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: bytes | None) -> EffectKey:
     """The slot of the call; the one that an older version of Handrail gave to it, if that is in the ledger."""
     ledger = run.environment.effect_ledger
     if ledger.has_old_slots:
@@ -90,7 +96,7 @@ def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str) -> EffectKe
         # Only rows of that version name no process.
         if row is not None and not row.owner.process and (row.tool, row.params_hash) == (tool.name, old.params_hash):
             return old
-    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id)
+    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
 
 
 def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
@@ -117,6 +123,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey, config: I
         lease=config.lease,
         on_orphan=config.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
+        arguments=recorded_arguments(run.call, run.params, tool.masking),
     )
 
 
