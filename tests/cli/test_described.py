@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from handrail.cli import described
+from handrail.cli.described import Beside
 from handrail.errors import StoreCorruptError
 from handrail.session.storage import Entry, Role
 from handrail.store import EffectRow
@@ -107,7 +109,7 @@ def test_an_effect_is_told_whole_to_programs() -> None:
         False,
     )
     assert told["lease_until"] == "2026-01-01T11:59:00+00:00"
-    assert set(told) == {*EffectRow._fields, "state", "value_unavailable"}
+    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written"}
     assert told["owner"] == {
         "session_id": SESSION,
         "reply": "resp_1",
@@ -115,7 +117,8 @@ def test_an_effect_is_told_whole_to_programs() -> None:
         "process": "desk-host - 4711 0",
         "in_words": f"{SESSION}/resp_1/call_1, process 4711 on desk-host",
     }
-    assert (told["arguments"], told["applied_at"]) == (None, None)
+    assert (told["agent"], told["arguments"], told["written"], told["applied_at"]) == (None, None, None, None)
+    assert described.effect_json(row, NOW, Beside(agent="desk"))["agent"] == "desk"
     applied = effect("k", "done", NOW, applied_at=NOW, arguments=b'{"order":7}')
     assert described.effect_json(applied, NOW)["applied_at"] == "2026-01-01T12:00:00+00:00"
     assert described.effect_json(applied, NOW)["arguments"] == {"order": 7}
@@ -136,7 +139,51 @@ def test_fields_of_an_effect_leave_out_what_is_empty() -> None:
     assert fields["note"] == "its owner gave no sign in time"
     assert fields["owner"] == f"{SESSION}/resp_1/call_1"
     assert fields["process"] == "process 4711 on desk-host"
-    assert fields["arguments"] == f"sha256:{'ab' * 32}"
-    recorded = effect("k", "unknown", NOW, arguments=b'{"order":7}')
-    assert dict(described.effect_fields(recorded, NOW))["arguments"] == f'{{"order":7}} sha256:{"ab" * 32}'
-    assert not {"lease until", "completed", "applied", "expires", "message", "value"} & set(fields)
+    assert (fields["session"], fields["created"]) == (SESSION, "2026-01-01 11:50:00 UTC")
+    assert (fields["arguments"], fields["hash"]) == ("not recorded", "ab" * 32)
+    assert not {"agent", "model wrote", "lease until", "completed", "applied", "expires", "message", "value"} & set(
+        fields
+    )
+
+
+ORDER = {"order": 7, "to": "Zürich"}
+CHANGED = {"arguments": ORDER, "written": {"order": 70}}
+
+
+@pytest.mark.parametrize(
+    "recorded, arguments, written, line",
+    [
+        (None, "not recorded", "", "not recorded"),
+        (ORDER, '{\n  "order": 7,\n  "to": "Zürich"\n}', "", '{"order": 7, "to": "Zürich"}'),
+        (
+            CHANGED,
+            '{\n  "order": 7,\n  "to": "Zürich"\n}',
+            '{\n  "order": 70\n}',
+            '{"order": 7, "to": "Zürich"} (the model wrote {"order": 70})',
+        ),
+        ('{"text":"aaa... (cut)', '{"text":"aaa... (cut)', "", '{"text":"aaa... (cut)'),
+    ],
+)
+def test_arguments_are_shown_with_what_the_model_wrote(
+    recorded: object, arguments: str, written: str, line: str
+) -> None:
+    """Set in where there is room, else in one line; what was cut is text."""
+    data = None if recorded is None else json.dumps(recorded).encode()
+    row = effect("k", "unknown", NOW, arguments=data)
+    assert described.arguments_texts(row) == (arguments, written)
+    assert described.arguments_line(row) == line
+    assert described.effect_cells(row, NOW)[-1] == line
+    fields = dict(described.effect_fields(row, NOW, Beside(agent="desk")))
+    assert (fields["agent"], fields["arguments"], fields.get("model wrote", "")) == ("desk", arguments, written)
+    told = described.effect_json(row, NOW)
+    pair = isinstance(recorded, dict) and "written" in recorded
+    assert (told["arguments"], told["written"]) == ((ORDER, {"order": 70}) if pair else (recorded, None))
+
+
+def test_recorded_arguments_that_are_not_json_are_shown_as_text() -> None:
+    """Something other than Handrail has written them; nothing is held back."""
+    row = effect("k", "unknown", NOW, arguments=b"{\xff")
+    assert described.arguments_texts(row) == ("not JSON: {\ufffd", "")
+    assert described.arguments_line(row) == "{\ufffd"
+    told = described.effect_json(row, NOW)
+    assert (told["arguments"], told["written"], told["arguments_text"]) == (None, None, "{\ufffd")

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
+from handrail.adapters.pydantic_ai.conversation import Said
+from handrail.cli.beside import found_beside
 from handrail.cli.ledger import newest
+from handrail.session.storage import Entry, SessionRow
+from handrail.session.stored_types import stored_type
 from handrail.store import Store
+from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
 
 
@@ -23,7 +28,8 @@ def test_effects_are_listed_newest_first_with_their_state(handrail: Command) -> 
     ran = handrail("ledger", "list")
     heading, *rows = ran.out.splitlines()
     assert (ran.code, ran.err) == (0, "")
-    assert heading.split() == ["key", "partition", "tool", "status", "fence", "lease", "/", "expiry", "owner"]
+    headings = "key partition tool status fence lease / expiry owner agent created (UTC) arguments"
+    assert " ".join(heading.split()) == headings
     assert [(row.split()[0], row.split()[3]) for row in rows] == [
         ("session:pay:running", "running"),
         ("session:pay:lapsed", "lapsed"),
@@ -34,7 +40,8 @@ def test_effects_are_listed_newest_first_with_their_state(handrail: Command) -> 
         ("app:mail:kept", "done"),
     ]
     assert f"lease passed 5 min ago  {SESSION}/resp_1/call_1" in rows[1]
-    assert rows[6].endswith("for ever")
+    assert "  for ever  " in rows[6]
+    assert all(row.endswith("  not recorded") for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +138,81 @@ def test_a_message_cannot_steer_the_terminal(terminal: Terminal, store: Store) -
     assert terminal.run("ledger", "show", "evil") == 0
     assert "[bold]\\x1b]0;title\\x07" in terminal.screen
     assert "\\x1b[2J" in terminal.screen
+
+
+SAID = stored_type(Said)
+EVIL = {"to": "\x1b[2J\x07", "by": "\x9b31m\u202efed"}
+BOTH = json.dumps({"arguments": EVIL, "written": "\x1b]0;title\x07"}, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "evil"), ("show", "evil", "--format", "json")], ids=" ".join)
+def test_arguments_cannot_steer_the_terminal(terminal: Terminal, store: Store, words: tuple[str, ...]) -> None:
+    """What a model wrote is shown with escapes, whatever the command and the format."""
+    store.insert(effect("evil", "unknown", store.now(), arguments=BOTH))
+    assert terminal.run("ledger", *words, width=300) == 0
+    assert "fed" in terminal.screen
+    assert not [part for part in ("\x1b[2J", "\x9b", "\u202e", "\x07", "\x1b]") if part in terminal.screen]
+
+
+def test_an_effect_is_shown_with_its_arguments_and_its_agent(handrail: Command, store: Store) -> None:
+    """What a person needs who has to decide: who asked for what, when, and in what words."""
+    changed = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
+    store.create(SessionRow("tagged", {"agent": "desk"}, None, store.now()))
+    owner = ClaimOwner("tagged", "resp_1", "call_1")
+    store.insert(effect("changed", "unknown", store.now(), owner=owner, arguments=changed))
+    ran = handrail("ledger", "show", "changed")
+    told = dict(line.split("  ", 1) for line in ran.out.splitlines() if line[0] != " ")
+    assert {told[name].strip() for name in ("session", "agent")} == {"tagged", "desk"}
+    assert '"order": "A-1"' in ran.out.partition("model wrote")[0]
+    assert '"order": "A-7"' in ran.out.partition("model wrote")[2]
+    document = json.loads(handrail("ledger", "show", "changed", "--format", "json").out)
+    assert (document["agent"], document["arguments"], document["written"]) == (
+        "desk",
+        {"order": "A-1"},
+        {"order": "A-7"},
+    )
+    assert json.loads(handrail("ledger", "list", "--session", "tagged", "--format", "json").out) == document
+    assert '{"order": "A-1"} (the model wrote {"order": "A-7"})' in handrail("ledger", "list").out
+
+
+@pytest.mark.parametrize(
+    "numbers, length, items, agent",
+    [
+        ((1,), 1, SAID.dump([Said("research", "[]")]), "research"),
+        ((300,), 300, b'[{"agent":"research"}]', "research"),
+        ((3, 20), 40, b'[{"agent":"research"}]', "research"),
+        ((), 20, b"", "tagged"),
+        ((2,), 3, b"[]", "tagged"),
+        ((2,), 3, b"{", "tagged"),
+    ],
+)
+def test_the_agent_is_the_one_whose_conversation_the_session_holds(
+    store: Store, numbers: tuple[int, ...], length: int, items: bytes, agent: str
+) -> None:
+    """Wherever it begins; else the one that the tag of the session names. A session that is gone has none."""
+    store.create(SessionRow("talk", {"agent": "tagged"}, None, store.now()))
+    hold = store.hold("talk", wait=timedelta(0))
+    entries = [Entry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
+    for number in numbers:
+        entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, items=items)
+    store.append(hold, 0, entries, None)
+    row = effect("k", "unknown", store.now(), owner=ClaimOwner("talk", None, "c"))
+    slot = effect("s", "unknown", store.now(), owner=ClaimOwner(), partition="talk")
+    gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
+    nobody = effect("n", "unknown", store.now(), owner=ClaimOwner())
+    shown = found_beside(store, [row, slot, gone, nobody])
+    assert [beside.agent for _, beside in shown] == [agent, agent, "", ""]
+
+
+def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store) -> None:
+    """Beside key, state and term, cut to what is left of the line."""
+    arguments = b'{"order":"A-2","cents":500}'
+    store.insert(effect("session:refund:cfb3066e1951", "unknown", store.now(), arguments=arguments))
+    assert terminal.run("ledger", "list", "--status", "unknown", width=80) == 0
+    (line,) = [line for line in terminal.lines if "cfb3066e1951" in line]
+    assert "needs a person" in line
+    assert '{"order": "A-2"' in line
+    assert len(line) <= 80
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

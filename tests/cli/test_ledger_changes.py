@@ -127,6 +127,16 @@ def test_on_a_terminal_a_person_is_asked(
     assert (row.status, row.message, row.value, row.note) == told
 
 
+def test_a_person_who_is_asked_sees_the_arguments(terminal: Terminal, store: Store) -> None:
+    """And what the model wrote, where it was something else, before the question."""
+    recorded = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
+    row = _row(store, "app:pay:unknown")
+    assert store.replace(row, row._replace(arguments=recorded))
+    assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed="n\n\n") == 0
+    shown, _, _ = terminal.screen.partition("Has it happened?")
+    assert all(part in shown for part in ('"order": "A-1"', "model wrote", '"order": "A-7"', SESSION, "created"))
+
+
 @pytest.mark.parametrize("typed", ["\n", "perhaps\n", ""])
 def test_who_does_not_answer_changes_nothing(terminal: Terminal, store: Store, typed: str) -> None:
     """Enter, another word, and the end of the input leave the effect as it is."""

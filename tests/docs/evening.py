@@ -13,6 +13,7 @@ from handrail.errors import EffectUncertain
 from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.effects import ClaimRequest
+from handrail.runtime.recorded_arguments import as_arguments
 from handrail.session import Session, stored_as
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
@@ -58,10 +59,20 @@ def fill(url: str) -> None:
         desk = ToolExecutor(prompt=Prompt(template), session=session, effect_ledger=ledger, clock=clock)
         for number, (tool, order) in enumerate(_CALLS, 1):
             clock.advance(timedelta(hours=1))
-            desk.execute(ToolCall(f"call-{number}", tool, {"order": order, "cents": 500}))
+            arguments = {"order": order, "cents": 500}
+            # A person has put the amount right before the refund was made.
+            written = {"order": order, "cents": 50_000} if order == "A-2" else None
+            desk.execute(ToolCall(f"call-{number}", tool, arguments, written))
         key = _ONCE.effect_key("refund", Refund("A-3", 500), session_id="night-desk")
         assert key is not None
         clock.advance(timedelta(hours=1))
         ledger.claim(
-            ClaimRequest(key.partition, key.key, "refund", key.params_hash, ClaimOwner("night-desk", None, "call-4"))
+            ClaimRequest(
+                key.partition,
+                key.key,
+                "refund",
+                key.params_hash,
+                ClaimOwner("night-desk", None, "call-4"),
+                arguments=as_arguments(Refund("A-3", 500)),
+            )
         )

@@ -12,10 +12,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
-from handrail.serde import canonical_json
+from handrail.serde import canonical_json, digest
 from handrail.session.calls import CallRef
 
 
@@ -257,3 +258,49 @@ def test_param_keys_may_be_a_list() -> None:
     """A list of names is taken for the tuple that it is meant to be."""
     config = IdempotencyConfig(strategy="params", param_keys=cast("tuple[str, ...]", ["order_id"]))
     assert config.param_keys == ("order_id",)
+
+
+@dataclass(frozen=True)
+class Login:
+    user: str
+    password: SecretStr
+
+
+KEY = b"k" * 32
+
+
+@pytest.mark.parametrize("strategy", ["auto", "params"])
+def test_parameters_with_secrets_are_hashed_with_the_key_of_the_store(strategy: Any) -> None:
+    """Over what the secrets hold, in the key and beside it; of the named fields as well if none of them is secret."""
+    config = IdempotencyConfig(strategy=strategy, param_keys=("user",) if strategy == "params" else ())
+    one, other = Login("ada", SecretStr("one")), Login("ada", SecretStr("two"))
+    found, second = (config.effect_key("log_in", each, session_id="s1", hash_key=KEY) for each in (one, other))
+    assert found is not None
+    assert second is not None
+    assert found.params_hash == digest(one, key=KEY) != second.params_hash
+    in_key = digest({"user": "ada"} if strategy == "params" else one, key=KEY)
+    assert found.key == config.key_for("log_in", one, hash_key=KEY) == f"session:log_in:{in_key[:12]}"
+    assert (found.key == second.key) is (strategy == "params")
+    assert found != config.effect_key("log_in", one, session_id="s1", hash_key=b"l" * 32)
+
+
+def test_parameters_with_secrets_have_no_key_without_that_of_the_store() -> None:
+    """A key that the ledger would not find, or that takes two secrets for one, is not made."""
+    login = Login("ada", SecretStr("one"))
+    custom = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.user)
+    assert custom.key_for("log_in", login) == "session:ada"
+    for make in (
+        lambda: IdempotencyConfig().key_for("log_in", login),
+        lambda: custom.effect_key("log_in", login, session_id="s1"),
+    ):
+        with pytest.raises(ValueError, match=r"^log_in: Login has secrets.* give hash_key=store\.hash_key\(\)$"):
+            make()
+    assert IdempotencyConfig(strategy="none").effect_key("log_in", login, session_id="s1") is None
+
+
+def test_a_slot_of_a_tool_with_secrets_is_hashed_with_the_key_of_the_store() -> None:
+    """The model writes the secret in clear, and the hash does not give it away."""
+    words = {"user": "ada", "password": "one"}
+    slot = slot_effect_key(CallRef("r", "c"), words, session_id="s1", hash_key=KEY)
+    assert slot == EffectKey("s1", "call:r/c", digest(words, key=KEY))
+    assert slot.params_hash != _full_hash(words)

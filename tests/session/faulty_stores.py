@@ -83,6 +83,9 @@ class FaultyStore(Store):
     def has_old_slots(self) -> bool:
         return self._store.has_old_slots
 
+    def hash_key(self) -> bytes:
+        return self._store.hash_key()
+
     def process(self) -> str:
         return self._store.process()
 

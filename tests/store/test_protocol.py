@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore
+from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -186,3 +186,11 @@ def test_one_of_many_threads_replaces(store: LedgerStore, clock: FakeClock) -> N
 def test_statuses_are_the_four_of_the_ledger() -> None:
     """What a store may be asked to keep as a status."""
     assert {"running", "done", "failed", "unknown"} == EFFECT_STATUSES
+
+
+def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:
+    """32 bytes, the same whenever they are asked for."""
+    key = store.hash_key()
+    assert len(key) == 32
+    assert store.hash_key() == key
+    assert MemoryStore().hash_key() != key

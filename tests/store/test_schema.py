@@ -85,3 +85,27 @@ def test_tables_of_the_program_stay_untouched(database: Store) -> None:
 
 def _tables(migration: object) -> list[str]:
     return [word for word in str(migration).split() if "CREATE" not in word and word.startswith("handrail_")]
+
+
+def test_the_key_for_hashes_is_that_of_the_database(tmp_path: Path) -> None:
+    """Every process that opens the store has the same; no two stores do. It is read once."""
+    with SqliteStore(tmp_path / "a.db") as store, SqliteStore(tmp_path / "b.db") as other:
+        key = store.hash_key()
+        assert key != other.hash_key()
+        with closing(sqlite3.connect(tmp_path / "a.db")) as connection, connection:
+            assert connection.execute("SELECT hash_key FROM handrail_schema").fetchone() == (key,)
+            connection.execute("UPDATE handrail_schema SET hash_key = NULL")
+        assert store.hash_key() == key
+    with SqliteStore(tmp_path / "b.db", read_only=True) as read:
+        assert len(read.hash_key()) == 32
+
+
+@pytest.mark.parametrize("damage", ["hash_key = NULL", "hash_key = ''", "hash_key = 'text'"])
+def test_a_store_without_a_key_for_hashes_is_corrupt(tmp_path: Path, damage: str) -> None:
+    """A hash without a key would give secrets away, so none is made."""
+    path = tmp_path / "desk.db"
+    SqliteStore(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE handrail_schema SET {damage}")  # noqa: S608 - our own words
+    with SqliteStore(path) as store, pytest.raises(StoreCorruptError, match="has no key for the hashes of secrets"):
+        store.hash_key()

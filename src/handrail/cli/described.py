@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from handrail.cli.text import moment, span
 from handrail.errors import StoreCorruptError
 from handrail.runtime.effect_states import expired, lapsed
+from handrail.runtime.recorded_arguments import read_arguments
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import EffectRow
@@ -22,6 +24,7 @@ STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "
 """How the states look on a terminal."""
 
 _NONE = "-"
+_NOT_RECORDED = "not recorded"
 _AWAITED = {
     "unknown": "being resolved: it may have happened",
     "unapplied": "being asked again: its effect has happened",
@@ -174,25 +177,55 @@ def term(row: EffectRow, now: datetime) -> str:
     return "needs a person" if row.status == "unknown" else "for ever"
 
 
-def effect_cells(row: EffectRow, now: datetime) -> tuple[str, ...]:
-    """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner."""
-    return (row.key, row.partition or _NONE, row.tool, state(row, now), str(row.fence), term(row, now), str(row.owner))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is known of an effect from elsewhere than its row.
+
+    Attributes:
+        agent: the agent, or the prompt, whose call has claimed it last; empty if that is not known.
+    """
+
+    agent: str = ""
 
 
-def effect_fields(row: EffectRow, now: datetime) -> list[tuple[str, str]]:
+_NOTHING_BESIDE = Beside()
+
+
+def effect_cells(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> tuple[str, ...]:
+    """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner, agent, time, arguments."""
+    return (
+        row.key,
+        row.partition or _NONE,
+        row.tool,
+        state(row, now),
+        str(row.fence),
+        term(row, now),
+        str(row.owner),
+        beside.agent or _NONE,
+        moment(row.created_at),
+        arguments_line(row),
+    )
+
+
+def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> list[tuple[str, str]]:
     """All that is known of an effect, for people."""
+    arguments, written = arguments_texts(row)
     fields = [
         ("key", row.key),
         ("partition", row.partition or f"{_NONE} (shared by all sessions)"),
         ("tool", row.tool),
         ("status", f"{state(row, now)} ({term(row, now)})"),
         ("note", row.note),
+        ("session", row.owner.session_id),
+        ("agent", beside.agent),
         ("owner", str(row.owner)),
         ("process", process_in_words(row.owner.process)),
+        ("created", _when(row.created_at)),
+        ("arguments", arguments),
+        ("model wrote", written),
+        ("hash", row.params_hash),
         ("fence", str(row.fence)),
         ("effect", row.effect_id),
-        ("arguments", arguments_text(row)),
-        ("created", _when(row.created_at)),
         ("lease until", _when(row.lease_until)),
         ("completed", _when(row.completed_at)),
         ("applied", _when(row.applied_at)),
@@ -203,10 +236,35 @@ def effect_fields(row: EffectRow, now: datetime) -> list[tuple[str, str]]:
     return [(name, value) for name, value in fields if value]
 
 
-def arguments_text(row: EffectRow) -> str:
-    """The hash of the arguments, after the arguments themselves if they were recorded."""
-    written = "" if row.arguments is None else f"{row.arguments.decode(errors='replace')} "
-    return f"{written}sha256:{row.params_hash}"
+def arguments_texts(row: EffectRow) -> tuple[str, str]:
+    """The arguments of an effect, and what the model wrote if that was something else; both set in."""
+    if row.arguments is None:
+        return _NOT_RECORDED, ""
+    try:
+        found = read_arguments(row.arguments)
+    except ValueError:
+        return f"not JSON: {row.arguments.decode(errors='replace')}", ""
+    return _set_in(found.arguments), "" if found.written is None else _set_in(found.written)
+
+
+def arguments_line(row: EffectRow) -> str:
+    """The same in one line."""
+    if row.arguments is None:
+        return _NOT_RECORDED
+    try:
+        found = read_arguments(row.arguments)
+    except ValueError:
+        return row.arguments.decode(errors="replace")
+    line = _in_line(found.arguments)
+    return line if found.written is None else f"{line} (the model wrote {_in_line(found.written)})"
+
+
+def _set_in(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=2)
+
+
+def _in_line(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def value_text(row: EffectRow) -> str:
@@ -221,23 +279,28 @@ def value_text(row: EffectRow) -> str:
         return f"no JSON: {row.value.decode(errors='replace')}"
 
 
-def effect_json(row: EffectRow, now: datetime) -> dict[str, Any]:
+def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> dict[str, Any]:
     """All that is known of an effect, for programs.
 
     `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
-    `value_text`, and `value` is null then, as it is where `value_unavailable` says that there is none; arguments
-    likewise.
+    `value_text`, and `value` is null then, as it is where `value_unavailable` says that there is none. `arguments` is
+    null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
+    is the arguments.
     """
     told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
     told |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
     told["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
-    for name, data in (("value", row.value), ("arguments", row.arguments)):
-        told[name] = None
-        if data is not None:
-            try:
-                told[name] = json.loads(data)
-            except ValueError:
-                told[f"{name}_text"] = data.decode(errors="replace")
+    told |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
+    if row.value is not None:
+        try:
+            told["value"] = json.loads(row.value)
+        except ValueError:
+            told["value_text"] = row.value.decode(errors="replace")
+    if row.arguments is not None:
+        try:
+            told |= read_arguments(row.arguments)._asdict()
+        except ValueError:
+            told["arguments_text"] = row.arguments.decode(errors="replace")
     return told
 
 

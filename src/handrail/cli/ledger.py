@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from handrail.cli import described
+from handrail.cli.beside import Shown, found_beside
 from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.sessions import Limit, page
@@ -19,12 +20,15 @@ from handrail.store import EffectRow, Store
 
 _COLUMNS = (
     Column("key"),
-    Column("partition", spare=2),
-    Column("tool", spare=1),
+    Column("partition", spare=4),
+    Column("tool", spare=2),
     Column("status", styles=described.STATE_STYLES),
-    Column("fence", right=True, spare=4),
+    Column("fence", right=True, spare=7),
     Column("lease / expiry"),
-    Column("owner", spare=3),
+    Column("owner", spare=6),
+    Column("agent", spare=3),
+    Column("created (UTC)", spare=5),
+    Column("arguments", cut=True, spare=1),
 )
 
 Key = Annotated[str, Parameter(metavar="KEY", help="The key of the effect, as `ledger list` shows it.")]
@@ -87,14 +91,15 @@ def list_effects(
         now = store.now()
         found = (row for row in store.rows() if wanted.fits(row, now))
         rows = newest(found, None if size is None else size + 1)
+        shown = found_beside(store, rows[:size])
     if options.as_json:
-        for row in rows[:size]:
-            screen.json(described.effect_json(row, now), lines=True)
+        for row, beside in shown:
+            screen.json(described.effect_json(row, now, beside), lines=True)
         return 0
     if not rows:
         screen.remark(f"No effect{'s' if wanted == Wanted() else ' is as asked for'} in {store.url}.")
         return 0
-    print_effects(screen, rows[:size], now)
+    print_effects(screen, shown, now)
     if len(rows) > len(rows[:size]):
         screen.remark(f"These are the newest {len(rows) - 1}; --limit shows more.")
     return 0
@@ -111,17 +116,18 @@ def show_effect(
     screen = Screen()
     with options.open() as store:
         row = found_effect(store, key, partition)
+        ((_, beside),) = found_beside(store, [row])
         now = store.now()
     if options.as_json:
-        screen.json(described.effect_json(row, now))
+        screen.json(described.effect_json(row, now, beside))
     else:
-        screen.record(described.effect_fields(row, now))
+        screen.record(described.effect_fields(row, now, beside))
     return 0
 
 
-def print_effects(screen: Screen, rows: Iterable[EffectRow], now: datetime) -> None:
+def print_effects(screen: Screen, shown: Iterable[Shown], now: datetime) -> None:
     """Print effects as a table."""
-    screen.table(_COLUMNS, [described.effect_cells(row, now) for row in rows])
+    screen.table(_COLUMNS, [described.effect_cells(row, now, beside) for row, beside in shown])
 
 
 def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:

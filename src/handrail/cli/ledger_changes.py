@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli import described
+from handrail.cli.beside import Shown, found_beside
 from handrail.cli.finding import UNSAID, Finding
 from handrail.cli.ledger import Key, Partition, found_effect, newest, print_effects
 from handrail.cli.options import AS_SET, StoreOptions
@@ -54,7 +55,8 @@ def reconcile_effect(
         now = store.now()
         resolved(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if there is nothing to find out
         if finding.happened is None:
-            screen.record(described.effect_fields(row, now), aside=True)
+            ((_, beside),) = found_beside(store, [row])
+            screen.record(described.effect_fields(row, now, beside), aside=True)
             answered = finding.asked(screen, row)
             if answered is None:
                 screen.remark("Nothing was changed.")
@@ -63,8 +65,9 @@ def reconcile_effect(
         if not EffectLedger(store).resolve(row, finding.of(row), ttl=finding.lasting):
             raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
         standing = store.get(row.partition, key) or row
+        ((_, beside),) = found_beside(store, [standing])
     if options.as_json:
-        screen.json(described.effect_json(standing, now))
+        screen.json(described.effect_json(standing, now, beside))
     elif finding.happened:
         screen.say(f"Recorded that {key} has happened: {standing.message}")
     else:
@@ -121,11 +124,12 @@ def invalidate_effects(
             raise LedgerError(
                 _why_none(store, rows, tool, now), key=key or "", status=rows[0].status if rows else "absent"
             )
-        if not (removal.yes or removal.dry_run or _confirmed(screen, going, now)):
+        shown = found_beside(store, going)
+        if not (removal.yes or removal.dry_run or _confirmed(screen, shown, now)):
             screen.remark("Nothing was changed.")
             return 1
-        removed = [] if removal.dry_run else [row for row in going if store.delete(row)]
-    return _report(screen, options, _Removed(going, removed, len(rows) - len(going), now, removal.dry_run))
+        removed = [] if removal.dry_run else [each for each in shown if store.delete(each[0])]
+    return _report(screen, options, _Removed(shown, removed, len(rows) - len(going), now, removal.dry_run))
 
 
 def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
@@ -133,7 +137,8 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
     screen = Screen()
     with options.open(writing=not dry_run) as store:
         now = store.now()
-        rows = newest((row for row in store.rows() if expired(row, now)), None) if dry_run else []
+        expiring = (row for row in store.rows() if expired(row, now)) if dry_run else ()
+        rows = found_beside(store, newest(expiring, None))
         removed = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:
         screen.json({"removed": removed, "would_remove": len(rows), "dry_run": dry_run})
@@ -149,8 +154,8 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
 class _Removed:
     """What came of a removal: the rows that were to go, those that went, and how many were to stay."""
 
-    going: Sequence[EffectRow]
-    removed: Sequence[EffectRow]
+    going: Sequence[Shown]
+    removed: Sequence[Shown]
     kept: int
     now: datetime
     dry_run: bool
@@ -167,9 +172,10 @@ def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: da
     )
 
 
-def _confirmed(screen: Screen, going: Sequence[EffectRow], now: datetime) -> bool:
+def _confirmed(screen: Screen, going: Sequence[Shown], now: datetime) -> bool:
     if len(going) == 1:
-        screen.record(described.effect_fields(going[0], now), aside=True)
+        ((row, beside),) = going
+        screen.record(described.effect_fields(row, now, beside), aside=True)
     answer = screen.ask(f"Forget {_named(going)}? The same call runs again then. [y = yes, Enter = no]")
     return (answer or "").lower() in {"y", "yes"}
 
@@ -177,7 +183,8 @@ def _confirmed(screen: Screen, going: Sequence[EffectRow], now: datetime) -> boo
 def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     missed = 0 if came.dry_run else len(came.going) - len(came.removed)
     if options.as_json:
-        effects = [described.effect_json(row, came.now) for row in (came.going if came.dry_run else came.removed)]
+        gone = came.going if came.dry_run else came.removed
+        effects = [described.effect_json(row, came.now, beside) for row, beside in gone]
         told = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
         screen.json({**told, "effects": effects})
     elif came.dry_run:
@@ -194,5 +201,6 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     return 1 if missed else 0
 
 
-def _named(rows: Sequence[EffectRow]) -> str:
-    return rows[0].key if len(rows) == 1 else f"{counted(len(rows), 'effect')} of {rows[0].tool}"
+def _named(shown: Sequence[Shown]) -> str:
+    row, _ = shown[0]
+    return row.key if len(shown) == 1 else f"{counted(len(shown), 'effect')} of {row.tool}"

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from handrail.cli.output import output
-from handrail.cli.text import clean, clean_lines, without_passwords
+from handrail.cli.text import clean, clean_json, clean_lines, without_passwords
 
 _GAP = 2
 _LEAST_OF_CUT = 16
@@ -125,7 +125,7 @@ class Screen:
         """Print one JSON document, set in for people too, or as one of many lines."""
         # Where the stream is not UTF-8, ASCII is what JSON can always be said in.
         ascii_only = (self.out.encoding or "").lower().replace("-", "") != "utf8"
-        self._write(self.out, json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2))
+        self._write(self.out, clean_json(json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2)))
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -164,7 +164,7 @@ class Screen:
                 justify="right" if column.right else "left",
                 no_wrap=column.cut,
                 overflow="ellipsis" if column.cut else "fold",
-                width=max(min(widths[place], left), _LEAST_OF_CUT) if column.cut else None,
+                width=min(widths[place], max(left, _LEAST_OF_CUT)) if column.cut else None,
             )
         for row in cells:
             table.add_row(*(Text(row[place], style=columns[place].styles.get(row[place], "")) for place in kept))

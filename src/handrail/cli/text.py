@@ -25,6 +25,13 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
+def clean_json(document: str) -> str:
+    r"""A JSON document without characters that would steer a terminal: in its strings stand `\u` escapes for them."""
+    return _CONTROLS.sub(
+        lambda found: found.group() if found.group() == "\n" else f"\\u{ord(found.group()):04x}", document
+    )
+
+
 def without_passwords(text: str) -> str:
     """The text without what stands where URLs carry passwords."""
     return _PASSWORD_OPTION.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))

@@ -10,6 +10,9 @@ Beside every key stands the sha256 of canonical JSON. For a declared key it is t
 whatever the key was made from (all that take part in equality: a field with `compare=False` does not). For a slot it is
 that of the arguments as the model wrote them: what a person or a hook has changed since does not make another call of
 it. The ledger compares it before it replays anything: the same key with other arguments is a conflict, never a replay.
+
+Where the parameters have secrets (`handrail.serde.is_secret`), every hash is an HMAC with the random key of the store,
+over what the secrets hold: whoever reads the store can neither guess a secret nor look for it in another store.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, ToldToModel, ToolValidationError
-from handrail.serde import digest
+from handrail.serde import digest, masking_of
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
@@ -53,7 +57,7 @@ class EffectKey(NamedTuple):
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
         key: the text of the key; unique within its partition.
-        params_hash: sha256 of the canonical JSON of the arguments, hexadecimal.
+        params_hash: sha256 of the canonical JSON of the arguments, hexadecimal; where they have secrets, the HMAC.
     """
 
     partition: str
@@ -72,7 +76,8 @@ class IdempotencyConfig:
         scope: first part of the key. The scope `"session"` belongs to one session; any other is shared by all that
             use the ledger. `"call"` is taken: it starts the slots.
         param_keys: names of the fields that make the key, for `"params"`; their order does not matter.
-        key_fn: makes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters.
+        key_fn: makes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters. They are
+            stored and forwarded as they are, so let none of them come from a secret.
         lease: how long an owner that gives no sign is believed to be at work. The ledger gives signs by itself.
         on_orphan: what the next call of an effect does that may have happened: its owner's lease has expired, or it is
             unknown. `None` leaves it to the effect: `"retry"` for a tool that is declared with `effect="state"`, whose
@@ -136,28 +141,53 @@ class IdempotencyConfig:
                 dataclass=params_type,
             )
 
-    def key_for(self, tool_name: str, params: object) -> str | None:
+    def key_for(self, tool_name: str, params: object, *, hash_key: bytes | None = None) -> str | None:
         """The declared key of a call, e.g. `session:create_order:abc123def456`; `None` for strategy `"none"`.
+
+        Args:
+            tool_name: the tool.
+            params: the parsed arguments.
+            hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. The same
+                arguments then have another key in another store. Leave it out if they have none.
 
         Raises:
             ToolValidationError: no key can be made of these arguments: they have no canonical JSON, a field of
                 `param_keys` is missing, or `key_fn` raised or returned something else than a key.
+            ValueError: the parameters have secrets, and `hash_key` is missing. With strategy `"custom"` it is not
+                needed, because nothing is hashed.
         """
         if self.strategy == "none":
             return None
-        return self._key(tool_name, params, "" if self.strategy == "custom" else self._hash_for_key(tool_name, params))
+        if self.strategy == "custom":
+            return self._key(tool_name, params, "")
+        if hash_key is None:
+            _check_no_secrets(tool_name, params)
+        return self._key(tool_name, params, self._hash_for_key(tool_name, params, hash_key))
 
-    def effect_key(self, tool_name: str, params: object, *, session_id: str) -> EffectKey | None:
+    def effect_key(
+        self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None
+    ) -> EffectKey | None:
         """The declared key of a call with its partition and the hash of all arguments; `None` for `"none"`.
+
+        Args:
+            tool_name: the tool.
+            params: the parsed arguments.
+            session_id: the session of the call.
+            hash_key: as for `key_for`.
 
         Raises:
             ToolValidationError: as for `key_for`.
+            ValueError: the parameters have secrets, and `hash_key` is missing.
         """
         if self.strategy == "none":
             return None
-        params_hash = _digest(tool_name, params)
-        hash_for_key = self._hash_for_key(tool_name, params) if self.strategy == "params" else params_hash
-        key = self._key(tool_name, params, hash_for_key)
+        if hash_key is None:
+            _check_no_secrets(tool_name, params)
+        params_hash = _digest(tool_name, params, hash_key)
+        by_fields = self.strategy == "params"
+        key = self._key(
+            tool_name, params, self._hash_for_key(tool_name, params, hash_key) if by_fields else params_hash
+        )
         return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
 
     def _key(self, tool_name: str, params: object, hash_for_key: str) -> str:
@@ -165,9 +195,9 @@ class IdempotencyConfig:
             return f"{self.scope}:{self._custom_part(tool_name, params)}"
         return f"{self.scope}:{tool_name}:{hash_for_key[:_KEY_DIGITS]}"
 
-    def _hash_for_key(self, tool_name: str, params: object) -> str:
+    def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None) -> str:
         if self.strategy == "auto":
-            return _digest(tool_name, params)
+            return _digest(tool_name, params, hash_key)
         given = _decoded(params)
         there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
         if len(there) != len(self.param_keys):
@@ -176,7 +206,8 @@ class IdempotencyConfig:
                 f"{tool_name}: no idempotency key could be made, because its param_keys are "
                 f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
             )
-        return _digest(tool_name, {name: getattr(params, name) if given is None else given[name] for name in there})
+        named = {name: getattr(params, name) if given is None else given[name] for name in there}
+        return _digest(tool_name, named, hash_key)
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction
@@ -209,32 +240,49 @@ def slot_key(call: CallRef) -> str:
     return f"{_SLOT}:{call}"
 
 
-def slot_effect_key(call: CallRef, written: object, *, session_id: str) -> EffectKey:
+def slot_effect_key(call: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
     """The slot of a call of one session, for external tools without a declared key.
 
     Args:
         call: the identity of the call.
         written: the arguments as the model wrote them, decoded.
         session_id: the session.
+        hash_key: the key of the ledger's store if the tool's parameters have secrets; else `None`.
 
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
     """
-    return EffectKey(session_id, slot_key(call), _digest(f"call {call.call_id}", written))
+    return EffectKey(session_id, slot_key(call), _digest(f"call {call.call_id}", written, hash_key))
 
 
 def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
     """The slot under which versions before the reply was known kept a call, with the hash of its parsed arguments.
 
+    They took a secret for its mask, and had no key for hashes.
+
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
     """
-    return EffectKey(session_id, f"{_SLOT}:{call_id}", _digest(f"call {call_id}", params))
+    return EffectKey(session_id, f"{_SLOT}:{call_id}", _digest(f"call {call_id}", params, None))
 
 
-def _digest(asker: str, params: object) -> str:
+def _check_no_secrets(tool_name: str, params: object) -> None:
+    params_type: Any = type(params)  # mypy doubts that a class can be hashed
+    if _has_secrets(params_type):
+        raise ValueError(
+            f"{tool_name}: {_name_of(type(params))} has secrets, so what is hashed of it is hashed with the key of the "
+            "store: give hash_key=store.hash_key()"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _has_secrets(params_type: type[Any]) -> bool:
+    return masking_of(params_type).hides
+
+
+def _digest(asker: str, params: object, hash_key: bytes | None) -> str:
     try:
-        return digest(params)
+        return digest(params, key=hash_key)
     except DumpError as error:
         raise ToolValidationError(
             f"{asker}: no idempotency key could be made, because these arguments have no canonical JSON: {error}. "

@@ -17,7 +17,7 @@ from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import is_async
 from handrail.prompt.subscript import Subscripted, arguments_of, subscript
 from handrail.prompt.tool_result import ToolResult, check_value
-from handrail.serde import Codec, codec
+from handrail.serde import Codec, Masking, codec, masking_of
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -95,6 +95,7 @@ class Tool(Generic[P, R]):
         claims: whether its calls claim an effect in the ledger before the handler starts.
         codec: parses and describes the arguments.
         value_codec: writes and reads the value of a result; `None` for a tool without.
+        masking: where the parameters have secrets, and how they are shown without them.
 
     Raises:
         PromptValidationError: something is declared wrongly; the message says what, and what would be right.
@@ -120,6 +121,7 @@ class Tool(Generic[P, R]):
     claims: bool = field(init=False, repr=False)
     codec: Codec[P] = field(init=False, repr=False)
     value_codec: Codec[R] | None = field(init=False, repr=False)
+    masking: Masking = field(init=False, repr=False)
     type_arguments: tuple[Any, ...] = field(init=False, repr=False)
 
     if TYPE_CHECKING:  # `effect` may be given as an `External`, and is read as a word
@@ -160,6 +162,7 @@ class Tool(Generic[P, R]):
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
         self._settle_effect(declaration)
+        set_field(self, "masking", masking_of(arguments[0]))
         declaration.check_callables(self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_timeout(self.timeout)
@@ -199,6 +202,10 @@ class Tool(Generic[P, R]):
         if type(arguments) is str and (max_bytes is None or len(arguments) * _MOST_BYTES <= max_bytes):
             return self.codec.parse_json(arguments)
         return codec(kind, max_bytes=max_bytes).parse(arguments)
+
+    def with_secrets(self, params: P) -> object:
+        """The parameters with what their secrets hold, for the hashes of a tool whose `masking` hides something."""
+        return params
 
     def fault_of(self, result: ToolResult[Any]) -> str | None:
         """What is wrong with a result of the handler, in words; `None` if nothing is. Its value is not looked into."""

@@ -17,6 +17,7 @@ from handrail.runtime.events import EffectAwaited, Step
 from handrail.runtime.failures import Refusal, told
 from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.recorded_arguments import recorded_arguments
 from handrail.runtime.ways import OverranError
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import Transaction, current
@@ -79,8 +80,13 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
         raise Refusal(
             f"{tool.name} acts outside, and this call has no id by which it could be known again. Give it one."
         )
-    declared = None if config is None else config.effect_key(tool.name, run.params, session_id=session_id)
-    return declared or _slot_of(run, tool, session_id)
+    params, hash_key = run.params, None
+    if tool.masking.hides:
+        params, hash_key = tool.with_secrets(params), run.environment.effect_ledger.store.hash_key()
+    declared = (
+        None if config is None else config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
+    )
+    return declared or _slot_of(run, tool, session_id, hash_key)
 
 
 def _unknown_repeats(run: Invocation, tool: Tool[Any, Any], slot: EffectKey) -> tuple[EffectRow, ...]:
@@ -107,7 +113,7 @@ async def _settle_repeated(run: Invocation, tool: Tool[Any, Any], unknown: tuple
         ledger.resolve(row, NotApplied("found out by its reconciler"))
 
 
-def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str) -> EffectKey:
+def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: bytes | None) -> EffectKey:
     """The slot of the call; the one that an older version of Handrail gave to it, if that is in the ledger."""
     ledger = run.environment.effect_ledger
     if ledger.has_old_slots:
@@ -116,7 +122,7 @@ def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str) -> EffectKe
         # Only rows of that version name no process.
         if row is not None and not row.owner.process and (row.tool, row.params_hash) == (tool.name, old.params_hash):
             return old
-    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id)
+    return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
 
 
 def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
@@ -144,6 +150,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimR
         lease=said.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
+        arguments=recorded_arguments(run.call, run.params, tool.masking),
     )
 
 

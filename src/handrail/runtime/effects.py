@@ -24,12 +24,13 @@ class ClaimRequest(NamedTuple):
         partition: the session id, or `""` for a key that all sessions share.
         key: the idempotency key, or the slot of the call.
         tool: name of the tool.
-        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
+        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal; see `handrail.prompt.idempotency`.
         owner: who asks: the call, by its session, reply and id. The ledger adds the process.
         lease: how long this owner is believed to be at work without giving a sign.
         on_orphan: what becomes of an effect that another owner has started and fallen silent over.
         beat_until: when the ledger stops giving signs for this owner, an aware datetime; `None` for never. Give the
             call's deadline, so that a handler that hangs does not hold its key for ever.
+        arguments: the arguments for people, as `recorded_arguments` writes them; `None` if they are not to be recorded.
     """
 
     partition: str
@@ -40,6 +41,7 @@ class ClaimRequest(NamedTuple):
     lease: timedelta = MINUTE
     on_orphan: OnOrphan = "unknown"
     beat_until: datetime | None = None
+    arguments: bytes | None = None
 
 
 class EffectResult(NamedTuple):

@@ -21,7 +21,7 @@ def written_arguments(call: ToolCall) -> object:
         return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
     try:
         return from_json(words)
-    except ValueError:
+    except (ValueError, TypeError):  # the latter for a lone surrogate
         return words if isinstance(words, str) else words.decode(errors="backslashreplace")
 
 

@@ -36,7 +36,8 @@ from handrail.runtime.effects import (
     ToolEffect,
     Unknown,
 )
-from handrail.serde import digest, dump
+from handrail.runtime.recorded_arguments import as_arguments
+from handrail.serde import digest, dump, masking_of
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony
 from handrail.transaction import UnitStore
@@ -323,7 +324,9 @@ class EffectLedger:
         if not result.success:
             return None
         outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
-        request = ClaimRequest(partition, idempotency_key, tool_name, digest(params))
+        hash_key = self._store.hash_key() if masking_of(type(params)).hides else None
+        hashed = digest(params, key=hash_key)
+        request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
         while True:
             now = self._store.now()
             fresh = states.done(self._fresh(request, now), outcome, now=now, ttl=ttl)
@@ -388,11 +391,29 @@ class EffectLedger:
         return word, row, testimony
 
     def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
-        partition, key, tool, params_hash, owner, lease, _, _ = request
+        partition, key, tool, params_hash, owner, lease, _, _, arguments = request
         process = self._store.process()
         if process:
             owner = ClaimOwner(owner[0], owner[1], owner[2], process)
-        return EffectRow(partition, key, self._new_id(), tool, params_hash, owner, "running", 1, now, now + lease)
+        return EffectRow(
+            partition,
+            key,
+            self._new_id(),
+            tool,
+            params_hash,
+            owner,
+            "running",
+            1,
+            now,
+            now + lease,
+            None,
+            None,
+            "",
+            None,
+            False,  # noqa: FBT003 - the value of a column
+            "",
+            arguments,
+        )
 
     def _rows_given_up(self, key: EffectKey, tool: str) -> list[EffectRow]:
         """The rows of claims that were given up under keys of the same session, tool and arguments, as they stand."""

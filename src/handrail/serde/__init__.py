@@ -7,6 +7,23 @@ can act on. Types are plain dataclasses from the standard library; nothing about
 from __future__ import annotations
 
 from handrail.serde.canonical import canonical_json, digest
+from handrail.serde.secrets import MASK, Masking, is_secret, masked_json, masking_of, schema_masking
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema
 
-__all__ = ["Codec", "Extra", "canonical_json", "codec", "digest", "dump", "parse", "result_codec", "schema"]
+__all__ = [
+    "MASK",
+    "Codec",
+    "Extra",
+    "Masking",
+    "canonical_json",
+    "codec",
+    "digest",
+    "dump",
+    "is_secret",
+    "masked_json",
+    "masking_of",
+    "parse",
+    "result_codec",
+    "schema",
+    "schema_masking",
+]

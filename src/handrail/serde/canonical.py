@@ -10,6 +10,8 @@ Two values of one type that are equal have the same text, in every process and o
 * A dataclass is an object of the fields that take part in its equality: one with `compare=False` is left out. The name
   of its class is not part of it.
 * A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
+* A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
+  they hold: it tells two secrets apart, and nobody who lacks the key can guess at them.
 
 The numbers are Python's own, so this is not RFC 8785, which takes every number for a float.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +38,7 @@ from pydantic_core import from_json
 from handrail.errors import DumpError
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.naming import place, quoted
+from handrail.serde.secrets import is_secret_value
 from handrail.serde.untyped import json_of
 
 _DEEPEST: Final = 200
@@ -43,6 +47,9 @@ _TOO_LONG: Final = f"a number of more than {_MOST_DIGITS} digits is too long"
 
 At = tuple[Any, str | int, int] | None
 """A place, as a chain: what holds it, its key or position there, and how deep it lies. `None` is the root."""
+
+_WITH_SECRETS: Final = (None, "", 0)
+"""The root of a value whose secrets are written as what they hold."""
 
 _encode = json.JSONEncoder(
     ensure_ascii=False,
@@ -60,20 +67,30 @@ def canonical_json(value: object) -> bytes:
         DumpError: a part of it is not finite, not Unicode, nested more than 200 deep (or without end), or has no form
             in JSON.
     """
-    plain = _plain(value, None)
-    try:
-        return _encode(plain).encode()
-    except ValueError:  # UnicodeEncodeError is one, and so is what an integer with too many digits raises
-        _refuse(*next(_unwritable(plain, None)))
+    return _written(value, None)
 
 
-def digest(value: object) -> str:
+def digest(value: object, *, key: bytes | None = None) -> str:
     """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits.
+
+    Args:
+        value: what to hash.
+        key: makes it an HMAC with this key, over canonical JSON in which secrets are written as what they hold.
 
     Raises:
         DumpError: as `canonical_json`.
     """
-    return hashlib.sha256(canonical_json(value)).hexdigest()
+    if key is None:
+        return hashlib.sha256(_written(value, None)).hexdigest()
+    return hmac.digest(key, _written(value, _WITH_SECRETS), "sha256").hex()
+
+
+def _written(value: object, root: At) -> bytes:
+    plain = _plain(value, root)
+    try:
+        return _encode(plain).encode()
+    except ValueError:  # UnicodeEncodeError is one, and so is what an integer with too many digits raises
+        _refuse(*next(_unwritable(plain, None)))
 
 
 def _plain(value: object, at: At) -> object:
@@ -218,7 +235,9 @@ def _key(key: object, at: At) -> str:
 
 
 def _other(value: object, at: At) -> object:
-    """What pydantic has a form for: paths, addresses, URLs."""
+    """What pydantic has a form for: paths, addresses, URLs, secrets."""
+    if _root(at) is _WITH_SECRETS and is_secret_value(value):
+        return _plain(value.get_secret_value(), at)
     try:
         return _plain(from_json(json_of(value)), at)
     except DumpError as error:
@@ -284,9 +303,15 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+def _root(at: At) -> At:
+    while at and at is not _WITH_SECRETS:
+        at = at[0]
+    return at
+
+
 def _refuse(at: At, fault: str) -> NoReturn:
     segments: list[str | int] = []
-    while at:
+    while at and at is not _WITH_SECRETS:
         segments.append(at[1])
         at = at[0]
     path = place(reversed(segments))

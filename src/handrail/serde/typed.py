@@ -42,9 +42,11 @@ class Codec(Generic[T]):
 
     Attributes:
         kind: the type.
+        parsed_json: writes a value that this codec has parsed as `dump_json` does, several times faster, because
+            nothing is checked once more.
     """
 
-    __slots__ = ("_built", "_cls", "_fields", "_finite", "_max_bytes", "_shapes", "_to_json", "_validate", "kind")
+    __slots__ = ("_built", "_cls", "_fields", "_finite", "_max_bytes", "_shapes", "_validate", "kind", "parsed_json")
 
     def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None) -> None:
         self.kind = cast("type[T]", built.kind)
@@ -53,7 +55,7 @@ class Codec(Generic[T]):
         self._finite = not built.untyped and extra == "forbid"
         validate = built.adapter.validator.validate_json
         self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
-        self._to_json: Callable[..., bytes] = built.adapter.serializer.to_json
+        self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
         shapes = built.shapes
         self._cls = shapes.cls if shapes else None
         names = shapes.names if shapes else ("__class__",)
@@ -107,10 +109,10 @@ class Codec(Generic[T]):
         """
         try:
             if type(value) is self._cls and (*map(type, self._fields(value)),) in self._shapes:
-                data = self._to_json(value)
+                data = self.parsed_json(value)
             else:
                 # A microsecond slower, because pydantic reads the option anew each time.
-                data = self._to_json(value, warnings="error")
+                data = self.parsed_json(value, warnings="error")
                 if data.find(b"null") >= 0:
                     self._refuse_misfits(value, lambda line: line["input"] is None)
         except PydanticSerializationError:

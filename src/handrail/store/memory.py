@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -23,7 +24,7 @@ class MemoryLedgerStore:
         clock: the time by which leases and expiries are measured.
     """
 
-    __slots__ = ("_changes", "_clock", "_lock", "_rows", "_testimony", "_watchers")
+    __slots__ = ("_changes", "_clock", "_hash_key", "_lock", "_rows", "_testimony", "_watchers")
 
     url = "memory:"
     """What names the store to people."""
@@ -38,9 +39,14 @@ class MemoryLedgerStore:
         self._rows: dict[_Identity, EffectRow] = {}
         self._testimony: dict[str, dict[int, Testimony]] = {}
         self._watchers = Watchers()
+        self._hash_key = os.urandom(32)
 
     has_old_slots = False
     """Never: what an older version wrote has ended with its process."""
+
+    def hash_key(self) -> bytes:
+        """The random key of this store, for hashes of secrets."""
+        return self._hash_key
 
     def now(self) -> datetime:
         """The time of the clock."""

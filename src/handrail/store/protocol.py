@@ -90,7 +90,8 @@ class EffectRow(NamedTuple):
             expired gets another.
         tool: name of the tool.
         params_hash: sha256 of the canonical JSON of the arguments, hexadecimal: for a slot as the model wrote them, for
-            a declared key as they were parsed.
+            a declared key as they were parsed. Where the tool's parameters have secrets it is the HMAC-SHA256 with the
+            key of the store.
         owner: who claimed it last.
         status: what is known of the effect.
         fence: 1 for the first owner; one more each time the row passes on. Only the holder of the newest may write.
@@ -103,7 +104,8 @@ class EffectRow(NamedTuple):
             `b"null"`).
         exclude_value_from_context: whether the model sees only the message.
         note: why it failed, or why nobody knows; for people.
-        arguments: the arguments as JSON in UTF-8, for people; `None` if they were not recorded.
+        arguments: the arguments as JSON in UTF-8, for people, without secrets; `None` if they were not recorded. The
+            ledger writes at most 64 KiB (`handrail.runtime.recorded_arguments`).
         applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
             that was recorded on its own.
     """
@@ -194,6 +196,14 @@ class LedgerStore(Protocol):
     @property
     def has_old_slots(self) -> bool:
         """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
+        ...
+
+    def hash_key(self) -> bytes:
+        """The random key of this store, for hashes of secrets: 32 bytes that never change. It is read once.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
         ...
 
     def now(self) -> datetime:

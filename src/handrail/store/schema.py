@@ -154,6 +154,21 @@ def has_old_slots(database: Database) -> bool:
     return bool(database.ask(f"SELECT 1 FROM handrail_effects WHERE {slots} LIMIT 1"))  # noqa: S608 - our own words
 
 
+def read_hash_key(database: Database) -> bytes:
+    """The random key of the store, for hashes of secrets.
+
+    Raises:
+        StoreCorruptError: there is none.
+        StoreError: the database cannot be read.
+    """
+    found = database.ask("SELECT hash_key FROM handrail_schema")
+    key: object = found[0][0] if len(found) == 1 else None
+    if type(key) is not bytes or not key:
+        msg = f"{database.url} has no key for the hashes of secrets; something other than Handrail has changed it"
+        raise StoreCorruptError(msg, store=database.url)
+    return key
+
+
 def _in_words_of(database: Database, statement: str) -> str:
     types = database.driver.types
     return statement.format(number=types.number, bytes=types.bytes, clustered=types.clustered)

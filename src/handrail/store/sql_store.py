@@ -15,7 +15,7 @@ from handrail.store.database import Database
 from handrail.store.holds import HeldSessions
 from handrail.store.ledger_sql import SqlLedger
 from handrail.store.links import Driver
-from handrail.store.schema import bring_forward, has_old_slots
+from handrail.store.schema import bring_forward, has_old_slots, read_hash_key
 from handrail.store.session_sql import SqlSessions
 
 
@@ -47,6 +47,7 @@ class SqlStore(SqlLedger, SqlSessions):
         self._claimed = set()
         self._now = driver.now
         self._has_old_slots = has_old_slots(self._database)
+        self._hash_key: bytes | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -75,6 +76,16 @@ class SqlStore(SqlLedger, SqlSessions):
     def has_old_slots(self) -> bool:
         """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
         return self._has_old_slots
+
+    def hash_key(self) -> bytes:
+        """The random key of this store, for hashes of secrets; read when it is first asked for.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        if self._hash_key is None:
+            self._hash_key = read_hash_key(self._database)
+        return self._hash_key
 
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""

@@ -41,14 +41,14 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign_effects import Declared
-from handrail.adapters.pydantic_ai.foreign_values import UNSAID, as_json, in_words, plain, settled
+from handrail.adapters.pydantic_ai.foreign_values import UNSAID, as_json, in_words, plain, secrets_put_back, settled
 from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.declaration import Declaration
 from handrail.prompt.effect import Effect
 from handrail.runtime import ToolMessage
-from handrail.serde import Codec
+from handrail.serde import Codec, Masking, schema_masking
 
 _CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
 
@@ -73,13 +73,18 @@ class _PlainJson:
 
 _PLAIN_JSON = cast("Codec[Any]", _PlainJson())  # it does of a codec what is asked of that of a result
 
+NOTHING_HIDDEN = schema_masking({})
+"""That of a tool without secrets, or whose calls are only recorded."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForeignTool(Tool[Any, Any]):
     """A tool that PydanticAI declares, validates and carries out; its name and description are not held to our forms.
 
-    Its parameters are the validated arguments as JSON has them.
+    Its parameters are the validated arguments as JSON has them; which of them are secret, the JSON Schema says.
     """
+
+    masking: Masking = NOTHING_HIDDEN
 
     @override
     def __post_init__(self) -> None:
@@ -106,6 +111,11 @@ class ForeignTool(Tool[Any, Any]):
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> Any:
         """The arguments, which PydanticAI has validated."""
         return arguments
+
+    @override
+    def with_secrets(self, params: object) -> object:
+        """The arguments of the call that is under way, with the secrets that validation has made of some of them."""
+        return _CALL.get().arguments_with_secrets()
 
     @override
     def fault_of(self, result: ToolResult[Any]) -> str | None:
@@ -141,6 +151,15 @@ class ForeignCall:
         self._told: Exception | None = None
         self.context = context
         self.arguments = arguments_of(args, tool.tool_def)
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the tool's parameters."""
+        return self._tool.tool_def.parameters_json_schema
+
+    def arguments_with_secrets(self) -> dict[str, Any]:
+        """As `arguments`, but with a secret in the place of its mask where validation has made one."""
+        return arguments_of(self._args, self._tool.tool_def, with_secrets=True)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
@@ -213,7 +232,7 @@ _CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
 """The call that is under way. A tool is made once for all its calls, so its handler finds out here which one it is."""
 
 
-def foreign_tool(name: str, description: str, said: Declared) -> ForeignTool:
+def foreign_tool(name: str, description: str, said: Declared, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which carries out whatever call is under way."""
     acts_outside = said.effect == "external"
 
@@ -227,6 +246,7 @@ def foreign_tool(name: str, description: str, said: Declared) -> ForeignTool:
         effect=cast("Effect", said.external or (said.effect if said.declares_effect else _not_said(said.effect))),
         concurrent=said.concurrent,
         idempotency=said.idempotency,
+        masking=schema_masking(schema),
     )
 
 
@@ -239,12 +259,15 @@ _NOTHING = object()
 """Stands for what a tool returns, as long as it has not."""
 
 
-def arguments_of(args: object, definition: ToolDefinition | None = None) -> dict[str, Any]:
+def arguments_of(
+    args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
+) -> dict[str, Any]:
     """Validated arguments as JSON has them; what JSON cannot say is told in words.
 
     Args:
         args: what PydanticAI's validation has made of them.
         definition: the tool's. The model of a function whose only parameter is one has its fields for parameters there.
+        with_secrets: whether secrets stay the objects that hold them, which JSON writes as asterisks.
     """
     given: object = args
     found = as_json(args)
@@ -253,6 +276,8 @@ def arguments_of(args: object, definition: ToolDefinition | None = None) -> dict
         found = {str(plain(name)): plain(value) for name, value in named.items()}
     elif found is UNSAID:
         found = in_words(args)
+    if with_secrets:
+        found = secrets_put_back(found, given)
     if not isinstance(found, dict):
         return {"arguments": found}
     arguments = cast("dict[str, Any]", found)  # JSON's keys are strings

@@ -10,15 +10,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeGuard, cast
 
+from pydantic import BaseModel
 from pydantic_ai import ToolReturn
 from pydantic_ai.messages import tool_return_ta
 from pydantic_core import from_json, to_json
 
 from handrail.errors import ToolValidationError
+from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.secrets import SecretValue, is_secret_value
 
 UNSAID: Final = object()
 """Stands for what JSON cannot say."""
@@ -67,6 +71,48 @@ def in_words(value: object) -> str:
         return repr(value).encode("utf-8", "backslashreplace").decode()
     except Exception:  # noqa: BLE001 - it cannot even be looked at: told by its type
         return f"(a value of type {type(value).__name__} that cannot be shown)"
+
+
+def secrets_put_back(found: object, value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """JSON that a value has become, with the secrets of the value in the places of their masks.
+
+    Two calls that differ in a secret alone differ in it. A set of secrets has no places; it becomes them in order.
+
+    Args:
+        found: what `as_json` has made of the value.
+        value: the value: dicts, lists, models and dataclasses are looked into.
+    """
+    if is_secret_value(value):
+        return value
+    if is_object(found):
+        named = _named(value)
+        return {name: secrets_put_back(item, named[name]) if name in named else item for name, item in found.items()}
+    if is_array(found) and len(parts := _ordered(value)) == len(found):
+        return [secrets_put_back(item, part) for item, part in zip(found, parts, strict=True)]
+    return found
+
+
+def _named(value: object) -> Mapping[object, object]:
+    """The parts of a value by the names that they have in JSON; what has other names there is left out."""
+    if isinstance(value, Mapping):
+        return cast("Mapping[object, object]", value)
+    if isinstance(value, BaseModel):
+        fields_of_model = type(value).model_fields.items()
+        return {info.serialization_alias or name: getattr(value, name) for name, info in fields_of_model}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return {}
+
+
+def _ordered(value: object) -> Sequence[object]:
+    if isinstance(value, AbstractSet):
+        members = cast("AbstractSet[object]", value)  # each is looked at
+        return sorted(filter(is_secret_value, members), key=_revealed)
+    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
+
+
+def _revealed(secret: SecretValue) -> str:
+    return str(secret.get_secret_value())
 
 
 def _read(name: str, value: object, within: tuple[int, ...]) -> object:

@@ -9,7 +9,7 @@ The tools stay what they are. PydanticAI validates the arguments; then the call 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
@@ -54,8 +54,8 @@ class PipelineCapability(HandrailCapability):
     """
 
     policies: Sequence[ToolPolicy] = ()
-    _environments: dict[str, tuple[Declared, Environment]] = field(
-        init=False, repr=False, default_factory=dict[str, tuple[Declared, Environment]]
+    _environments: dict[str, tuple[Declared, Mapping[str, Any], Environment]] = field(
+        init=False, repr=False, default_factory=dict[str, tuple[Declared, Mapping[str, Any], Environment]]
     )
 
     @override
@@ -135,7 +135,7 @@ class PipelineCapability(HandrailCapability):
 
     async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
-        environment = self._environment_of(call.name, said)
+        environment = self._environment_of(call, said)
         found = asked(call.context, environment.session)
         made = found.tool_call(call.name, call.arguments)
         await step_up()
@@ -169,12 +169,14 @@ class PipelineCapability(HandrailCapability):
         """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
         return THROUGH_PIPELINE in (definition.metadata or {})
 
-    def _environment_of(self, name: str, said: Declared) -> Environment:
+    def _environment_of(self, call: ForeignCall, said: Declared) -> Environment:
         """The environment for the calls of one foreign tool; kept, because it is the same for all of them."""
+        name, schema = call.name, call.schema
         kept = self._environments.get(name)
-        if kept is None or kept[0] != said:
-            kept = self._environments[name] = said, self._environment((foreign_tool(name, "", said),))
-        return kept[1]
+        if kept is None or kept[:2] != (said, schema):
+            environment = self._environment((foreign_tool(name, "", said, schema),))
+            kept = self._environments[name] = said, schema, environment
+        return kept[2]
 
     async def _invoke(
         self, found: Asked, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]

@@ -1,0 +1,131 @@
+"""What the ledger records of the arguments of a call, for people; nothing is ever computed from it.
+
+| what is recorded | the JSON |
+|---|---|
+| the arguments as the tool has parsed them | an object: these |
+| and, where a person or a hook has changed them, what the model wrote | `{"arguments": {...}, "written": {...}}` |
+| either of them, if there is too much | a string: its beginning, and how many bytes it has |
+| what cannot be shown | a string in parentheses, which says why |
+
+Secrets are masked in both (`handrail.serde.Masking`). All of it takes at most 64 KiB, and is valid JSON. Arguments that
+look like the second row are recorded as that row has them, without `"written"`, so that there is one way to read it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final, NamedTuple
+
+from handrail.errors import DumpError, SchemaError
+from handrail.runtime.identity import written_arguments
+from handrail.runtime.messages import ToolCall
+from handrail.serde import Masking, masked_json
+from handrail.serde.json_schema import is_object
+
+MOST_BYTES: Final = 64 * 1024
+"""So many bytes are recorded of the arguments of an effect."""
+
+_log = logging.getLogger("handrail.runtime")
+
+_ARGUMENTS, _WRITTEN = "arguments", "written"
+_ALONE, _BOTH = b'{"arguments":%s}', b'{"arguments":%s,"written":%s}'
+_START = b'{"arguments":'
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_sorted = json.JSONEncoder(sort_keys=True).encode
+
+
+class RecordedArguments(NamedTuple):
+    """Recorded arguments, decoded; a part that was cut, or cannot be shown, is a string.
+
+    Attributes:
+        arguments: the arguments as the tool has parsed them.
+        written: what the model wrote; `None` if that was the same.
+    """
+
+    arguments: Any
+    written: Any = None
+
+
+def recorded_arguments(call: ToolCall, params: object, masking: Masking) -> bytes:
+    """What is recorded of the arguments of a call. It never raises: no call fails because it cannot be shown.
+
+    Args:
+        call: the call.
+        params: its arguments as the tool has parsed them; `None` for a tool without.
+        masking: that of the tool.
+    """
+    try:
+        arguments = b"{}" if params is None else masking.json(params)
+        if call.written is None and len(arguments) <= MOST_BYTES and not arguments.startswith(_START):
+            return arguments
+        return _document(arguments, None if call.written is None else _words(call, arguments, masking))
+    except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
+        _log.warning("the arguments of %s are not recorded: %s", call.name, type(error).__name__)
+        return _unshown(type(error).__name__)
+
+
+def as_arguments(params: object) -> bytes | None:
+    """What is recorded of arguments that belong to no call; `None` if they have no JSON."""
+    try:
+        return _document(b"{}" if params is None else masked_json(params).data, None)
+    except (DumpError, SchemaError):
+        return None
+
+
+def read_arguments(data: bytes) -> RecordedArguments:
+    """What was recorded.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    read = json.loads(data)
+    return RecordedArguments(**read) if _is_pair(read) else RecordedArguments(read)
+
+
+def _is_pair(read: object) -> bool:
+    return is_object(read) and _ARGUMENTS in read and read.keys() <= {_ARGUMENTS, _WRITTEN}
+
+
+def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
+    """What the model wrote, masked; `None` if it is the arguments."""
+    decoded = written_arguments(call)
+    if masking.hides and not is_object(decoded):
+        return _unshown("it is not a JSON object, and the tool takes secrets")
+    shown = masking.mask(decoded)
+    try:
+        words = _encode(shown).encode()
+    except (TypeError, ValueError, RecursionError):  # it is not JSON, or holds half of a surrogate pair
+        words = json.dumps(repr(shown)).encode()
+    return None if _is_same(words, arguments) else words
+
+
+def _is_same(words: bytes, arguments: bytes) -> bool:
+    # Compared as text, because Python holds `true` and `1` for equal.
+    return words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments))
+
+
+def _unshown(why: str) -> bytes:
+    return _encode(f"(not shown: {why})").encode()
+
+
+def _document(arguments: bytes, words: bytes | None) -> bytes:
+    if words is not None:
+        room = MOST_BYTES - len(_BOTH)
+        half = room // 2
+        words = _cut(words, max(half, room - len(arguments)))
+        return _BOTH % (_cut(arguments, room - len(words)), words)
+    if not arguments.startswith(_START) or not _is_pair(json.loads(arguments)):
+        return _cut(arguments, MOST_BYTES)
+    return _ALONE % _cut(arguments, MOST_BYTES - len(_ALONE))
+
+
+def _cut(data: bytes, most: int) -> bytes:
+    """JSON as it is, or a JSON string of at most `most` bytes: its beginning, and how long all of it is."""
+    if len(data) <= most:
+        return data
+    mark = f"... (cut: this is the beginning of {len(data):,} bytes)"
+    text = data[:most].decode(errors="ignore")
+    while len(cut := _encode(text + mark).encode()) > most:
+        text = text[: min(len(text) - 1, len(text) * most // len(cut))]
+    return cut

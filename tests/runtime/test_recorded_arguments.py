@@ -1,0 +1,184 @@
+"""What the ledger records of the arguments of a call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from handrail.runtime import ToolCall
+from handrail.runtime.recorded_arguments import (
+    MOST_BYTES,
+    RecordedArguments,
+    as_arguments,
+    read_arguments,
+    recorded_arguments,
+)
+from handrail.serde import MASK, Masking, masking_of, parse
+from tests.runtime.bench import Note
+
+
+@dataclass(frozen=True)
+class Login:
+    user: str
+    password: SecretStr
+    pin: int = field(default=0, metadata={"secret": True})
+
+
+@dataclass(frozen=True)
+class Pair:
+    arguments: str
+    written: str = ""
+
+
+@dataclass(frozen=True)
+class Sly:
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.text == "half":
+            object.__setattr__(self, "text", "\ud800")
+
+
+def recorded(params: object, written: str | bytes | Mapping[str, Any] | None = None) -> RecordedArguments:
+    """What is recorded of a call with these parameters, read again."""
+    kind = type(params)
+    data = recorded_arguments(ToolCall("c1", "do", "{}", written), params, masking_of(kind))
+    assert len(data) <= MOST_BYTES
+    return read_arguments(data)
+
+
+def test_arguments_are_recorded_as_they_were_parsed() -> None:
+    """With their defaults, as an object; a tool without parameters has an empty one."""
+    call = ToolCall("c1", "log", '{"user": "ada"}')
+    assert recorded_arguments(call, Note("Zoë"), masking_of(Note)) == '{"text":"Zoë"}'.encode()
+    assert recorded_arguments(call, None, masking_of(None)) == b"{}"
+    assert as_arguments(None) == b"{}"
+    assert as_arguments({"a": 1}) == b'{"a":1}'
+    assert as_arguments({"a": object()}) is None
+
+
+@pytest.mark.parametrize("written", ['{"text": "from"}', b'{"text":"from"}', {"text": "from"}])
+def test_what_the_model_wrote_is_recorded_beside_what_was_made_of_it(written: Any) -> None:
+    """A person or a hook has changed it."""
+    assert recorded(Note("to"), written) == ({"text": "to"}, {"text": "from"})
+
+
+def test_what_the_model_wrote_is_not_recorded_twice() -> None:
+    """Only where it differs as JSON; `1` and `true` do."""
+    assert recorded(Note("to"), '{ "text": "to" }') == ({"text": "to"}, None)
+    assert recorded({"a": 1, "b": 2}, {"b": 2, "a": 1}) == ({"a": 1, "b": 2}, None)
+    assert recorded({"a": 1}, {"a": True}).written == {"a": True}
+
+
+@pytest.mark.parametrize("written", ["no JSON", '{"text": "\\ud800"', "\ud800", {"text": float("inf")}, {"text": {1}}])
+def test_words_that_are_not_json_are_recorded_as_text(written: Any) -> None:
+    """Nothing that a model writes keeps a call from being recorded."""
+    shown = recorded(Note("to"), written)
+    assert shown.arguments == {"text": "to"}
+    assert isinstance(shown.written, str)
+
+
+def test_secrets_are_masked_in_both() -> None:
+    """In what the model wrote too, and what does not fit the tool is masked there."""
+    login = parse(Login, {"user": "ada", "password": "hunter2", "pin": 7})
+    shown = {"user": "ada", "password": MASK, "pin": MASK}
+    assert recorded(login) == (shown, None)
+    assert recorded(login, {"user": "bob", "password": "hunter3", "pin": 8}).written == {**shown, "user": "bob"}
+    assert recorded(login, {"user": "ada", "pasword": "hunter3"}).written == {"user": "ada", "pasword": MASK}
+    assert recorded(login, {"user": "ada", "password": "hunter3", "pin": 8}) == (shown, None)
+
+
+@pytest.mark.parametrize("written", ['{"user": "ada", "password": "hunter3', '["hunter3"]', '"hunter3"'])
+def test_words_that_cannot_be_masked_are_left_out(written: str) -> None:
+    """Where they are not an object, it is not known which part of them is the secret; the record says so."""
+    shown = recorded(Login("ada", SecretStr("hunter2")), written)
+    assert shown.written == "(not shown: it is not a JSON object, and the tool takes secrets)"
+
+
+@pytest.mark.parametrize("params", [Pair("a", "b"), Pair("a"), {"arguments": 1}, {"arguments": 1, "other": 2}])
+def test_arguments_that_look_like_a_pair_are_read_as_arguments(params: Any) -> None:
+    """A tool may have parameters of these names."""
+    plain = {"arguments": params.arguments, "written": params.written} if isinstance(params, Pair) else params
+    assert recorded(params) == (plain, None)
+    assert recorded(params, {"arguments": 0}) == (plain, {"arguments": 0})
+
+
+@given(st.text(st.characters(codec="utf-8")), st.none() | st.dictionaries(st.text(max_size=9), st.integers()))
+def test_whatever_is_recorded_is_read_again(text: str, written: dict[str, int] | None) -> None:
+    """It is one JSON document, with both parts."""
+    assert recorded(Note(text), written) == ({"text": text}, written)
+
+
+HUGE = 100_000
+
+
+@pytest.mark.parametrize("part", ["a", '"', "\\", "\x1b", "ü", "🙂"])
+def test_what_is_too_long_is_cut_visibly(part: str) -> None:
+    """What is stored is JSON: the beginning as a string, with a mark and the full length."""
+    text = part * HUGE
+    whole = masking_of(Note).json(Note(text))
+    cut = recorded(Note(text)).arguments
+    beginning, mark, _ = str(cut).partition("... (cut:")
+    assert mark
+    assert cut.endswith(f"... (cut: this is the beginning of {len(whole):,} bytes)")
+    assert whole.decode().startswith(beginning)
+    assert len(json.dumps(cut, ensure_ascii=False).encode()) > MOST_BYTES * 0.9
+
+
+def test_both_parts_are_cut_if_both_are_too_long() -> None:
+    """Each gets half of the room; a short one stays whole, and the other has the rest."""
+    both = recorded(Note("a" * HUGE), {"text": "b" * HUGE})
+    assert both.arguments.startswith('{"text":"aaa')
+    assert both.written.startswith('{"text":"bbb')
+    assert abs(len(both.arguments) - len(both.written)) < 100
+    short, long = recorded(Note("a"), {"text": "b" * HUGE})
+    assert short == {"text": "a"}
+    assert len(long) > MOST_BYTES * 0.9
+    long, short = recorded(Note("a" * HUGE), {"text": "b"})
+    assert short == {"text": "b"}
+    assert len(long) > MOST_BYTES * 0.9
+
+
+def test_one_byte_decides_whether_arguments_are_cut() -> None:
+    """What fits is stored whole."""
+    room = MOST_BYTES - len(b'{"text":""}')
+    assert recorded(Note("a" * room)).arguments == {"text": "a" * room}
+    assert isinstance(recorded(Note("a" * (room + 1))).arguments, str)
+    wrapped = recorded(Pair("a" * MOST_BYTES))
+    assert wrapped.arguments.startswith('{"arguments":"aaa')
+
+
+def test_parameters_that_cannot_be_written_do_not_fail_the_call(caplog: pytest.LogCaptureFixture) -> None:
+    """The record says why it does not show them; no text of theirs is in it."""
+    assert recorded(Sly("half")).arguments == "(not shown: DumpError)"
+    assert "arguments of do are not recorded: DumpError" in caplog.text
+
+    def refuse(_value: object) -> bytes:
+        raise RuntimeError("hunter2")
+
+    class Broken(Masking):
+        """One whose serializer, which may be the program's, fails."""
+
+        def __init__(self) -> None:
+            """Take over the parts of another."""
+            self.hides, self.json = False, refuse
+
+    assert recorded_arguments(ToolCall("c", "do"), Note("a"), Broken()) == b'"(not shown: RuntimeError)"'
+
+
+def test_what_is_not_json_was_recorded_by_something_else() -> None:
+    """Reading says so."""
+    with pytest.raises(ValueError, match="Expecting"):
+        read_arguments(b"{")
+    assert read_arguments(b'{"arguments":1,"written":2,"more":3}').arguments == {
+        "arguments": 1,
+        "written": 2,
+        "more": 3,
+    }
