@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -255,6 +256,27 @@ def test_unknown_effect_is_found_out_by_its_reconciler() -> None:
     assert not door.execute(call("pay", "A")).success
     message = door.execute(call("pay", "A"))
     assert (message.success, message.replayed, asked, bank.charges) == (True, True, ["s"], ["A"])
+
+
+@pytest.mark.parametrize("idempotency", [None, IdempotencyConfig(strategy="custom", key_fn=lambda params: "one")])
+def test_reconciler_gets_the_parameters_that_the_effect_was_begun_with(idempotency: IdempotencyConfig | None) -> None:
+    """A person has changed those of the call, and changes them otherwise when it is asked again."""
+    asked: list[str] = []
+
+    def find_out(params: Note, key: str) -> ToolResult[Note] | None:
+        asked.append(params.text)
+        return None
+
+    bank = Bank(TimeoutError())
+    door = door_of(bank, effect=External(reconcile=find_out), idempotency=idempotency)
+    words = json.dumps({"text": "999"})
+    door.execute(ToolCall("c", "pay", {"text": "500"}, written=words), reply="r")
+    if idempotency is None:  # with a declared key other arguments are a conflict
+        assert door.execute(ToolCall("c", "pay", {"text": "400"}, written=words), reply="r").success
+        assert (asked, bank.charges) == (["500"], ["500", "400"])
+    else:
+        door.execute(ToolCall("c", "pay", {"text": "500"}, written=words), reply="r")
+        assert asked == ["500"]
 
 
 def test_reconciler_that_writes_finds_nothing_out() -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, EndsRun
+from handrail.errors import CallIdReusedError, EndsRun, ParseError
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
 from handrail.prompt.signature import is_async, takes_context
@@ -17,7 +17,7 @@ from handrail.runtime.events import EffectAwaited, Step
 from handrail.runtime.failures import Refusal, told
 from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.recorded_arguments import recorded_arguments
+from handrail.runtime.recorded_arguments import read_arguments, recorded_arguments
 from handrail.runtime.ways import OverranError
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import Transaction, current
@@ -258,12 +258,13 @@ async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unkn
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     row = unknown.row
+    params = _params_of(row, run, tool)
     named = {"context": run.context()} if takes_context(reconcile) else {}
     reading = Transaction(tool.name, ticket=run.place.ticket, writes=False, parent=run.place.outer, call=run.ref)
     try:
         with reading:
             found: object = await run.way.run(
-                lambda: reconcile(run.params, row.key, **named), is_async=is_async(reconcile), seconds=seconds
+                lambda: reconcile(params, row.key, **named), is_async=is_async(reconcile), seconds=seconds
             )
     except OverranError:
         raise Refusal(f"{unknown.message} Asking the other side took too long.") from None
@@ -278,3 +279,16 @@ async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unkn
         raise Refusal(f"{unknown.message} The other side could not tell either.")
     run.environment.effect_ledger.resolve(row, to_store(tool, found), ttl=config.ttl)
     return False
+
+
+def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any]) -> object:
+    """The parameters that an unknown effect was begun with; a person may have changed those of this call since.
+
+    They are those of this call where they were not recorded whole: by a version before, masked, or cut.
+    """
+    if row.arguments is None or tool.masking.hides:
+        return run.params
+    try:
+        return tool.parse(read_arguments(row.arguments).arguments)
+    except (ParseError, ValueError, TypeError):
+        return run.params

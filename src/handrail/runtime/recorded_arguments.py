@@ -1,4 +1,4 @@
-"""What the ledger records of the arguments of a call, for people; nothing is ever computed from it.
+"""What the ledger records of the arguments of a call: for people, and for the reconciler of its effect.
 
 | what is recorded | the JSON |
 |---|---|
