@@ -19,8 +19,9 @@ from weakref import WeakKeyDictionary
 from pydantic import ValidationError
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
+from pydantic_core import PydanticSerializationError, to_json
 
-from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
+from handrail.adapters.pydantic_ai.replies import decoded_words, escaped, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.identity import is_same_call, written_arguments
@@ -192,6 +193,7 @@ class Conversation:
             ended: whether the run has ended with an answer.
 
         Raises:
+            AgentError: a message holds what cannot be written as JSON. Lone surrogates are written as their escapes.
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: its store does not answer.
         """
@@ -199,9 +201,20 @@ class Conversation:
         new = list(messages if whole else messages[len(self._kept) :])
         # What an agent's run ended with has been said; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
-            text = ModelMessagesTypeAdapter.dump_json(new).decode()
-            self._session[Said].append(Said(self._name, text, ended, self._of, whole))
+            self._session[Said].append(Said(self._name, self._as_json(new), ended, self._of, whole))
             self._kept, self._whole = tuple(messages), False
+
+    def _as_json(self, messages: list[ModelMessage]) -> str:
+        try:
+            return ModelMessagesTypeAdapter.dump_json(messages).decode()
+        except PydanticSerializationError:
+            pass  # models and tools may say lone surrogates, which have no UTF-8
+        try:
+            return to_json(_escaped(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
+        except PydanticSerializationError as error:
+            raise AgentError(
+                f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
+            ) from error
 
 
 @contextmanager
@@ -266,6 +279,17 @@ def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[lis
         ended = each.ended
     # PydanticAI does the same at the start of a run, and what has been stored is counted in messages.
     return repair_messages(history, repair_last_response=False), ended
+
+
+def _escaped(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """The value with the lone surrogates of its texts written as escapes; pydantic has replaced those of keys."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
 
 
 def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:

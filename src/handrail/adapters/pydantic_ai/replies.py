@@ -38,7 +38,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic_ai import ModelMessage, ModelResponse, RunContext, ToolCallPart
 from pydantic_ai.messages import ModelResponsePart
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
@@ -109,7 +109,7 @@ def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) ->
 
 
 def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, taken: set[str]) -> ModelResponse:
-    """A response that has just arrived, with its name, and with ids of their own for its calls.
+    """A response that has just arrived, with its name, and with calls that can be stored, each with an id of its own.
 
     It is a copy, because a model may return one object for several replies; and a name that it brings along is that of
     an earlier reply.
@@ -120,31 +120,63 @@ def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, tak
         response: the response.
         taken: ids that no call of it may have; those of its calls are added.
     """
-    response = _with_unique_ids(response, taken)
+    response = _with_storable_calls(response, taken)
     name = _new_name(ctx, session, ctx.messages, response)
     return replace(response, metadata={**(response.metadata or {}), STAMP: name})
 
 
-def _with_unique_ids(response: ModelResponse, taken: set[str]) -> ModelResponse:
+def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelResponse:
     """A response whose calls have ids that are not taken; those that they have are taken from then on.
 
     Some models begin to count anew in each reply, or give several calls of one reply the same id. Providers take
-    letters, digits, `_` and `-`.
+    letters, digits, `_` and `-`. Lone surrogates are escaped before anything is done, so that a call is the same one
+    when its response comes from a store.
     """
-    renamed: dict[int, ModelResponsePart] = {}
+    changed: dict[int, ModelResponsePart] = {}
     for place, part in enumerate(response.parts):
         if isinstance(part, ToolCallPart):
-            first, number = part.tool_call_id or "call", 1
+            first, number = escaped(part.tool_call_id) or "call", 1
             unique = first
             while unique in taken:
                 number += 1
                 unique = f"{first}_{number}"
             taken.add(unique)
-            if unique != part.tool_call_id:
-                renamed[place] = replace(part, tool_call_id=unique)
-    if not renamed:
+            if (called := _escaped_call(replace(part, tool_call_id=unique))) != part:
+                changed[place] = called
+    if not changed:
         return response
-    return replace(response, parts=[renamed.get(place, part) for place, part in enumerate(response.parts)])
+    return replace(response, parts=[changed.get(place, part) for place, part in enumerate(response.parts)])
+
+
+def _escaped_call(call: ToolCallPart) -> ToolCallPart:
+    """A call whose name and arguments have escapes in the place of lone surrogates.
+
+    Of the arguments they become escapes of JSON, which the pipeline refuses as it refuses the surrogates.
+    """
+    name, words = escaped(call.tool_name), call.args
+    if isinstance(words, str):
+        words = escaped(words)
+    elif words is not None:
+        try:
+            to_json(words, serialize_unknown=True)
+        except PydanticSerializationError:
+            words = json.dumps(words, default=str)
+    if (name, words) == (call.tool_name, call.args):
+        return call
+    return ToolCallPart(
+        name,
+        words,
+        call.tool_call_id,
+        tool_kind=call.tool_kind,
+        id=call.id,
+        provider_name=call.provider_name,
+        provider_details=call.provider_details,
+    )
+
+
+def escaped(text: str) -> str:
+    """The text with its lone surrogates, which UTF-8 cannot encode, written as the escapes of Python and JSON."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
