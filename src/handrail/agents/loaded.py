@@ -81,7 +81,7 @@ class LoadedAgent:
 
         Args:
             input: what it is asked. Without one it goes on with the unfinished run of `options.session`: calls that
-                were recorded are answered from the record, and questions that were left open are asked again.
+                have a final record are answered from it, and questions that were left open are asked again.
             options: what the program chooses.
 
         Raises:
