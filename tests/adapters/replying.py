@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pydantic_ai import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai.replies import STAMP
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
 from tests.adapters.notes import Note
 
@@ -41,9 +42,12 @@ class Outbox:
 
     def prompt(self, effect: Effect = "external") -> Prompt[str]:
         """A prompt with the mail for a tool."""
+        return Prompt(PromptTemplate[str](ns="tests", key="mails", sections=[self.section(effect)]))
+
+    def section(self, effect: Effect) -> Section[Any]:
+        """A section with the mail for a tool."""
         tool = Tool[Note, Note](name="send", description="Send.", handler=self.send, effect=effect)
-        section = MarkdownSection(title="Desk", template="Send mails.", tools=(tool,))
-        return Prompt(PromptTemplate[str](ns="tests", key="mails", sections=[section]))
+        return MarkdownSection(title="Desk", template="Send mails.", tools=(tool,))
 
 
 def asks(*texts: str, tool: str = "send", reply_id: str | None = None) -> ModelResponse:

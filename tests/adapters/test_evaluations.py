@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pydantic_ai import ModelRequest, ModelResponse, TextPart, UnexpectedModelBehavior
+from pydantic_ai import ModelRequest, ModelResponse, TextPart, ToolCallPart, UnexpectedModelBehavior
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -81,6 +81,29 @@ async def test_an_evaluation_that_was_cut_off_in_mid_reply_is_resumed(room: Room
     finals = [event.ref for event in room.values(ToolInvoked) if event.final]
     assert len(finals) == len(set(finals)) == 5
     assert {call.call for call in open_calls} <= set(finals)
+
+
+async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
+    """In ids, names, arguments and text. A resumed evaluation finds the records of such calls."""
+    odd = [
+        ToolCallPart("send", {"text": "one"}, "\ud800"),
+        ToolCallPart("no\ud800thing", {"text": "two"}, "call_1"),
+        ToolCallPart("send", '{"text": "\\ud800"}', "call_2"),
+        ToolCallPart("send", {"text": "fail"}, "call_3"),
+    ]
+    with pytest.raises(GoneError):
+        await room.evaluate(ModelResponse([TextPart("half a smile: \ud83d"), *odd], provider_response_id="\ud800"))
+    assert await room.evaluate("Done.") == "Done."
+    assert room.box.sent == ["one", "fail"]
+    events = room.values(ToolInvoked)
+    assert [(event.call_id, event.success, event.final) for event in events] == [
+        ("\\ud800", True, True),
+        ("call_1", False, True),
+        ("call_2", False, True),
+        ("call_3", False, False),
+        ("call_3", True, True),
+    ]
+    assert "half a smile: \\\\ud83d" in room.values(Said)[0].messages
 
 
 async def test_what_was_said_is_sent_again_when_an_evaluation_is_resumed(room: Room) -> None:

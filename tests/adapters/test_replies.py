@@ -220,6 +220,18 @@ async def test_a_response_that_arrives_is_named_anew_and_left_as_it_is() -> None
     assert len(names([stamped(by_hand, Session(), reply, set())])[0] or "") == 64
 
 
+async def test_lone_surrogates_of_calls_that_arrive_are_escaped() -> None:
+    """So a call is the same one when its response comes from a store; such arguments are refused either way."""
+    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3)
+    odd = [ToolCallPart("se\ud800nd", {"text": "\ud800"}, "\ud801"), ToolCallPart("send", '{"text": "\ud800', "\ud801")]
+    named = stamped(ctx, Session(), ModelResponse([*odd, ToolCallPart("send", None, "c")]), set())
+    assert [(call.tool_name, call.args, call.tool_call_id) for call in named.tool_calls] == [
+        ("se\\ud800nd", '{"text": "\\ud800"}', "\\ud801"),
+        ("send", '{"text": "\\ud800', "\\ud801_2"),
+        ("send", None, "c"),
+    ]
+
+
 async def test_a_call_that_stands_in_no_response_is_named_after_its_step() -> None:
     """As one that a tool makes through the tool manager; one that was made by hand belongs to no reply."""
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3, tool_call_id="c")

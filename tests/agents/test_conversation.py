@@ -102,6 +102,23 @@ def test_messages_that_cannot_be_read_are_told_with_their_place(text: str) -> No
         Conversation(session, "desk")
 
 
+def test_a_lone_surrogate_is_stored_as_its_escape() -> None:
+    """Whatever says it: here a tool, which lists file names that are in no encoding."""
+    returned = ModelRequest(parts=[ToolReturnPart("note", {"files": ["\udc80.md", 1, None]}, tool_call_id="a")])
+    (part,) = conversation(ASK, TWO_CALLS, returned).history[-1].parts
+    assert isinstance(part, ToolReturnPart)
+    assert part.content == {"files": ["\\udc80.md", 1, None]}
+
+
+def test_messages_that_no_json_can_hold_are_refused() -> None:
+    """The message names the session; nothing is stored."""
+    session = Session(session_id="s")
+    found = Conversation(session, "desk")
+    with pytest.raises(AgentError, match=r"the conversation of desk in session 's' cannot be stored.*unknown type"):
+        found.keep([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
+    assert session[Said].all() == ()
+
+
 def test_a_damaged_row_is_the_stores_to_tell(tmp_path: Path) -> None:
     """It names the entry; nothing is run."""
     room = desk_in(tmp_path)

@@ -6,16 +6,18 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic_ai import Tool
+from pydantic_ai import ModelMessage, ModelRequestPart, ModelResponse, ModelResponsePart, Tool, UnexpectedModelBehavior
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import Conversation
-from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunStarted, TextDelta
+from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
 from handrail.errors import AgentError, PromptEvaluationError, SessionHeldError
 from handrail.runtime import Session
 from handrail.testing import Call, Reply
@@ -41,6 +43,16 @@ def opened(desk: Desk, session_id: str = "s") -> Generator[Session]:
     """A session of a desk, which must not be held by anybody."""
     with store.open(desk.url) as kept_in, Session.open(kept_in, session_id, wait=AT_ONCE) as session:
         yield session
+
+
+def parts_of(result: RunResult) -> list[ModelRequestPart | ModelResponsePart]:
+    """All parts of the conversation of a run."""
+    return [part for message in result.messages for part in message.parts]
+
+
+def refuse(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+    """A model that fails."""
+    raise UnexpectedModelBehavior("no")
 
 
 def elsewhere(desk: Desk, session_id: str) -> str:
@@ -172,6 +184,66 @@ async def test_nobody_holds_a_nested_session_after_a_cancellation(desk: Desk) ->
     assert clerk.ids == ["h1"]
     assert reader.seen[-1] == ("desk", ["Helped."])
     assert desk.world == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("other", ["desk", "helper"])
+async def test_a_run_beside_another_on_one_session_is_refused(desk: Desk, other: str, stored: bool) -> None:
+    """Their messages could not be told apart. The first one ends as if it were alone, and then the next may begin."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def wait(_call: GatedCall) -> Answer:
+        begun.set()
+        await end.wait()
+        return Answer("yes")
+
+    replies: Replies = {"desk": [[Asked("call_0", "pay", {"order": "tea"})], "Paid.", "Two."]}
+    with opened(desk) if stored else nullcontext(Session(session_id="s")) as session:
+        options = RunOptions(session=session, model=Reader(replies).model(), asker=wait)
+        first = asyncio.create_task(desk.agent().run_async("Tea.", options))
+        await begun.wait()
+        second = Reader({other: ["Refused."]})
+        with pytest.raises(AgentError, match=f"desk is running on session 's', so {other} cannot .* of its own"):
+            await desk.agent(other).run_async("Coffee.", replace(options, model=second.model()))
+        end.set()
+        assert (await first).output == "Paid."
+        result = await desk.agent().run_async("More.", options)
+    assert second.seen == []
+    assert [part.content for part in parts_of(result) if part.part_kind == "user-prompt"] == ["Tea.", "More."]
+    assert desk.world == ["tea"]
+
+
+@pytest.mark.anyio
+async def test_no_question_is_asked_for_a_run_that_is_refused(desk: Desk) -> None:
+    """Two that resume one run: the questions are those of the first."""
+    replies: Replies = {"desk": [[Asked("call_0", "pay", {"order": "tea"})], "Paid."]}
+    begun, end, clerk = asyncio.Event(), asyncio.Event(), Clerk({"pay": Answer("no")})
+
+    async def wait(_call: GatedCall) -> Answer:
+        begun.set()
+        await end.wait()
+        return Answer("yes")
+
+    with opened(desk) as session:
+        options = RunOptions(session=session, model=Reader(replies).model(), asker=wait)
+        later = Clerk({"pay": Answer("later")})
+        assert (await desk.agent().run_async("Tea.", replace(options, asker=later))).status == "waiting"
+        first = asyncio.create_task(desk.agent().run_async(None, options))
+        await begun.wait()
+        with pytest.raises(AgentError, match="at a time"):
+            await desk.agent().run_async(None, replace(options, asker=clerk))
+        end.set()
+        assert (await first).output == "Paid."
+    assert clerk.ids == []
+
+
+def test_a_session_whose_run_failed_is_free(desk: Desk) -> None:
+    """However it ended, nothing of it goes on."""
+    with opened(desk) as session:
+        for _ in range(2):
+            with pytest.raises(PromptEvaluationError):
+                desk.agent().run("Do it.", RunOptions(session=session, model=FunctionModel(refuse)))
 
 
 def test_a_fork_goes_on_from_the_call_that_it_was_made_at(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import invalidate_caches
 from pathlib import Path
 
-from handrail.adapters.pydantic_ai.conversation import Said
+from handrail.adapters.pydantic_ai.conversation import Said, one_at_a_time
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
 from handrail.agents.options import DEFAULT_OPTIONS
 from handrail.cli import main
@@ -211,6 +211,13 @@ def _of_another_agent(folder: Path) -> Fault:
     return raised(lambda: _run(folder / "other.agent", session=session))
 
 
+def _beside_another(folder: Path) -> Fault:
+    session = Session()
+    agent_file = written(folder, {})
+    with one_at_a_time(session, "desk", of="agent"):
+        return raised(lambda: _run(agent_file, session=session))
+
+
 def _of_another_version(folder: Path) -> Fault:
     session = Session()
     session[Said].append(Said("desk", '[{"kind": "nothing that there is"}]'))
@@ -265,6 +272,7 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "so there is nothing to go on with": _nothing_to_resume,
     "go on with it without an input": _unfinished,
     "holds a conversation of agent": _of_another_agent,
+    "with one run at a time": _beside_another,
     "cannot be read by this version": _of_another_version,
 }
 """What is done in a folder."""

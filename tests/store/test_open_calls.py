@@ -149,6 +149,7 @@ def test_running_claim_is_open(store: Store, session: Session, clock: FakeClock,
     until = clock.now() + timedelta(minutes=1)
     assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claimed.key)
     assert call.lease_until == claimed.row.lease_until == until
+    assert call.claimed_at == claimed.row.created_at
     with reopened(session) as again:
         assert open_of(again) == [call]
 
@@ -157,7 +158,7 @@ def test_unknown_effect_is_open_until_somebody_finds_out(store: Store, session: 
     """It waits for nothing that passes by itself."""
     ledger, claimed = claim(store)
     assert ledger.mark_unknown(claimed, "timed out")
-    expected = OpenCall(call=CALL, tool="pay", state="unknown", key=claimed.key)
+    expected = OpenCall(call=CALL, tool="pay", state="unknown", key=claimed.key, claimed_at=claimed.row.created_at)
     assert open_of(session) == [expected]
     with reopened(session) as again:
         assert open_of(again) == [expected]
@@ -178,7 +179,7 @@ def test_effect_whose_result_was_not_applied_is_open(store: Store, session: Sess
     claimed = ledger.claim(ClaimRequest("night", key, "pay", row.params_hash, OWNER))
     assert isinstance(claimed, Claimed)
     assert ledger.complete(claimed, EffectResult("paid A-1"))
-    expected = OpenCall(call=CALL, tool="pay", state="unapplied", key=key)
+    expected = OpenCall(call=CALL, tool="pay", state="unapplied", key=key, claimed_at=claimed.row.created_at)
     assert open_of(session) == [expected]
     assert execute(executor_).replayed
     assert open_of(session) == []
@@ -303,8 +304,8 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
         outermost, ref = Nesting(outermost.tool), CallRef(str(ref), "call_0")
     outermost.ends = ConnectionError("no answer")
     assert not execute(executor(session, outermost.tool), tool=outermost.tool.name).success
-    expected = OpenCall(call=ref, tool="pay", state="unapplied", key=f"call:{ref}")
-    assert open_of(session) == [expected]
+    (expected,) = open_of(session)
+    assert (expected.call, expected.tool, expected.state, expected.key) == (ref, "pay", "unapplied", f"call:{ref}")
     with reopened(session) as again:
         assert open_of(again) == [expected]
         outermost.ends = ends

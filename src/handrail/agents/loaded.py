@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic_ai import RunUsage, UsageLimits
 
+from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.kept import open_questions
 from handrail.agents.approval.rules import ApprovalRules
@@ -80,23 +81,25 @@ class LoadedAgent:
 
         Args:
             input: what it is asked. Without one it goes on with the unfinished run of `options.session`: calls that
-                were recorded are answered from the record, and questions that were left open are asked again.
+                have a final record are answered from it, and questions that were left open are asked again.
             options: what the program chooses.
 
         Raises:
-            AgentError: the agent cannot be run; the message says why, and what would be right.
+            AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
+                of an agent at a time.
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
         tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
             model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
-            waiting = await self._settle_open_questions(tree) if input is None else None
-            if waiting is not None:
-                return waiting
-            run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
-            spent = Spent(RunUsage(), UsageLimits(request_limit=options.request_limit))
-            return await run.go(input, spent, output_type=options.output_type)
+            with one_at_a_time(tree.session, self.name, of="agent"):
+                waiting = await self._settle_open_questions(tree) if input is None else None
+                if waiting is not None:
+                    return waiting
+                run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
+                spent = Spent(RunUsage(), UsageLimits(request_limit=options.request_limit))
+                return await run.go(input, spent, output_type=options.output_type)
         finally:
             tree.close()
 

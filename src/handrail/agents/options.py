@@ -24,7 +24,7 @@ class RunOptions:
 
     Attributes:
         session: what the run works on: its state, its conversation and its record. A new one in memory without. One
-            that holds a conversation already is gone on with.
+            that holds a conversation already is gone on with. It has one run of an agent at a time.
         model: the model of every agent of the run, instead of those that their files name.
         mode: what becomes of questions: a person is asked, all are approved, or nothing runs that no rule allows.
         asker: asks the person. Without one, what would have to be asked is denied.

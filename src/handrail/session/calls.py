@@ -56,6 +56,14 @@ class CallRef(NamedTuple):
         """Whether another call cannot have the same name: without a reply, an empty id names nothing."""
         return self.reply is not None or bool(self.call_id)
 
+    @property
+    def ancestors(self) -> Iterator[CallRef]:
+        """The calls that it is nested in, the nearest first; only the outermost one can have a final record."""
+        call = self
+        while call.reply is not None:
+            call = CallRef.parse(call.reply)
+            yield call
+
     @staticmethod
     def parse(text: str) -> CallRef:
         """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""
@@ -197,6 +205,7 @@ class OpenCall:
         lease_until: when the lease of the claim ends, aware; `None` unless `"running"`, or if the process that holds
             the claim is proved dead: then nothing is waited for.
         owner: the process that holds the claim, in words; empty unless `"running"`.
+        claimed_at: when its effect was first claimed, aware; `None` if that was not done.
     """
 
     call: CallRef
@@ -205,6 +214,7 @@ class OpenCall:
     key: str | None = None
     lease_until: datetime | None = None
     owner: str = ""
+    claimed_at: datetime | None = None
 
     def __str__(self) -> str:
         """The call and why it is open, for people."""
@@ -258,7 +268,7 @@ def still_open(
             found[each.call] = each
 
     def is_open(each: OpenCall) -> bool:
-        if each.state == "unapplied" and any(is_settled(call) for call in _ancestors(each.call)):
+        if each.state == "unapplied" and any(is_settled(call) for call in each.call.ancestors):
             return False
         before = _without_reply(each)
         if each.state in {"running", "unknown"}:
@@ -266,13 +276,6 @@ def still_open(
         return not is_settled(each.call) and (before is None or not is_settled(before))
 
     return tuple(each for each in found.values() if is_open(each))
-
-
-def _ancestors(call: CallRef) -> Iterator[CallRef]:
-    """The calls that a call is nested in, the nearest first; only the outermost one can have a final record."""
-    while call.reply is not None:
-        call = CallRef.parse(call.reply)
-        yield call
 
 
 def _without_reply(each: OpenCall) -> CallRef | None:

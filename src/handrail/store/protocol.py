@@ -174,9 +174,14 @@ def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
             key=row.key,
             lease_until=None if owner_is_dead else row.lease_until,
             owner=process_in_words(owner.process),
+            claimed_at=row.created_at,
         )
     return OpenCall(
-        call=owner.call, tool=row.tool, state="unapplied" if row.status == "done" else "unknown", key=row.key
+        call=owner.call,
+        tool=row.tool,
+        state="unapplied" if row.status == "done" else "unknown",
+        key=row.key,
+        claimed_at=row.created_at,
     )
 
 

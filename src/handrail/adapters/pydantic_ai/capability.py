@@ -119,10 +119,10 @@ class HandrailCapability(AbstractCapability[Any]):
         """
         manager = ctx.tool_manager
         tools = {} if manager is None or manager.tools is None else manager.tools
-        calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        self._count(ctx, response, sum(1 for call in calls if not _is_answer(tools, call.tool_name)))
-        self.take_unknown(calls, tools)
-        return stamped(ctx, self.executor.environment.session, response, self.taken_ids())
+        self._count(ctx, response, sum(1 for call in response.tool_calls if not _is_answer(tools, call.tool_name)))
+        response = stamped(ctx, self.executor.environment.session, response, self.taken_ids())
+        self.take_unknown(response.tool_calls, tools)
+        return response
 
     def taken_ids(self) -> set[str]:
         """The ids that no call of the next reply may have; those of its calls are added."""

@@ -3,20 +3,26 @@
 Each reply of the model is stored before any of its calls is carried out. A run that dies in between therefore leaves a
 reply whose calls have no answers; when it is resumed, the calls that have a final record are answered from the record,
 and only the others are carried out.
+
+A session has one conversation of an agent, and one of each prompt. `one_at_a_time` keeps a second run out of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
+from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
+from pydantic_core import PydanticSerializationError, to_json
 
-from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
-from handrail.errors import AgentError
+from handrail.adapters.pydantic_ai.replies import decoded_words, escaped, name_in_history
+from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.identity import is_same_call, written_arguments
 from handrail.session import Session, SlicePolicy, stored_as
@@ -24,6 +30,10 @@ from handrail.session.calls import CallRef, OpenCall
 
 Speaker = Literal["agent", "prompt"]
 """Whose conversation it is: an agent's, which has one in its session, or a prompt's, which begins one each time."""
+
+_RUNNING: WeakKeyDictionary[Session, dict[tuple[Speaker, str], str]] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+"""Guards `_RUNNING`: whose conversations of each session have a run, by kind, and for prompts by name."""
 
 
 @stored_as("handrail.said")
@@ -183,6 +193,7 @@ class Conversation:
             ended: whether the run has ended with an answer.
 
         Raises:
+            AgentError: a message holds what cannot be written as JSON. Lone surrogates are written as their escapes.
             SessionError: the session is closed, or has passed to another process.
             StoreUnavailableError: its store does not answer.
         """
@@ -190,9 +201,62 @@ class Conversation:
         new = list(messages if whole else messages[len(self._kept) :])
         # What an agent's run ended with has been said; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
-            text = ModelMessagesTypeAdapter.dump_json(new).decode()
-            self._session[Said].append(Said(self._name, text, ended, self._of, whole))
+            self._session[Said].append(Said(self._name, self._as_json(new), ended, self._of, whole))
             self._kept, self._whole = tuple(messages), False
+
+    def _as_json(self, messages: list[ModelMessage]) -> str:
+        try:
+            return ModelMessagesTypeAdapter.dump_json(messages).decode()
+        except PydanticSerializationError:
+            pass  # models and tools may say lone surrogates, which have no UTF-8
+        try:
+            return to_json(_escaped(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
+        except PydanticSerializationError as error:
+            raise AgentError(
+                f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
+            ) from error
+
+
+@contextmanager
+def one_at_a_time(session: Session, name: str, *, of: Speaker) -> Generator[None]:
+    """Keep other runs from a conversation until the end of the block.
+
+    Runs side by side would not see what the other one is told, and their messages could not be told apart afterwards.
+
+    Args:
+        session: the session of the conversation.
+        name: the agent or prompt that is to run.
+        of: whether `name` names an agent or a prompt.
+
+    Raises:
+        AgentError: an agent is running on this session.
+        PromptEvaluationError: the prompt is being evaluated on this session.
+    """
+    conversation = (of, "" if of == "agent" else name)
+    with _LOCK:
+        running = _RUNNING.setdefault(session, {})
+        if conversation in running:
+            raise _in_use(session.session_id, running[conversation], name, of)
+        running[conversation] = name
+    try:
+        yield
+    finally:
+        with _LOCK:
+            del running[conversation]
+
+
+def _in_use(session_id: str, running: str, name: str, of: Speaker) -> HandrailError:
+    if of == "prompt":
+        return PromptEvaluationError(
+            f"{name} is being evaluated on session {session_id!r}. A stored session holds one conversation of each "
+            "prompt at a time; evaluate the other one on a session of its own, such as session.child()",
+            phase="request",
+        )
+    return AgentError(
+        f"agent {running} is running on session {session_id!r}, so {name} cannot begin there. A session holds one "
+        f"conversation of one agent, with one run at a time; begin when that run has ended, or run {name} on a session "
+        "of its own"
+    )
 
 
 def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[list[ModelMessage], bool]:
@@ -215,6 +279,17 @@ def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[lis
         ended = each.ended
     # PydanticAI does the same at the start of a run, and what has been stored is counted in messages.
     return repair_messages(history, repair_last_response=False), ended
+
+
+def _escaped(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """The value with the lone surrogates of its texts written as escapes; pydantic has replaced those of keys."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
 
 
 def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:

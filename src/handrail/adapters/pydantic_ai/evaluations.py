@@ -6,28 +6,22 @@ call, so there is nothing to resume.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
-from weakref import WeakKeyDictionary
 
 from pydantic_ai import ModelRequestContext, ModelResponse, RunContext
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.conversation import Conversation, one_at_a_time
 from handrail.errors import PromptEvaluationError
 from handrail.session import Session
 from handrail.transaction import current
 
 Unfinished = Literal["resume", "discard"]
 """What becomes of an unfinished conversation of the prompt: it is resumed, or another one takes its place."""
-
-_EVALUATED: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
-_LOCK = threading.Lock()
-"""Guards `_EVALUATED`, the names of the prompts that are being evaluated on each stored session."""
 
 
 @dataclass
@@ -75,7 +69,7 @@ def stored_conversation(
     if session.store is None or current() is not None:
         yield None
         return
-    with _alone(session, name):
+    with one_at_a_time(session, name, of="prompt"):
         conversation = Conversation(session, name, of="prompt")
         if conversation.unfinished and unfinished == "resume":
             if not continues:
@@ -89,21 +83,3 @@ def stored_conversation(
         else:
             conversation.begin_anew()
         yield conversation
-
-
-@contextmanager
-def _alone(session: Session, name: str) -> Generator[None]:
-    with _LOCK:
-        names = _EVALUATED.setdefault(session, set())
-        if name in names:
-            raise PromptEvaluationError(
-                f"{name} is being evaluated on session {session.session_id!r}. A stored session holds one conversation "
-                "of each prompt at a time; evaluate the other one on a session of its own, such as session.child()",
-                phase="request",
-            )
-        names.add(name)
-    try:
-        yield
-    finally:
-        with _LOCK:
-            names.discard(name)

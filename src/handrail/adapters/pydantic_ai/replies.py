@@ -3,7 +3,7 @@
 | the response | its name |
 |---|---|
 | has been named before | that name, from `metadata["handrail_reply"]` |
-| has an id of the provider's, which no earlier response of the history has | that id |
+| has an id of the provider's, which no other reply of the session has | that id |
 | has a `run_id`, or belongs to the run that is going on | `<run_id>:<ordinal among the responses of that run>` |
 | has neither, because the history was made by hand | a digest of its calls and of its position |
 
@@ -12,23 +12,35 @@ model, so that another process, or a history from which messages have been dropp
 writes it when the response arrives. A bare toolset writes it when the first call starts: in a history that was stored
 before, and has lost earlier responses since, the ordinal is not that of the run.
 
-Some servers give every response the same id, in each run anew. Where the session has a record of such a call from
-before the response arrived, the id does not name the response.
+Some servers give responses the same id again, or always. So the id does not name a response that arrives if it names
+another reply already:
+
+- an earlier response of the history;
+- a response that has arrived in this process, in whatever run on the session;
+- the reply of a call of the same id that was recorded before the response arrived;
+- the reply of a call that was open when the session was first asked (`Session.open_calls`): its process may have been
+  killed after the effect and before the record.
+
+Claims and records from after the response arrived may be its own: durable execution delivers a response again, with the
+timestamp that it had. Where the store's clock is a server's, it is compared with that of this machine.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pydantic_ai import ModelMessage, ModelResponse, RunContext, ToolCallPart
 from pydantic_ai.messages import ModelResponsePart
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from handrail.errors import StoreError
+from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef, is_storable_id
@@ -38,6 +50,25 @@ STAMP = "handrail_reply"
 
 Words = str | dict[str, Any] | None
 """The arguments of a call as the model wrote them; `None` if that is not known, or it wrote none."""
+
+
+class _Names(NamedTuple):
+    """Which provider's ids name replies of a session, as far as the history at hand does not say it.
+
+    Attributes:
+        given: when the response arrived to which this process has given the name. It grows as the records do.
+        open: since when a reply has had the name, for those whose calls were open when the session was first asked.
+    """
+
+    given: dict[str, datetime]
+    open: dict[str, datetime]
+
+
+_NAMES: WeakKeyDictionary[Session, _Names] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+"""Guards `_NAMES`."""
+
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 class Asked(NamedTuple):
@@ -78,7 +109,7 @@ def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) ->
 
 
 def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, taken: set[str]) -> ModelResponse:
-    """A response that has just arrived, with its name, and with ids of their own for its calls.
+    """A response that has just arrived, with its name, and with calls that can be stored, each with an id of its own.
 
     It is a copy, because a model may return one object for several replies; and a name that it brings along is that of
     an earlier reply.
@@ -89,31 +120,63 @@ def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, tak
         response: the response.
         taken: ids that no call of it may have; those of its calls are added.
     """
-    response = _with_unique_ids(response, taken)
+    response = _with_storable_calls(response, taken)
     name = _new_name(ctx, session, ctx.messages, response)
     return replace(response, metadata={**(response.metadata or {}), STAMP: name})
 
 
-def _with_unique_ids(response: ModelResponse, taken: set[str]) -> ModelResponse:
+def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelResponse:
     """A response whose calls have ids that are not taken; those that they have are taken from then on.
 
     Some models begin to count anew in each reply, or give several calls of one reply the same id. Providers take
-    letters, digits, `_` and `-`.
+    letters, digits, `_` and `-`. Lone surrogates are escaped before anything is done, so that a call is the same one
+    when its response comes from a store.
     """
-    renamed: dict[int, ModelResponsePart] = {}
+    changed: dict[int, ModelResponsePart] = {}
     for place, part in enumerate(response.parts):
         if isinstance(part, ToolCallPart):
-            first, number = part.tool_call_id or "call", 1
+            first, number = escaped(part.tool_call_id) or "call", 1
             unique = first
             while unique in taken:
                 number += 1
                 unique = f"{first}_{number}"
             taken.add(unique)
-            if unique != part.tool_call_id:
-                renamed[place] = replace(part, tool_call_id=unique)
-    if not renamed:
+            if (called := _escaped_call(replace(part, tool_call_id=unique))) != part:
+                changed[place] = called
+    if not changed:
         return response
-    return replace(response, parts=[renamed.get(place, part) for place, part in enumerate(response.parts)])
+    return replace(response, parts=[changed.get(place, part) for place, part in enumerate(response.parts)])
+
+
+def _escaped_call(call: ToolCallPart) -> ToolCallPart:
+    """A call whose name and arguments have escapes in the place of lone surrogates.
+
+    Of the arguments they become escapes of JSON, which the pipeline refuses as it refuses the surrogates.
+    """
+    name, words = escaped(call.tool_name), call.args
+    if isinstance(words, str):
+        words = escaped(words)
+    elif words is not None:
+        try:
+            to_json(words, serialize_unknown=True)
+        except PydanticSerializationError:
+            words = json.dumps(words, default=str)
+    if (name, words) == (call.tool_name, call.args):
+        return call
+    return ToolCallPart(
+        name,
+        words,
+        call.tool_call_id,
+        tool_kind=call.tool_kind,
+        id=call.id,
+        provider_name=call.provider_name,
+        provider_details=call.provider_details,
+    )
+
+
+def escaped(text: str) -> str:
+    """The text with its lone surrogates, which UTF-8 cannot encode, written as the escapes of Python and JSON."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
@@ -149,7 +212,7 @@ def _new_name(ctx: RunContext[Any], session: Session, earlier: Sequence[ModelMes
     responses = [message for message in earlier if isinstance(message, ModelResponse)]
     if _is_provider_id_of_its_own(response, responses):
         name = _storable(response.provider_response_id or "")
-        if not _is_used_up(name, session, response):
+        if not response.tool_calls or not _is_taken(name, session, response):
             return name
     if ctx.run_id:
         # A history processor may have dropped responses, so they are not counted here.
@@ -162,13 +225,47 @@ def _is_provider_id_of_its_own(response: ModelResponse, earlier: Sequence[ModelR
     return bool(name) and all(other.provider_response_id != name for other in earlier)
 
 
-def _is_used_up(name: str, session: Session, response: ModelResponse) -> bool:
-    """Whether the session has a record under that name from before the response arrived."""
+def _is_taken(name: str, session: Session, response: ModelResponse) -> bool:
+    """Whether the name is that of another reply of the session; if not, it is that of this response from then on."""
+    arrived = response.timestamp
     try:
+        names = _names_of(session)
         records = [session.recorded_call(CallRef(name, call.tool_call_id)) for call in response.tool_calls]
-    except StoreError:  # no call is started without its store
+    except (StoreError, AgentError):  # no call is started without its store; another conversation cannot be read
         return True
-    return any(isinstance(record, ToolInvoked) and record.at < response.timestamp for record in records)
+    if names.given.get(name) == arrived:
+        return False
+    if name in names.open and names.open[name] < arrived:
+        return True
+    if any(isinstance(record, ToolInvoked) and record.at < arrived for record in records):
+        return True
+    return names.given.setdefault(name, arrived) != arrived
+
+
+def _names_of(session: Session) -> _Names:
+    with _LOCK:
+        found = _NAMES.get(session)
+    if found is None:
+        names = _Names({}, _open_replies(session))
+        with _LOCK:
+            found = _NAMES.setdefault(session, names)
+    return found
+
+
+def _open_replies(session: Session) -> dict[str, datetime]:
+    """The replies of calls that are open, each with the time since when it has had its name.
+
+    Raises:
+        StoreError: the store cannot be read.
+        AgentError: a conversation of the session cannot be read.
+    """
+    found: dict[str, datetime] = {}
+    for each in session.open_calls:
+        since = each.claimed_at or _ALWAYS
+        for call in (each.call, *each.call.ancestors):
+            if call.reply is not None:
+                found[call.reply] = min(since, found.get(call.reply, since))
+    return found
 
 
 def _stamp(response: ModelResponse) -> str | None:
