@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,33 @@ def test_process_that_is_forked_off_leaves_the_locks_behind(tmp_path: Path) -> N
     one.close()
     assert not one.lock("s1")
     other.close()
+
+
+def test_no_process_is_forked_off_while_a_lock_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would inherit a file that it does not know of, and keep it locked."""
+    forking, ended = threading.Event(), list[int]()
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+            found = {path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()}
+            os._exit(len({path.stat().st_ino for path in folder.iterdir()} & found))
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def lock(file: int, operation: int) -> None:
+        flock(file, operation)
+        thread.start()
+        assert forking.wait(60)
+
+    folder, flock, thread = tmp_path / "holds", fcntl.flock, threading.Thread(target=fork)
+    one = locks(folder)
+    os.register_at_fork(before=forking.set)  # the hook of the latest one is called first
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", lock)
+        assert one.lock("s1")
+    thread.join()
+    assert ended == [0]
+    one.close()
 
 
 def test_folder_that_is_gone_is_no_fault_for_who_gives_up(tmp_path: Path) -> None:
