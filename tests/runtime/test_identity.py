@@ -384,9 +384,29 @@ def test_calls_made_inside_others_are_named_by_these(world: World) -> None:
         for reply, text in replies:
             door[0].execute(call("outer", text, id="call_0"), reply=reply)
         keys = [row.key for row in EffectLedger(world.store).rows()]
-        assert sorted(keys) == ["call:r1%2Fcall_0/inside", "call:r2%2Fcall_0/inside"]
+        assert sorted(keys) == ["call:@r1%2Fcall_0/inside", "call:@r2%2Fcall_0/inside"]
         assert [kept.text for kept in session[Kept]] == ["a"]
     assert world.done == ["a", "b"]
+
+
+def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: World) -> None:
+    """Whatever its characters, a top-level call is not answered by a nested one; the mark of those is refused."""
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert door.execute(call("send", params.text, id="inside")).success
+        return ToolResult.ok(params)
+
+    with world.session() as session:
+        door = executor(*world.tools, tool("outer", outer), session=session, clock=world.clock)
+        door.execute(call("outer", "a", id="7"), reply="day-1")
+        door.execute(call("outer", "b", id="8"))
+        for reply, text in (("day-1/7", "a"), ("8", "b")):
+            message = door.execute(call("send", text, id="inside"), reply=reply)
+            assert (message.success, message.replayed) == (True, False)
+        for reply in ("@day-1/7", "@8", "@"):
+            with pytest.raises(ValueError, match="does not begin with '@'"):
+                door.execute(call("send", "a", id="inside"), reply=reply)
+    assert world.done == ["a", "b", "a", "b"]
 
 
 def test_a_fork_does_not_answer_from_the_records_of_its_origin(world: World) -> None:

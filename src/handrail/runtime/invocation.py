@@ -84,10 +84,12 @@ class Invocation:
         self.place = Place(tool, environment)
         self.is_stored = stored = environment.session.store is not None
         self.is_known = reply is not None or (stored and bool(call.id))
-        if self.place.outer is not None:
-            self.is_final = self.is_known = False
-            reply = str(self.place.outer.call) if reply is None else reply
+        outer = self.place.outer
         self.ref = CallRef(reply, call.id)
+        if outer is not None:
+            self.is_final = self.is_known = False
+            if reply is None and isinstance(outer.call, CallRef):
+                self.ref = CallRef.nested(outer.call, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources = resources.scope_beside_others() if beside else resources.call_scope()
