@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,9 +21,10 @@ from handrail.errors import (
     EffectNotApplied,
     PromptEvaluationError,
     ToolValidationError,
+    TurnConflictError,
 )
 from handrail.limits import Deadline
-from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
 from handrail.store import SqliteStore, Store, session_sql
@@ -186,6 +187,88 @@ def test_a_refusal_is_final(world: World) -> None:
         assert {(message.success, message.replayed) for message in again} == {(False, True)}
         assert len(session[ToolInvoked]) == len(calls)
     assert (asked, world.done) == (before, ["refuse", "refuse"])
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A policy that does what a test says."""
+
+    decide: Callable[[], PolicyDecision]
+    name: str = "guard"
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return self.decide()
+
+    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
+
+
+def raises(error: Exception) -> Callable[..., Any]:
+    """What raises an exception, whatever it is asked."""
+
+    def decide(*_: object) -> Any:
+        raise error
+
+    return decide
+
+
+def answers(*, answer: object) -> Callable[[ApprovalRequest], Any]:
+    """An approver that has one answer."""
+
+    def approver(_request: ApprovalRequest) -> Any:
+        return answer
+
+    return approver
+
+
+def asks() -> PolicyDecision:
+    """A policy's question."""
+    return PolicyDecision.ask("may it?")
+
+
+UNDECIDED: dict[str, dict[str, Any]] = {
+    "the policy raised": {"policies": [Guard(raises(sqlite3.OperationalError("database is locked")))]},
+    "the policy could not look": {"policies": [Guard(raises(TurnConflictError("the file is in use")))]},
+    "the policy returned nothing": {"policies": [Guard(lambda: cast("PolicyDecision", None))]},
+    "the policy said not now": {"policies": [Guard(lambda: PolicyDecision.deny("not now", final=False))]},
+    "no approver": {"policies": [Guard(asks)]},
+    "the approver raised": {"policies": [Guard(asks)], "approver": raises(ConnectionError("no line"))},
+    "the approver gave no answer": {"policies": [Guard(asks)], "approver": answers(answer="yes")},
+    "the approver said not now": {
+        "policies": [Guard(asks)],
+        "approver": answers(answer=Approval(approved=False, final=False)),
+    },
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("why", UNDECIDED)
+def test_a_refusal_that_nobody_has_decided_is_not_final(world: World, name: str, why: str) -> None:
+    """The same call, asked again, is judged again."""
+    with world.session() as session:
+        refused = world.executor(session, **UNDECIDED[why]).execute(call(name, "a"), reply="r")
+        assert (refused.success, world.done) == (False, [])
+        approving = world.executor(session, policies=[Guard(asks)], approver=answers(answer=True))
+        again = approving.execute(call(name, "a"), reply="r")
+        assert (again.success, again.replayed) == (True, False)
+        assert [event.final for event in session[ToolInvoked]] == [False, True]
+    assert world.done == ["a"]
+
+
+DECIDED: dict[str, dict[str, Any]] = {
+    "the policy denied": {"policies": [Guard(lambda: PolicyDecision.deny("no"))]},
+    "the policy found the arguments wanting": {"policies": [Guard(raises(ToolValidationError("too much")))]},
+    "the approver said no": {"policies": [Guard(asks)], "approver": answers(answer=False)},
+}
+
+
+@pytest.mark.parametrize("why", DECIDED)
+def test_a_refusal_that_was_decided_is_final(world: World, why: str) -> None:
+    """No policy is asked again, and no approver."""
+    with world.session() as session:
+        first = world.executor(session, **DECIDED[why]).execute(call("send", "a"), reply="r")
+        again = world.executor(session).execute(call("send", "a"), reply="r")
+        assert (again.content, again.success, again.replayed) == (first.content, False, True)
+    assert world.done == []
 
 
 @pytest.mark.parametrize("name", EFFECTS)
