@@ -325,6 +325,28 @@ def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, na
     assert world.done == ["a"]
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_empty_id_without_a_reply_names_nothing(world: World, *, is_stored: bool) -> None:
+    """Such a call is not known again, so it runs each time; one that acts outside is refused, unless it has a key."""
+    with world.session() if is_stored else Session(session_id="s") as session:
+        door = world.executor(session)
+        for name in ("look", "change", "pay"):
+            assert [door.execute(call(name, name, id="")).replayed for _ in range(2)] == [False, name == "pay"]
+        for _ in range(2):
+            assert "no id by which it could be known again" in door.execute(call("send", id="")).content
+    assert world.done == ["look", "look", "change", "change", "pay"]
+
+
+def test_an_empty_id_names_one_call_of_a_reply(world: World) -> None:
+    """With a reply it is an id like any other, but for what acts outside without a key."""
+    with world.session() as session:
+        door = world.executor(session)
+        assert [door.execute(call("change", id=""), reply="r").replayed for _ in range(2)] == [False, True]
+        with pytest.raises(CallIdReusedError):
+            door.execute(call("change", "b", id=""), reply="r")
+    assert world.done == ["hello"]
+
+
 def test_an_id_without_a_reply_whose_record_is_not_final_goes_on(world: World) -> None:
     """A call that failed may be made again under its id."""
     world.raises.append(EffectNotApplied("not yet"))
