@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from handrail.errors import StoreError
+from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.store.file_locks import FileLocks
+from handrail.store.process_locks import ProcessLocks
 
 
 def locks(folder: Path) -> FileLocks:
@@ -37,6 +40,36 @@ def test_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "holds").touch()
     with pytest.raises(StoreError, match=r"its lock in .*holds cannot be made"):
         locks(tmp_path / "holds").lock("s1")
+
+
+def failing(number: int) -> Callable[..., int]:
+    """In place of `os.open` on a disk that gives one error."""
+
+    def open_file(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return open_file
+
+
+@pytest.mark.parametrize(
+    "number, kind",
+    [
+        (errno.EROFS, StoreReadOnlyError),
+        (errno.EACCES, StoreReadOnlyError),
+        (errno.EPERM, StoreReadOnlyError),
+        (errno.EMFILE, StoreError),
+    ],
+)
+def test_lock_where_nothing_can_be_written_is_told_from_other_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]
+) -> None:
+    """The disk is mounted for reading only, or the user lacks the rights: to sessions and to claims alike."""
+    sessions, processes = locks(tmp_path), ProcessLocks(tmp_path, store="sqlite:///desk.db")
+    monkeypatch.setattr(os, "open", failing(number))
+    for take in (lambda: sessions.lock("s1"), lambda: processes.own(list)):
+        with pytest.raises(StoreError, match=r"sqlite:///desk\.db") as told:
+            take()
+        assert type(told.value) is kind
 
 
 def test_process_that_is_forked_off_leaves_the_locks_behind(tmp_path: Path) -> None:

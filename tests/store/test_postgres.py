@@ -14,6 +14,7 @@ import pytest
 
 import handrail.store
 from handrail.errors import CommitInDoubtError, SessionHeldError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.session import Session
 from handrail.store.links import Durability
 from handrail.store.postgres.connections import known_to_forks
 from handrail.store.postgres.server_time import ServerTime
@@ -166,6 +167,12 @@ def test_store_opened_for_reading_is_not_written_to(url: str) -> None:
         assert list(store.sessions()) == []
         with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
             store.create(session_row(CLOCK))
+        with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
+            Session.open(store, "s1")
+        with handrail.store.open(url) as writable:
+            writable.create(session_row(CLOCK))
+        with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
+            Session.open(store, "s1")
 
 
 @pytest.mark.parametrize("durability, setting", [("full", "on"), ("normal", "off")])

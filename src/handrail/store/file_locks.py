@@ -9,6 +9,7 @@ it closes what it inherits, and no lock is taken while this process forks.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -36,13 +37,15 @@ class FileLocks:
     Args:
         folder: where the files are; made when the first lock is taken.
         store: the URL of the store, for messages.
+        read_only: whether nothing may be written; then no lock is taken.
     """
 
-    __slots__ = ("__weakref__", "_files", "_folder", "_store")
+    __slots__ = ("__weakref__", "_files", "_folder", "_read_only", "_store")
 
-    def __init__(self, folder: Path, *, store: str) -> None:
+    def __init__(self, folder: Path, *, store: str, read_only: bool = False) -> None:
         self._folder = folder
         self._store = store
+        self._read_only = read_only
         self._files: dict[str, int] = {}
         _OPEN.add(self)
 
@@ -50,8 +53,12 @@ class FileLocks:
         """Take the lock of a session if nobody has it; returns whether it was taken.
 
         Raises:
+            StoreReadOnlyError: nothing may be written.
             StoreError: the file cannot be made.
         """
+        if self._read_only:
+            msg = f"no session of {self._store} can be held for writing, because it was opened with read_only=True"
+            raise StoreReadOnlyError(msg, store=self._store)
         with _guard:
             return self._lock(session_id, self._path(session_id))
 
@@ -103,12 +110,17 @@ class FileLocks:
         return self._folder / name
 
     def _refusal(self, error: OSError) -> StoreError:
-        kind = StoreReadOnlyError if isinstance(error, PermissionError) else StoreError
+        kind = StoreReadOnlyError if forbids_writing(error) else StoreError
         msg = (
             f"no session of {self._store} can be held for writing, because its lock in {self._folder} cannot be made: "
             f"{error.strerror}"
         )
         return kind(msg, store=self._store)
+
+
+def forbids_writing(error: OSError) -> bool:
+    """Whether an error says that this process may not write there: it lacks the rights, or the disk is read-only."""
+    return isinstance(error, PermissionError) or error.errno == errno.EROFS
 
 
 def is_at(path: Path, file: int) -> bool:
