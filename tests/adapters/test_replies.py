@@ -175,12 +175,12 @@ async def test_a_constant_id_of_the_provider_names_no_reply(entry: str, dropping
 
 
 async def test_an_id_that_no_store_takes_is_named_by_its_digest() -> None:
-    """It stays the same, and can be looked up."""
+    """It stays the same, and can be looked up; so is one that begins as the replies of nested calls do."""
     box, session = Outbox(), Session()
-    llm = model(asks("hi", reply_id="x" * 501), asks("hi", reply_id="\ud800"))
+    llm = model(asks("hi", reply_id="x" * 501), asks("hi", reply_id="\ud800"), asks("hi", reply_id="@resp_1"))
     await agent_of("capability", box, session, llm).run("Do it.")
-    assert [len(ref.reply or "") for ref in refs(session)] == [64, 64]
-    assert len(set(refs(session))) == 2
+    assert [len(ref.reply or "") for ref in refs(session)] == [64, 64, 64]
+    assert len(set(refs(session))) == 3
 
 
 async def test_history_that_names_no_run_is_known_by_what_it_asks_for_and_where() -> None:

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
 from handrail.serde import canonical_json, digest
-from handrail.session.calls import CallRef
+from handrail.session.calls import CallRef, is_reply
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,22 @@ def test_slots_of_two_calls_are_never_one() -> None:
 def test_text_that_names_no_call_is_an_id(text: str) -> None:
     """What is not percent-encoded UTF-8 was not written by `str` of a call."""
     assert CallRef.parse(text) == CallRef(None, text)
+
+
+@pytest.mark.parametrize("reply", [None, "", "r", "@r", "r/c", "%40", "x" * 600])
+@pytest.mark.parametrize("call_id", ["", "c", "@c", "/"])
+def test_nested_call_names_its_parent_and_is_never_taken_for_a_call_of_the_model(
+    reply: str | None, call_id: str
+) -> None:
+    """At any depth, and where a digest stands for a name that is too long."""
+    outer = CallRef(reply, call_id)
+    inner = CallRef.nested(outer, "0")
+    innermost = CallRef.nested(inner, "0")
+    assert (inner.parent, innermost.parent) == (outer, inner)
+    assert CallRef.parse(str(innermost)) == innermost
+    for nested in (inner, innermost):
+        assert not is_reply(nested.reply)
+        assert not is_reply(nested.stored.reply)
 
 
 def test_tool_without_parameters_has_a_key() -> None:

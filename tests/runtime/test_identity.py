@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,9 +21,10 @@ from handrail.errors import (
     EffectNotApplied,
     PromptEvaluationError,
     ToolValidationError,
+    TurnConflictError,
 )
 from handrail.limits import Deadline
-from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
 from handrail.store import SqliteStore, Store, session_sql
@@ -188,6 +189,88 @@ def test_a_refusal_is_final(world: World) -> None:
     assert (asked, world.done) == (before, ["refuse", "refuse"])
 
 
+@dataclass(frozen=True)
+class Guard:
+    """A policy that does what a test says."""
+
+    decide: Callable[[], PolicyDecision]
+    name: str = "guard"
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return self.decide()
+
+    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
+
+
+def raises(error: Exception) -> Callable[..., Any]:
+    """What raises an exception, whatever it is asked."""
+
+    def decide(*_: object) -> Any:
+        raise error
+
+    return decide
+
+
+def answers(*, answer: object) -> Callable[[ApprovalRequest], Any]:
+    """An approver that has one answer."""
+
+    def approver(_request: ApprovalRequest) -> Any:
+        return answer
+
+    return approver
+
+
+def asks() -> PolicyDecision:
+    """A policy's question."""
+    return PolicyDecision.ask("may it?")
+
+
+UNDECIDED: dict[str, dict[str, Any]] = {
+    "the policy raised": {"policies": [Guard(raises(sqlite3.OperationalError("database is locked")))]},
+    "the policy could not look": {"policies": [Guard(raises(TurnConflictError("the file is in use")))]},
+    "the policy returned nothing": {"policies": [Guard(lambda: cast("PolicyDecision", None))]},
+    "the policy said not now": {"policies": [Guard(lambda: PolicyDecision.deny("not now", final=False))]},
+    "no approver": {"policies": [Guard(asks)]},
+    "the approver raised": {"policies": [Guard(asks)], "approver": raises(ConnectionError("no line"))},
+    "the approver gave no answer": {"policies": [Guard(asks)], "approver": answers(answer="yes")},
+    "the approver said not now": {
+        "policies": [Guard(asks)],
+        "approver": answers(answer=Approval(approved=False, final=False)),
+    },
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("why", UNDECIDED)
+def test_a_refusal_that_nobody_has_decided_is_not_final(world: World, name: str, why: str) -> None:
+    """The same call, asked again, is judged again."""
+    with world.session() as session:
+        refused = world.executor(session, **UNDECIDED[why]).execute(call(name, "a"), reply="r")
+        assert (refused.success, world.done) == (False, [])
+        approving = world.executor(session, policies=[Guard(asks)], approver=answers(answer=True))
+        again = approving.execute(call(name, "a"), reply="r")
+        assert (again.success, again.replayed) == (True, False)
+        assert [event.final for event in session[ToolInvoked]] == [False, True]
+    assert world.done == ["a"]
+
+
+DECIDED: dict[str, dict[str, Any]] = {
+    "the policy denied": {"policies": [Guard(lambda: PolicyDecision.deny("no"))]},
+    "the policy found the arguments wanting": {"policies": [Guard(raises(ToolValidationError("too much")))]},
+    "the approver said no": {"policies": [Guard(asks)], "approver": answers(answer=False)},
+}
+
+
+@pytest.mark.parametrize("why", DECIDED)
+def test_a_refusal_that_was_decided_is_final(world: World, why: str) -> None:
+    """No policy is asked again, and no approver."""
+    with world.session() as session:
+        first = world.executor(session, **DECIDED[why]).execute(call("send", "a"), reply="r")
+        again = world.executor(session).execute(call("send", "a"), reply="r")
+        assert (again.content, again.success, again.replayed) == (first.content, False, True)
+    assert world.done == []
+
+
 @pytest.mark.parametrize("name", EFFECTS)
 def test_a_call_whose_handler_raised_goes_through_the_pipeline_again(world: World, name: str) -> None:
     """An exception is not a refusal: what was in the way may have passed, and a claim decides about the effect."""
@@ -240,6 +323,28 @@ def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, na
             assert refused.value.recorded_at == session[ToolInvoked].all()[0].at
         assert len(session[ToolInvoked]) == 1
     assert world.done == ["a"]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_empty_id_without_a_reply_names_nothing(world: World, *, is_stored: bool) -> None:
+    """Such a call is not known again, so it runs each time; one that acts outside is refused, unless it has a key."""
+    with world.session() if is_stored else Session(session_id="s") as session:
+        door = world.executor(session)
+        for name in ("look", "change", "pay"):
+            assert [door.execute(call(name, name, id="")).replayed for _ in range(2)] == [False, name == "pay"]
+        for _ in range(2):
+            assert "no id by which it could be known again" in door.execute(call("send", id="")).content
+    assert world.done == ["look", "look", "change", "change", "pay"]
+
+
+def test_an_empty_id_names_one_call_of_a_reply(world: World) -> None:
+    """With a reply it is an id like any other, but for what acts outside without a key."""
+    with world.session() as session:
+        door = world.executor(session)
+        assert [door.execute(call("change", id=""), reply="r").replayed for _ in range(2)] == [False, True]
+        with pytest.raises(CallIdReusedError):
+            door.execute(call("change", "b", id=""), reply="r")
+    assert world.done == ["hello"]
 
 
 def test_an_id_without_a_reply_whose_record_is_not_final_goes_on(world: World) -> None:
@@ -384,9 +489,29 @@ def test_calls_made_inside_others_are_named_by_these(world: World) -> None:
         for reply, text in replies:
             door[0].execute(call("outer", text, id="call_0"), reply=reply)
         keys = [row.key for row in EffectLedger(world.store).rows()]
-        assert sorted(keys) == ["call:r1%2Fcall_0/inside", "call:r2%2Fcall_0/inside"]
+        assert sorted(keys) == ["call:@r1%2Fcall_0/inside", "call:@r2%2Fcall_0/inside"]
         assert [kept.text for kept in session[Kept]] == ["a"]
     assert world.done == ["a", "b"]
+
+
+def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: World) -> None:
+    """Whatever its characters, a top-level call is not answered by a nested one; the mark of those is refused."""
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert door.execute(call("send", params.text, id="inside")).success
+        return ToolResult.ok(params)
+
+    with world.session() as session:
+        door = executor(*world.tools, tool("outer", outer), session=session, clock=world.clock)
+        door.execute(call("outer", "a", id="7"), reply="day-1")
+        door.execute(call("outer", "b", id="8"))
+        for reply, text in (("day-1/7", "a"), ("8", "b")):
+            message = door.execute(call("send", text, id="inside"), reply=reply)
+            assert (message.success, message.replayed) == (True, False)
+        for reply in ("@day-1/7", "@8", "@"):
+            with pytest.raises(ValueError, match="does not begin with '@'"):
+                door.execute(call("send", "a", id="inside"), reply=reply)
+    assert world.done == ["a", "b", "a", "b"]
 
 
 def test_a_fork_does_not_answer_from_the_records_of_its_origin(world: World) -> None:

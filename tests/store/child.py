@@ -1,23 +1,28 @@
-"""What another process does to a store, for tests: `python -m tests.store.child <url> <session> <what>`.
+"""What another process does to a store, for tests: `python -m tests.store.child <url> <session> <what> [fork]`.
 
-It says `ready` when it has done it, and ends when its input does, or when it is killed.
+It says `ready` when it has done it, and ends when its input does, or when it is killed. With `fork` a forked child says
+so, and ends when the input does; the parent waits to be killed.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from datetime import timedelta
 
 import handrail.store
 
 
-def main(url: str, session_id: str, what: str) -> None:
+def main(url: str, session_id: str, what: str, then: str = "") -> None:
     """Hold a session, or begin a unit, and stay so."""
     store = handrail.store.open(url)
     if what == "hold":
         store.hold(session_id, wait=timedelta(0))
     else:
         store.unit().__enter__()
+    if then == "fork" and os.fork():
+        signal.pause()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.read()

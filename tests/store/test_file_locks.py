@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from handrail.errors import StoreError
+from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.store.file_locks import FileLocks
+from handrail.store.process_locks import ProcessLocks
 
 
 def locks(folder: Path) -> FileLocks:
@@ -36,6 +42,36 @@ def test_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         locks(tmp_path / "holds").lock("s1")
 
 
+def failing(number: int) -> Callable[..., int]:
+    """In place of `os.open` on a disk that gives one error."""
+
+    def open_file(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return open_file
+
+
+@pytest.mark.parametrize(
+    "number, kind",
+    [
+        (errno.EROFS, StoreReadOnlyError),
+        (errno.EACCES, StoreReadOnlyError),
+        (errno.EPERM, StoreReadOnlyError),
+        (errno.EMFILE, StoreError),
+    ],
+)
+def test_lock_where_nothing_can_be_written_is_told_from_other_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]
+) -> None:
+    """The disk is mounted for reading only, or the user lacks the rights: to sessions and to claims alike."""
+    sessions, processes = locks(tmp_path), ProcessLocks(tmp_path, store="sqlite:///desk.db")
+    monkeypatch.setattr(os, "open", failing(number))
+    for take in (lambda: sessions.lock("s1"), lambda: processes.own(list)):
+        with pytest.raises(StoreError, match=r"sqlite:///desk\.db") as told:
+            take()
+        assert type(told.value) is kind
+
+
 def test_process_that_is_forked_off_leaves_the_locks_behind(tmp_path: Path) -> None:
     """It gives its copies back, so that the locks die with the process that took them."""
     folder = tmp_path / "holds"
@@ -46,6 +82,33 @@ def test_process_that_is_forked_off_leaves_the_locks_behind(tmp_path: Path) -> N
     one.close()
     assert not one.lock("s1")
     other.close()
+
+
+def test_no_process_is_forked_off_while_a_lock_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would inherit a file that it does not know of, and keep it locked."""
+    forking, ended = threading.Event(), list[int]()
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+            found = {path.stat().st_ino for path in Path("/proc/self/fd").iterdir() if path.exists()}
+            os._exit(len({path.stat().st_ino for path in folder.iterdir()} & found))
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def lock(file: int, operation: int) -> None:
+        flock(file, operation)
+        thread.start()
+        assert forking.wait(60)
+
+    folder, flock, thread = tmp_path / "holds", fcntl.flock, threading.Thread(target=fork)
+    one = locks(folder)
+    os.register_at_fork(before=forking.set)  # the hook of the latest one is called first
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", lock)
+        assert one.lock("s1")
+    thread.join()
+    assert ended == [0]
+    one.close()
 
 
 def test_folder_that_is_gone_is_no_fault_for_who_gives_up(tmp_path: Path) -> None:

@@ -41,10 +41,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def another_process(url: str, what: str) -> Generator[subprocess.Popen[bytes]]:
-    """Holds the session, or has a unit open, until it is killed."""
+def another_process(url: str, *what: str) -> Generator[subprocess.Popen[bytes]]:
+    """Holds the session, or has a unit open, until it is killed; a child that it forked lives until the block ends."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.store.child", url, "s1", what],
+        [sys.executable, "-m", "tests.store.child", url, "s1", *what],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -86,6 +86,15 @@ def test_waiting_ends_with_the_time() -> None:
 def test_another_process_keeps_its_session_until_it_dies(url: str) -> None:
     """Then the session is free at once; nothing has to run out."""
     with handrail.store.open(url) as store, another_process(url, "hold") as holder:
+        with pytest.raises(SessionHeldError, match="another process has it open"):
+            store.hold("s1", wait=NOW)
+        holder.kill()
+        store.append(store.hold("s1", wait=PATIENCE), 0, entries(1, 1), None)
+
+
+def test_forked_child_does_not_keep_the_session_of_a_dead_parent(url: str) -> None:
+    """A worker that a handler has forked outlives the kill; the session is free at once all the same."""
+    with handrail.store.open(url) as store, another_process(url, "hold", "fork") as holder:
         with pytest.raises(SessionHeldError, match="another process has it open"):
             store.hold("s1", wait=NOW)
         holder.kill()

@@ -299,9 +299,9 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
     store: Store, session: Session, ends: ToolResult[None], depth: int
 ) -> None:
     """At any depth. It is executed again with that call alone, and then nothing records that its result was applied."""
-    outermost, ref = Nesting(PAY), CallRef(str(CALL), "call_0")
+    outermost, ref = Nesting(PAY), CallRef(f"@{CALL}", "call_0")
     for _ in range(depth - 1):
-        outermost, ref = Nesting(outermost.tool), CallRef(str(ref), "call_0")
+        outermost, ref = Nesting(outermost.tool), CallRef(f"@{ref}", "call_0")
     outermost.ends = ConnectionError("no answer")
     assert not execute(executor(session, outermost.tool), tool=outermost.tool.name).success
     (expected,) = open_of(session)
@@ -316,6 +316,17 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
     found = store.find("night")
     assert found is not None
     assert open_calls_in_store(store, found) == ()
+
+
+def test_unapplied_call_is_open_when_its_reply_is_named_as_a_final_call_is(store: Store, session: Session) -> None:
+    """Only a nested call ends with another one, and its reply is marked."""
+    assert execute(executor(session)).success
+    ledger = EffectLedger(store, clock=FakeClock())
+    owner = ClaimOwner("night", str(CALL), "call_0")
+    claimed = ledger.claim(ClaimRequest("night", "session:pay:1", "pay", "0" * 64, owner))
+    assert isinstance(claimed, Claimed)
+    assert ledger.complete(claimed, EffectResult("paid A-1"))
+    assert open_of(session) == [OpenCall(call=owner.call, tool="pay", state="unapplied", key="session:pay:1")]
 
 
 @pytest.mark.parametrize("reply", ["resp_1", "resp/1", "100%", "%ff", "%ff/call_0"])

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
 
 import handrail.store
 from handrail.errors import CommitInDoubtError, SessionHeldError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.session import Session
 from handrail.store.links import Durability
+from handrail.store.postgres.connections import known_to_forks
 from handrail.store.postgres.server_time import ServerTime
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
@@ -164,6 +167,12 @@ def test_store_opened_for_reading_is_not_written_to(url: str) -> None:
         assert list(store.sessions()) == []
         with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
             store.create(session_row(CLOCK))
+        with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
+            Session.open(store, "s1")
+        with handrail.store.open(url) as writable:
+            writable.create(session_row(CLOCK))
+        with pytest.raises(StoreReadOnlyError, match="can be read, but not written to"):
+            Session.open(store, "s1")
 
 
 @pytest.mark.parametrize("durability, setting", [("full", "on"), ("normal", "off")])
@@ -214,6 +223,75 @@ def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str
         store.append(hold, 0, entries(1, 1), None)
         store.release(hold)
         other.append(other.hold("s1", wait=NOW), 1, entries(2, 2), None)
+
+
+def sockets() -> set[str]:
+    """The sockets that this process has open, by the names that the kernel gives them."""
+    names = set[str]()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the folder was open while it was listed
+            names.add(str(path.readlink()))
+    return {name for name in names if name.startswith("socket:")}
+
+
+def in_fork(check: Callable[[], bool]) -> bool:
+    """What a forked process finds."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+        found = False
+        try:
+            found = check()
+        finally:
+            os._exit(0 if found else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_forked_process_inherits_no_connection(url: str) -> None:
+    """Neither that of the locks nor those of units; the parent goes on with all of them."""
+    before = sockets()
+    with handrail.store.open(url) as store:
+        store.create(session_row(CLOCK))
+        hold = store.hold("s1", wait=NOW)
+        with store.unit():
+            store.append(hold, 0, entries(1, 1), None)
+            opened = sockets() - before
+            assert len(opened) >= 2
+            assert in_fork(lambda: not opened & sockets())
+        store.append(hold, 1, entries(2, 2), None)
+        assert list(store.entries("s1")) == entries(1, 2)
+
+
+def test_forked_process_may_not_write_in_a_transaction_of_its_parent(url: str) -> None:
+    """The error says what to do, and the parent's transaction is as it was."""
+    with handrail.store.open(url) as store:
+        with call() as transaction:
+            store.connection().execute("CREATE TABLE orders (id INTEGER)")
+
+            def is_refused() -> bool:
+                with pytest.raises(StoreError, match="open it anew here"):
+                    store.connection().execute("INSERT INTO orders VALUES (1)")
+                return True
+
+            assert in_fork(is_refused)
+            store.connection().execute("INSERT INTO orders VALUES (2)")
+            transaction.commit()
+        with call():
+            assert store.connection().execute("SELECT id FROM orders").fetchall() == [(2,)]
+
+
+def test_connection_that_a_fork_has_met_half_open_is_replaced(url: str) -> None:
+    """The forked process has a copy that it does not know of, so the parent closes the connection on the server."""
+    opened: list[psycopg.Connection] = []
+
+    def connect() -> psycopg.Connection:
+        opened.append(psycopg.connect(url))
+        if len(opened) == 1:
+            assert in_fork(lambda: True)
+        return opened[-1]
+
+    with known_to_forks(connect) as connection:
+        first, second = opened
+        assert (first.closed, second.closed, connection) == (True, False, second)
 
 
 def test_database_that_does_not_exist_is_named() -> None:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,7 @@ from handrail.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
 from handrail.store.sql_store import SqlStore
@@ -114,7 +116,7 @@ def test_what_cannot_be_written_can_be_read(sealed: str) -> None:
             assert list(store.entries("s1")) == entries(1, 5)
             with pytest.raises(StoreReadOnlyError, match="Look at the rights"):
                 store.insert(running_row(CLOCK))
-            with pytest.raises(StoreError, match=r"written to|lock"):
+            with pytest.raises(StoreReadOnlyError, match=r"written to|lock"):
                 store.hold("s1", wait=NOW)
         folder.chmod(0o755)
 
@@ -146,6 +148,23 @@ def test_store_opened_for_reading_is_not_written_to(tmp_path: Path) -> None:
         assert len(list(store.rows())) == 3
         with pytest.raises(StoreReadOnlyError):
             store.create(session_row(CLOCK, "s2"))
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_session_of_a_store_opened_for_reading_is_not_opened(tmp_path: Path, *, is_held: bool) -> None:
+    """Whether or not it is held; nobody waits for it, and no lock is made."""
+    path = tmp_path / "desk.db"
+    filled(path, 3).close()
+    (tmp_path / "desk.db-holds").rmdir()
+    with ExitStack() as stores:
+        if is_held:
+            stores.enter_context(SqliteStore(path)).hold("s1", wait=NOW)
+        store = stores.enter_context(handrail.store.open(f"sqlite:///{path}", read_only=True))
+        before = sorted(tmp_path.rglob("*"))
+        for session_id in ("s1", "s2"):
+            with pytest.raises(StoreReadOnlyError):
+                Session.open(store, session_id, wait=timedelta(hours=1))
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_full_disk_loses_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from handrail.runtime.environment import Environment, ledger_of
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ways import INLINE, ON_LOOP, drive
 from handrail.session import Session
-from handrail.session.calls import MAX_IDENTITY_CHARACTERS, is_storable_id
+from handrail.session.calls import MAX_IDENTITY_CHARACTERS, NESTED_MARK, is_reply
 
 
 class ToolExecutor:
@@ -93,7 +93,7 @@ class ToolExecutor:
         Raises:
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
-            ValueError: `reply` is not text of 1 to 500 characters.
+            ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
             EndsRun: the run is over. The call has been rolled back and recorded.
             BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
         """
@@ -154,9 +154,10 @@ class ToolExecutor:
 
 
 def _checked(reply: str) -> str:
-    if is_storable_id(reply):
+    if is_reply(reply):
         return reply
     raise ValueError(
         f"reply is {reply!r:.80}; it names a reply of the model, in 1 to {MAX_IDENTITY_CHARACTERS} characters of valid "
-        "Unicode without a zero, such as the id that the provider gave the response"
+        f"Unicode without a zero, and does not begin with {NESTED_MARK!r}, as the replies of nested calls do. Give the "
+        "id that the provider gave the response, for one"
     )

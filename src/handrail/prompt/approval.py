@@ -56,14 +56,18 @@ class Approval:
     Attributes:
         approved: whether the call may run.
         reason: what the model is told when it may not; may be empty.
+        final: for a no, whether the same call, asked again, is refused without being judged again; `False` if nobody
+            has decided.
     """
 
     approved: bool
     reason: str = ""
+    final: bool = True
 
 
 Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bool]]
 """Answers requests: a plain function, or an `async` one.
 
-One that raises refuses the call; with `CallPostponed` it puts the call off, which is undone and made again later.
+One that raises refuses the call, which is judged again when it is asked again; with `CallPostponed` it puts the call
+off, which is undone and made again later.
 """

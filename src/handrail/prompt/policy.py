@@ -23,10 +23,12 @@ class PolicyDecision:
         verdict: whether the call may go on, may not, or may if a person says so.
         reason: for `"deny"`, what the model is told: what is wrong, and what to do first; for `"ask"`, the question
             that the person is asked; empty for `"allow"`.
+        final: whether the same call, asked again, is denied without being judged again.
     """
 
     verdict: Literal["allow", "deny", "ask"]
     reason: str = ""
+    final: bool = True
 
     @staticmethod
     def allow() -> PolicyDecision:
@@ -34,14 +36,18 @@ class PolicyDecision:
         return _ALLOW
 
     @staticmethod
-    def deny(reason: str) -> PolicyDecision:
+    def deny(reason: str, *, final: bool = True) -> PolicyDecision:
         """Refuse the call; the model reads the reason.
+
+        Args:
+            reason: what is wrong, and what to do first.
+            final: `False` if the cause may pass, so that the same call is judged again when it is asked again.
 
         Raises:
             ValueError: there is no reason.
         """
         return PolicyDecision(
-            "deny", _not_blank(reason, "deny needs a reason, which tells the model what to do instead")
+            "deny", _not_blank(reason, "deny needs a reason, which tells the model what to do instead"), final
         )
 
     @staticmethod

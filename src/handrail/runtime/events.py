@@ -68,9 +68,11 @@ class ToolInvoked:
         run_context: the correlation ids of the run.
         at: when the call ended.
         reply: the reply of the model that asked for the call; `None` if the program did not say.
-        final: whether the same call, asked again, is answered from this record. It is if the call succeeded, or the
-            request itself, a policy, an approver or the handler refused it: the handler by a failed result or
-            `ToolValidationError`. After any other exception, the same call runs again.
+        final: whether the same call, asked again, is answered from this record. It is if the call succeeded, if the
+            request itself is invalid, if a policy or an approver decided against it, or if the handler refused it by a
+            failed result or `ToolValidationError`. Otherwise the same call goes through the pipeline again: after any
+            other exception of the handler, and where a policy or an approver has not decided, because it raised or
+            because there is no approver.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG

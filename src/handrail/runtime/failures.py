@@ -44,6 +44,10 @@ class Refusal(Exception):
     """A step of the pipeline says no; the message is for the model. Never leaves the runtime."""
 
 
+class Denial(Refusal):
+    """A policy or an approver has decided that a call may not run; the same call, asked again, is refused again."""
+
+
 class Failure(NamedTuple):
     """What an exception becomes.
 

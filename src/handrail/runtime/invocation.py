@@ -13,7 +13,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
 from handrail.runtime.environment import Environment
 from handrail.runtime.events import Step, ToolInvoked
-from handrail.runtime.failures import Refusal, failure_of, told
+from handrail.runtime.failures import Denial, Refusal, failure_of, told
 from handrail.runtime.identity import is_same_call, reused_id
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.places import Place
@@ -22,13 +22,6 @@ from handrail.session.calls import CallRef
 from handrail.transaction import Transaction
 
 _log = logging.getLogger("handrail.runtime")
-
-_FINAL_REFUSALS = frozenset({Step.LOOK_UP, Step.PARSE, Step.POLICY, Step.APPROVAL})
-"""Steps that refuse a call for what it asks.
-
-Later ones refuse it for the state of things at the moment, and the cause of a handler's exception may pass. Only a
-handler that refuses in so many words, by a failed result or `ToolValidationError`, is not asked again.
-"""
 
 
 class Invocation:
@@ -84,10 +77,12 @@ class Invocation:
         self.place = Place(tool, environment)
         self.is_stored = stored = environment.session.store is not None
         self.is_known = reply is not None or (stored and bool(call.id))
-        if self.place.outer is not None:
-            self.is_final = self.is_known = False
-            reply = str(self.place.outer.call) if reply is None else reply
+        outer = self.place.outer
         self.ref = CallRef(reply, call.id)
+        if outer is not None:
+            self.is_final = self.is_known = False
+            if reply is None and isinstance(outer.call, CallRef):
+                self.ref = CallRef.nested(outer.call, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources = resources.scope_beside_others() if beside else resources.call_scope()
@@ -241,9 +236,7 @@ class Invocation:
         """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
         self.refused_at = self.step
         result, self.raises = failure_of(error, self.call.name)
-        self.is_final &= self.raises is None and (
-            self.step in _FINAL_REFUSALS or (self.step is Step.HANDLER and isinstance(error, ToolValidationError))
-        )
+        self.is_final &= self.raises is None and _is_final(error, self.step)
         if self.raises is None:
             aftermath = self.claim.aftermath()
             if aftermath:
@@ -267,6 +260,16 @@ class Invocation:
         if self.raises is not None:
             raise self.raises
         return ToolMessage(self.call.id, result.render(), result.success, result, self.replayed)
+
+
+def _is_final(error: BaseException, step: Step) -> bool:
+    """Whether an exception refuses a call for what it asks, and not for the state of things at the moment.
+
+    Policies, approvers and handlers refuse it in so many words; the cause of any other exception of theirs may pass.
+    """
+    if step in {Step.LOOK_UP, Step.PARSE}:
+        return True
+    return isinstance(error, Denial) or (step is Step.HANDLER and isinstance(error, ToolValidationError))
 
 
 def _as_sentence(text: str) -> str:

@@ -1,15 +1,19 @@
-"""Steps 4 and 5: policies say allow, deny or ask; where they ask, a person or a rule of the program decides."""
+"""Steps 4 and 5: policies say allow, deny or ask; where they ask, a person or a rule of the program decides.
+
+A decision is a `Denial`. Where nobody has decided, because a policy or the approver raised or there is no approver, the
+call is refused as well, but the same call is judged anew when it is asked again.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from handrail.errors import CallPostponed, DeadlineExceededError, EndsRun, ToldToModel
+from handrail.errors import CallPostponed, DeadlineExceededError, EndsRun, ToldToModel, ToolValidationError
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolContext
 from handrail.prompt.signature import is_async
 from handrail.runtime.events import Step
-from handrail.runtime.failures import Refusal, told
+from handrail.runtime.failures import Denial, Refusal, told
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ways import OverranError
 
@@ -24,7 +28,8 @@ async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, 
     of running the calls one by one.
 
     Raises:
-        Refusal: a policy denies, or could not decide. The message names it.
+        Denial: a policy denies. The message names it.
+        Refusal: one could not decide.
     """
     run.step = Step.POLICY
     context = run.context()
@@ -41,7 +46,8 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
     """Ask the approver, if there is anything to ask; nothing is open while it thinks.
 
     Raises:
-        Refusal: the answer is no, or there is nobody to ask.
+        Denial: the answer is no.
+        Refusal: there is no answer, or nobody to ask.
     """
     if not questions:
         return
@@ -55,7 +61,8 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
     answer = await _answer(run, approver, request)
     if not answer.approved:
         reason = f": {answer.reason}" if answer.reason else ""
-        raise Refusal(f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without.")
+        refused = f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without."
+        raise Denial(refused) if answer.final else Refusal(refused)
 
 
 def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
@@ -67,14 +74,16 @@ def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tu
         except EndsRun:
             raise
         except ToldToModel as error:
-            raise Refusal(f"policy {policy.name} denies {tool.name}: {error}") from error
+            kind = Denial if isinstance(error, ToolValidationError) else Refusal
+            raise kind(f"policy {policy.name} denies {tool.name}: {error}") from error
         except Exception as error:
             _log.exception("policy %s failed on %s", policy.name, tool.name)
             raise Refusal(
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({told(error)})"
             ) from error
         if decision.verdict == "deny":
-            raise Refusal(f"policy {policy.name} denies {tool.name}: {decision.reason}")
+            kind = Denial if decision.final else Refusal
+            raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
         if decision.verdict == "ask":
             questions.append(PolicyQuestion(policy.name, decision.reason))
     return tuple(questions)

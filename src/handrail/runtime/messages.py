@@ -14,7 +14,8 @@ class ToolCall:
     """What the model asked for.
 
     Attributes:
-        id: names the call within its session; the message that answers it carries the same id.
+        id: names the call within its reply; the message that answers it carries the same id. Without a reply it names
+            the call within its session, unless it is empty.
         name: the tool's name, as the model wrote it.
         arguments: the arguments as the JSON text of an object, or already decoded.
         written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where

@@ -2,6 +2,9 @@
 
 The identity of a call is (session, reply, call id). The id alone does not name a call: some servers count from 0 in
 each reply. The reply is whatever names one answer of the model for good, such as the id that the provider gave it.
+
+A call that the handler of another one makes has for its reply the identity of that one, behind a mark that no reply of
+a model begins with.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from urllib.parse import quote, unquote
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
 
+NESTED_MARK = "@"
+"""What the reply of a nested call begins with, and no reply of a model."""
+
 _SAFE = "".join(chr(code) for code in range(33, 127) if chr(code) not in "%/")
 _NEEDS_NO_QUOTES = re.compile(r"[\w.:-]+", re.ASCII).fullmatch
 _COMMON_ID = re.compile(rf"[ -~]{{1,{MAX_IDENTITY_CHARACTERS}}}").fullmatch
@@ -28,12 +34,24 @@ class CallRef(NamedTuple):
     """Names a call within its session.
 
     Attributes:
-        reply: the reply of the model that asked for the call; `None` if the program did not say.
+        reply: the reply of the model that asked for the call; `None` if the program did not say. For a nested call,
+            unless a reply was stated: `@` and the call in whose handler it is made.
         call_id: the id of the call, as the model gave it.
     """
 
     reply: str | None
     call_id: str
+
+    @staticmethod
+    def nested(parent: CallRef, call_id: str) -> CallRef:
+        """A call that the handler of another one makes, without stating a reply."""
+        return CallRef(f"{NESTED_MARK}{parent}", call_id)
+
+    @property
+    def parent(self) -> CallRef | None:
+        """The call in whose handler this one is made; `None` if its reply does not say so."""
+        reply = self.reply
+        return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_MARK) else None
 
     def __str__(self) -> str:
         """The call in one word: `reply/id`, or `id`; `/`, `%` and what is not printable ASCII are percent-encoded."""
@@ -49,7 +67,8 @@ class CallRef(NamedTuple):
         reply, call_id = self
         if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
             return self
-        return CallRef(None if reply is None else _storable(reply), _storable(call_id))
+        mark = NESTED_MARK if type(reply) is str and reply.startswith(NESTED_MARK) else ""
+        return CallRef(None if reply is None else _storable(reply, mark), _storable(call_id))
 
     @property
     def is_named(self) -> bool:
@@ -59,10 +78,10 @@ class CallRef(NamedTuple):
     @property
     def ancestors(self) -> Iterator[CallRef]:
         """The calls that it is nested in, the nearest first; only the outermost one can have a final record."""
-        call = self
-        while call.reply is not None:
-            call = CallRef.parse(call.reply)
+        call = self.parent
+        while call is not None:
             yield call
+            call = call.parent
 
     @staticmethod
     def parse(text: str) -> CallRef:
@@ -90,10 +109,15 @@ def is_storable_id(text: object) -> bool:
     return text.encode(errors="ignore").decode() == text
 
 
-def _storable(text: object) -> str:
+def is_reply(text: object) -> bool:
+    """Whether text can name a reply of the model: it can be stored, and is not marked as that of a nested call."""
+    return is_storable_id(text) and not str(text).startswith(NESTED_MARK)
+
+
+def _storable(text: object, mark: str = "") -> str:
     if is_storable_id(text):
         return str(text)
-    return f"sha256-{hashlib.sha256(str(text).encode(errors='surrogatepass')).hexdigest()}"
+    return f"{mark}sha256-{hashlib.sha256(str(text).encode(errors='surrogatepass')).hexdigest()}"
 
 
 class CallRecord(Protocol):
@@ -254,7 +278,7 @@ def still_open(
     Args:
         claimed: calls whose effects the ledger does not know to be settled.
         listed: calls that the model asked for, or that were postponed.
-        is_settled: whether a call has a record that answers it. The reply of a nested call is the name of its parent.
+        is_settled: whether a call has a record that answers it.
     """
     found: dict[CallRef, OpenCall] = {}
     for each in (*claimed, *sorted(listed, key=lambda one: one.state == "unrecorded")):
@@ -268,6 +292,7 @@ def still_open(
             found[each.call] = each
 
     def is_open(each: OpenCall) -> bool:
+        # Its effect is applied with the outermost call, which alone has a record that answers it.
         if each.state == "unapplied" and any(is_settled(call) for call in each.call.ancestors):
             return False
         before = _without_reply(each)

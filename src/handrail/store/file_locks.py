@@ -2,12 +2,17 @@
 
 A lock is `flock` on a file that is named after the session. Whoever gives a lock up removes the file before unlocking
 it; whoever has locked a file looks whether it is still the one that the folder names, and tries again if it is not.
+
+A lock belongs to the open file, which a forked process would inherit, and keep locked after the end of its parent. So
+it closes what it inherits, and no lock is taken while this process forks.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import threading
 import weakref
 from contextlib import suppress
 from hashlib import sha256
@@ -20,6 +25,8 @@ if sys.platform != "win32":  # pragma: no branch - see `FileLocks.lock`
 
 _DIGITS = 40
 _OPEN: weakref.WeakSet[FileLocks] = weakref.WeakSet()
+_guard = threading.RLock()
+"""Keeps this process from forking while a file is open that the fork would not know of."""
 
 
 class FileLocks:
@@ -30,13 +37,15 @@ class FileLocks:
     Args:
         folder: where the files are; made when the first lock is taken.
         store: the URL of the store, for messages.
+        read_only: whether nothing may be written; then no lock is taken.
     """
 
-    __slots__ = ("__weakref__", "_files", "_folder", "_store")
+    __slots__ = ("__weakref__", "_files", "_folder", "_read_only", "_store")
 
-    def __init__(self, folder: Path, *, store: str) -> None:
+    def __init__(self, folder: Path, *, store: str, read_only: bool = False) -> None:
         self._folder = folder
         self._store = store
+        self._read_only = read_only
         self._files: dict[str, int] = {}
         _OPEN.add(self)
 
@@ -44,9 +53,40 @@ class FileLocks:
         """Take the lock of a session if nobody has it; returns whether it was taken.
 
         Raises:
+            StoreReadOnlyError: nothing may be written.
             StoreError: the file cannot be made.
         """
-        path = self._path(session_id)
+        if self._read_only:
+            msg = f"no session of {self._store} can be held for writing, because it was opened with read_only=True"
+            raise StoreReadOnlyError(msg, store=self._store)
+        with _guard:
+            return self._lock(session_id, self._path(session_id))
+
+    def unlock(self, session_id: str) -> None:
+        """Give up a lock; one that was lost is no fault."""
+        with _guard:
+            file = self._files.pop(session_id, None)
+            if file is not None:
+                path = self._path(session_id)
+                with suppress(OSError):  # a file that stays is no harm
+                    if is_at(path, file):
+                        path.unlink()
+                os.close(file)
+
+    def refresh(self) -> None:
+        """Nothing can have been lost: the kernel keeps a lock as long as its file is open."""
+
+    def close(self) -> None:
+        """Give up all locks."""
+        for session_id in list(self._files):
+            self.unlock(session_id)
+
+    def forget(self) -> None:
+        """Leave all locks to the process that this one was forked off."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def _lock(self, session_id: str, path: Path) -> bool:
         while True:
             try:
                 self._folder.mkdir(exist_ok=True)
@@ -65,40 +105,22 @@ class FileLocks:
                 return True
             os.close(file)
 
-    def unlock(self, session_id: str) -> None:
-        """Give up a lock; one that was lost is no fault."""
-        file = self._files.pop(session_id, None)
-        if file is not None:
-            path = self._path(session_id)
-            with suppress(OSError):  # a file that stays is no harm
-                if is_at(path, file):
-                    path.unlink()
-            os.close(file)
-
-    def refresh(self) -> None:
-        """Nothing can have been lost: the kernel keeps a lock as long as its file is open."""
-
-    def close(self) -> None:
-        """Give up all locks."""
-        for session_id in list(self._files):
-            self.unlock(session_id)
-
-    def forget(self) -> None:
-        """Leave all locks to the process that this one was forked off."""
-        while self._files:
-            os.close(self._files.popitem()[1])
-
     def _path(self, session_id: str) -> Path:
         name = sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
         return self._folder / name
 
     def _refusal(self, error: OSError) -> StoreError:
-        kind = StoreReadOnlyError if isinstance(error, PermissionError) else StoreError
+        kind = StoreReadOnlyError if forbids_writing(error) else StoreError
         msg = (
             f"no session of {self._store} can be held for writing, because its lock in {self._folder} cannot be made: "
             f"{error.strerror}"
         )
         return kind(msg, store=self._store)
+
+
+def forbids_writing(error: OSError) -> bool:
+    """Whether an error says that this process may not write there: it lacks the rights, or the disk is read-only."""
+    return isinstance(error, PermissionError) or error.errno == errno.EROFS
 
 
 def is_at(path: Path, file: int) -> bool:
@@ -109,9 +131,18 @@ def is_at(path: Path, file: int) -> bool:
         return False
 
 
+def _before_fork() -> None:
+    _guard.acquire()
+
+
+def _after_fork() -> None:
+    _guard.release()
+
+
 def _forget_all() -> None:
     for locks in list(_OPEN):
         locks.forget()
+    _guard.release()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget_all)

@@ -28,7 +28,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.store.file_locks import is_at
+from handrail.store.file_locks import forbids_writing, is_at
 from handrail.store.processes import own_name
 
 if sys.platform != "win32":  # pragma: no branch - see `ProcessLocks.own`
@@ -154,7 +154,7 @@ class ProcessLocks:
         return self._folder / f"{_PREFIX}{name}"
 
     def _refusal(self, error: OSError) -> StoreError:
-        kind = StoreReadOnlyError if isinstance(error, PermissionError) else StoreError
+        kind = StoreReadOnlyError if forbids_writing(error) else StoreError
         msg = (
             f"no effect of {self._store} can be claimed, because the lock of this process in {self._folder} cannot be "
             f"used: {error.strerror}"

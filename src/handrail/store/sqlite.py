@@ -81,7 +81,7 @@ class SqliteDriver:
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url = file.url
         folder = Path(f"{file.path}-holds")
-        self.locks = FileLocks(folder, store=file.url)
+        self.locks = FileLocks(folder, store=file.url, read_only=file.read_only)
         self.processes = ProcessLocks(folder, store=file.url, read_only=file.read_only)
         self.now = clock.now
         self._file = file

@@ -181,6 +181,27 @@ async def test_a_question_that_is_left_open_postpones_the_call() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_denial_that_nobody_decided_is_not_final(*, ahead: bool) -> None:
+    """The same call is judged again when it is asked again; what a person or a rule has denied is not."""
+
+    def unwell(_call: GatedCall) -> Answer:
+        raise ConnectionError("no line")
+
+    for door, final in (
+        (gate(), False),
+        (gate(unwell), False),
+        (gate(Person(Answer("no"))), True),
+        (gate(deny=(Rule("note"),)), True),
+    ):
+        desk = Desk(door)
+        if ahead:
+            await door.decide(desk.ahead("a"))
+        assert not (await desk.call("a")).success
+        assert [event.final for event in desk.session[ToolInvoked]] == [final]
+
+
+@pytest.mark.anyio
 async def test_with_nobody_to_ask_the_model_is_told_to_do_without() -> None:
     """And which rule would let it run."""
     content = (await Desk(gate()).call("a")).content

@@ -7,6 +7,8 @@
 | has a `run_id`, or belongs to the run that is going on | `<run_id>:<ordinal among the responses of that run>` |
 | has neither, because the history was made by hand | a digest of its calls and of its position |
 
+A name that cannot be stored, or begins as the replies of nested calls do, is replaced by its digest.
+
 No count starts with the process. The name is written into the metadata of the response, which are not sent to the
 model, so that another process, or a history from which messages have been dropped, finds the same one. A capability
 writes it when the response arrives. A bare toolset writes it when the first call starts: in a history that was stored
@@ -43,7 +45,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
-from handrail.session.calls import CallRef, is_storable_id
+from handrail.session.calls import CallRef, is_reply
 
 STAMP = "handrail_reply"
 """The key in the metadata of a response under which its name is stored."""
@@ -270,11 +272,11 @@ def _open_replies(session: Session) -> dict[str, datetime]:
 
 def _stamp(response: ModelResponse) -> str | None:
     name: object = (response.metadata or {}).get(STAMP)
-    return name if isinstance(name, str) and is_storable_id(name) else None
+    return name if isinstance(name, str) and is_reply(name) else None
 
 
 def _storable(name: str) -> str:
-    return name if is_storable_id(name) else hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return name if is_reply(name) else hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
 def _digest(calls: Sequence[ToolCallPart], position: int) -> str:

@@ -280,7 +280,8 @@ def _reason_of(grant: Grant) -> str:
 def _judged(decision: Decision) -> Judgement:
     if decision.verdict == "later":
         return Judgement("ask", decision.reason or "the question is left open", explicit=True)
-    return Judgement(decision.verdict, decision.reason or "it has been decided before", explicit=True)
+    reason = decision.reason or "it has been decided before"
+    return Judgement(decision.verdict, reason, explicit=True, final=decision.final)
 
 
 async def _answer(asker: Asker, call: GatedCall) -> Answer | str:

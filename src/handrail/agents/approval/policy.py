@@ -42,7 +42,7 @@ class GatePolicy:
         """Look at what is known of the call; nobody is asked here."""
         found = self.gate.judge(self.describe(tool, params, context.call))
         if found.verdict == "deny":
-            return PolicyDecision.deny(found.reason)
+            return PolicyDecision.deny(found.reason, final=found.final)
         return PolicyDecision.allow() if found.verdict == "allow" else PolicyDecision.ask(found.reason)
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - as above
@@ -64,6 +64,6 @@ def approver(gate: ApprovalGate, describe: Describe, *, policy: str = NAME) -> A
         decision = await gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":
             raise CallPostponed(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
-        return Approval(decision.verdict == "allow", decision.reason)
+        return Approval(decision.verdict == "allow", decision.reason, decision.final)
 
     return decided

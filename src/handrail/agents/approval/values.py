@@ -75,11 +75,13 @@ class Judgement:
         verdict: whether it may run.
         reason: the rule or default that says so, in words.
         explicit: whether a rule says so, and not a default.
+        final: whether the same call is answered so from now on; not if nobody has decided.
     """
 
     verdict: Verdict
     reason: str
     explicit: bool = False
+    final: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,11 @@ class Decision:
     digest: str
     reason: str = ""
     by: Literal["rule", "mode", "person", "remembered", "nobody"] = "rule"
+
+    @property
+    def final(self) -> bool:
+        """Whether somebody, or a rule, has decided."""
+        return self.by != "nobody"
 
 
 @dataclass(frozen=True, slots=True)

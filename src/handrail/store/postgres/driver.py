@@ -23,8 +23,9 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import Clock
 from handrail.errors import StoreError, StoreUnavailableError
 from handrail.store.links import FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.postgres.connections import Connection
 from handrail.store.postgres.locks import AdvisoryLocks
-from handrail.store.postgres.server import Connection, Server, look_alive
+from handrail.store.postgres.server import Server, look_alive
 from handrail.store.postgres.server_time import ServerTime
 from handrail.store.processes import KernelProcesses
 
@@ -39,7 +40,8 @@ _HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_
 class PostgresDriver:
     """A `handrail.store.links.Driver` over one database of a server.
 
-    A process that is forked off may not use it: two processes cannot share a connection.
+    A process that is forked off may not use it, and inherits none of its connections
+    (`handrail.store.postgres.connections`).
 
     Args:
         server: the database, and how it is used.
@@ -67,6 +69,7 @@ class PostgresDriver:
         self.now = ServerTime(self._server_time).now if clock is None else clock.now
         self._pool: ConnectionPool[Connection] = ConnectionPool(
             server.conninfo,
+            connection_class=Connection,
             kwargs=server.options,
             min_size=1,
             max_size=_MOST_CONNECTIONS,
@@ -179,6 +182,7 @@ class PostgresLink:
 
     def ask(self, sql: str, parameters: Parameters = ()) -> Found:
         """All rows that a statement finds."""
+        self._server.refuse_forked(self.connection.process)
         try:
             return self.connection.execute(_in_psycopg(sql), parameters).fetchall()
         except (psycopg.Error, ValueError) as error:
@@ -186,6 +190,7 @@ class PostgresLink:
 
     def change(self, sql: str, parameters: Parameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
+        self._server.refuse_forked(self.connection.process)
         try:
             return self.connection.execute(_in_psycopg(sql), parameters).rowcount
         except (psycopg.Error, ValueError) as error:
@@ -228,7 +233,12 @@ class PostgresLink:
         return True
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
-        """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises."""
+        """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
+
+        Raises:
+            StoreError: this process was forked off the one that has the connection.
+        """
+        self._server.refuse_forked(self.connection.process)
         query = sql.encode()
         with self.connection.transaction():
             if parameters:

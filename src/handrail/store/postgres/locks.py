@@ -13,7 +13,8 @@ from typing import LiteralString
 
 import psycopg
 
-from handrail.store.postgres.server import Connection, Server, look_alive
+from handrail.store.postgres.connections import Connection
+from handrail.store.postgres.server import Server, look_alive
 
 # The tables are part of the key, because two stores may live in two schemas of one database.
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
@@ -24,7 +25,7 @@ _UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
 class AdvisoryLocks:
     """The locks of one store; a `handrail.store.holds.SessionLocks`.
 
-    A process that is forked off has a copy of the connection, and leaves it and its locks to the one that opened it.
+    A process that is forked off leaves the connection and its locks to the one that opened it.
 
     Args:
         server: where they are.

@@ -7,15 +7,13 @@ import os
 import select
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import psycopg
 
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.store.links import Durability
-
-Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
-"""A connection whose rows are tuples."""
+from handrail.store.postgres.connections import Connection
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
@@ -58,7 +56,7 @@ class Server:
             StoreError: there is none to be had; the message says why.
         """
         try:
-            connection: Connection = psycopg.connect(self.conninfo, **self.options)
+            connection = Connection.connect(self.conninfo, **self.options)
             self.set_up(connection)
             return connection
         except psycopg.ProgrammingError:  # its text quotes the conninfo
