@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 
 from handrail.runtime.ledger import EffectLedger
 from handrail.store import LedgerStore
 from handrail.testing import FakeClock
+from tests.runtime.worlds import World
 from tests.store.ledger_stores import STORES
+from tests.store.stores import STORES as WHOLE_STORES
 
 
 @pytest.fixture
@@ -27,3 +31,11 @@ def store(request: pytest.FixtureRequest, clock: FakeClock) -> LedgerStore:
 def ledger(store: LedgerStore, clock: FakeClock) -> EffectLedger:
     """A ledger over the store."""
     return EffectLedger(store, clock=clock)
+
+
+@pytest.fixture(params=list(WHOLE_STORES))
+def world(request: pytest.FixtureRequest) -> Generator[World]:
+    """A world over each kind of store."""
+    clock = FakeClock()
+    with WHOLE_STORES[request.param](clock) as store:
+        yield World(store, clock)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,70 +17,15 @@ from handrail.errors import (
     CallIdReusedError,
     CallPostponed,
     EffectNotApplied,
-    PromptEvaluationError,
-    ToolValidationError,
-    TurnConflictError,
 )
-from handrail.limits import Deadline
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.prompt import PolicyDecision, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
-from handrail.store import SqliteStore, Store, session_sql
+from handrail.store import SqliteStore, session_sql
 from handrail.testing import FakeClock
 from tests.runtime.bench import Kept, Note, call, events, executor, tool
+from tests.runtime.worlds import EFFECTS, World
 from tests.store.stores import STORES
-
-MINUTES = timedelta(minutes=2)
-
-
-@dataclass
-class World:
-    """The sessions of one store, and what handlers have done."""
-
-    store: Store
-    clock: FakeClock
-    done: list[str] = field(default_factory=list[str])
-    raises: list[BaseException] = field(default_factory=list[BaseException])
-    seen: list[ToolContext] = field(default_factory=list[ToolContext])
-
-    def session(self, name: str = "s") -> Session:
-        """A session, opened."""
-        return Session.open(self.store, name)
-
-    def handle(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        """Do it, unless something is to be raised."""
-        self.seen.append(context)
-        if self.raises:
-            raise self.raises.pop()
-        self.done.append(params.text)
-        if params.text == "refuse":
-            return ToolResult.error("no")
-        return ToolResult.ok(params)
-
-    @property
-    def tools(self) -> tuple[Tool[Any, Any], ...]:
-        """One of each effect, and one with a declared key."""
-        return (
-            tool("look", self.handle, effect="read"),
-            tool("change", self.handle),
-            tool("send", self.handle, effect="external"),
-            tool("pay", self.handle, effect="external", idempotency=IdempotencyConfig()),
-        )
-
-    def executor(self, session: Session, **options: Any) -> ToolExecutor:
-        """What carries calls out in that session."""
-        return executor(*self.tools, session=session, clock=self.clock, **options)
-
-
-@pytest.fixture(params=list(STORES))
-def world(request: pytest.FixtureRequest) -> Generator[World]:
-    """A world over each kind of store."""
-    clock = FakeClock()
-    with STORES[request.param](clock) as store:
-        yield World(store, clock)
-
-
-EFFECTS = ("look", "change", "send", "pay")
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -94,27 +37,6 @@ def test_ids_that_begin_anew_in_each_reply_name_different_calls(world: World, na
             message = door.execute(call(name, text, id="call_0"), reply=reply)
             assert (message.success, message.replayed) == (True, False)
     assert world.done == ["a", "b", "c"]
-
-
-def test_a_refusal_under_a_lost_claim_is_not_final(world: World) -> None:
-    """Another session has taken the effect over: what becomes of it is for that one to say."""
-    shared = IdempotencyConfig(scope="shop", lease=timedelta(minutes=1), on_orphan="retry")
-    lapsed: list[str] = []
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        if context.fence == 1:
-            world.clock.advance(MINUTES)
-            lapsed.append(other.execute(call("pay", "a", id="call_0"), reply="r1").content)
-            return ToolResult.error("the service has seen a newer fence")
-        return ToolResult.ok(params, "paid")
-
-    paying = tool("pay", pay, effect="external", idempotency=shared)
-    with world.session("one") as one, world.session("two") as two:
-        door, other = (executor(paying, session=session, clock=world.clock) for session in (one, two))
-        refused = door.execute(call("pay", "a", id="call_0"), reply="r1")
-        assert (refused.success, [event.final for event in events(door)]) == (False, [False])
-        again = door.execute(call("pay", "a", id="call_0"), reply="r1")
-        assert (again.success, again.replayed, len(lapsed)) == (True, True, 1)
 
 
 def test_equal_words_in_two_replies_are_two_calls(world: World) -> None:
@@ -152,162 +74,6 @@ async def test_the_asynchronous_entry_answers_from_the_record(world: World) -> N
         again = await door.execute_all_async([call("change", "a", id="1"), call("send", "b", id="2")], reply="r")
     assert [message.replayed for message in (*messages, *again)] == [False, False, True, True]
     assert sorted(world.done) == ["a", "b"]
-
-
-def test_a_refusal_is_final(world: World) -> None:
-    """What the handler, a policy or the request itself has refused is not asked again."""
-
-    @dataclass(frozen=True)
-    class Refuses:
-        name: str = "refuses"
-
-        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-            asked.append(params.text)
-            return PolicyDecision.deny("no") if params.text == "denied" else PolicyDecision.allow()
-
-        def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
-
-    asked: list[str] = []
-    calls = [
-        call("change", "refuse", id="1"),
-        call("send", "refuse", id="2"),
-        call("change", "denied", id="3"),
-        call("nothing", id="4"),
-        ToolCall("5", "change", "{}"),
-        call("send", "found wanting", id="6"),
-    ]
-    world.raises.append(ToolValidationError("found wanting"))
-    with world.session() as session:
-        door = world.executor(session, policies=[Refuses()])
-        calls = calls[-1:] + calls[:-1]
-        first = door.execute_all(calls, reply="r")
-        before = list(asked)
-        again = door.execute_all(calls, reply="r")
-        assert [message.content for message in again] == [message.content for message in first]
-        assert {(message.success, message.replayed) for message in again} == {(False, True)}
-        assert len(session[ToolInvoked]) == len(calls)
-    assert (asked, world.done) == (before, ["refuse", "refuse"])
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A policy that does what a test says."""
-
-    decide: Callable[[], PolicyDecision]
-    name: str = "guard"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return self.decide()
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
-
-
-def raises(error: Exception) -> Callable[..., Any]:
-    """What raises an exception, whatever it is asked."""
-
-    def decide(*_: object) -> Any:
-        raise error
-
-    return decide
-
-
-def answers(*, answer: object) -> Callable[[ApprovalRequest], Any]:
-    """An approver that has one answer."""
-
-    def approver(_request: ApprovalRequest) -> Any:
-        return answer
-
-    return approver
-
-
-def asks() -> PolicyDecision:
-    """A policy's question."""
-    return PolicyDecision.ask("may it?")
-
-
-UNDECIDED: dict[str, dict[str, Any]] = {
-    "the policy raised": {"policies": [Guard(raises(sqlite3.OperationalError("database is locked")))]},
-    "the policy could not look": {"policies": [Guard(raises(TurnConflictError("the file is in use")))]},
-    "the policy returned nothing": {"policies": [Guard(lambda: cast("PolicyDecision", None))]},
-    "the policy said not now": {"policies": [Guard(lambda: PolicyDecision.deny("not now", final=False))]},
-    "no approver": {"policies": [Guard(asks)]},
-    "the approver raised": {"policies": [Guard(asks)], "approver": raises(ConnectionError("no line"))},
-    "the approver gave no answer": {"policies": [Guard(asks)], "approver": answers(answer="yes")},
-    "the approver said not now": {
-        "policies": [Guard(asks)],
-        "approver": answers(answer=Approval(approved=False, final=False)),
-    },
-}
-
-
-@pytest.mark.parametrize("name", EFFECTS)
-@pytest.mark.parametrize("why", UNDECIDED)
-def test_a_refusal_that_nobody_has_decided_is_not_final(world: World, name: str, why: str) -> None:
-    """The same call, asked again, is judged again."""
-    with world.session() as session:
-        refused = world.executor(session, **UNDECIDED[why]).execute(call(name, "a"), reply="r")
-        assert (refused.success, world.done) == (False, [])
-        approving = world.executor(session, policies=[Guard(asks)], approver=answers(answer=True))
-        again = approving.execute(call(name, "a"), reply="r")
-        assert (again.success, again.replayed) == (True, False)
-        assert [event.final for event in session[ToolInvoked]] == [False, True]
-    assert world.done == ["a"]
-
-
-DECIDED: dict[str, dict[str, Any]] = {
-    "the policy denied": {"policies": [Guard(lambda: PolicyDecision.deny("no"))]},
-    "the policy found the arguments wanting": {"policies": [Guard(raises(ToolValidationError("too much")))]},
-    "the approver said no": {"policies": [Guard(asks)], "approver": answers(answer=False)},
-}
-
-
-@pytest.mark.parametrize("why", DECIDED)
-def test_a_refusal_that_was_decided_is_final(world: World, why: str) -> None:
-    """No policy is asked again, and no approver."""
-    with world.session() as session:
-        first = world.executor(session, **DECIDED[why]).execute(call("send", "a"), reply="r")
-        again = world.executor(session).execute(call("send", "a"), reply="r")
-        assert (again.content, again.success, again.replayed) == (first.content, False, True)
-    assert world.done == []
-
-
-@pytest.mark.parametrize("name", EFFECTS)
-def test_a_call_whose_handler_raised_goes_through_the_pipeline_again(world: World, name: str) -> None:
-    """An exception is not a refusal: what was in the way may have passed, and a claim decides about the effect."""
-    world.raises.append(EffectNotApplied("not yet"))
-    with world.session() as session:
-        door = world.executor(session)
-        assert not door.execute(call(name, "a"), reply="r").success
-        again = door.execute(call(name, "a"), reply="r")
-        assert (again.success, again.replayed) == (True, False)
-        assert [event.final for event in session[ToolInvoked]] == [False, True]
-    assert world.done == ["a"]
-
-
-def test_a_call_in_doubt_is_claimed_again_until_it_is_resolved(world: World) -> None:
-    """The record of a call whose effect is unknown is not final."""
-    world.raises.append(KeyboardInterrupt())
-    with world.session() as session:
-        door = world.executor(session)
-        with pytest.raises(KeyboardInterrupt):
-            door.execute(call("send", "a"), reply="r")
-        refused = door.execute(call("send", "a"), reply="r")
-        assert (refused.success, refused.replayed) == (False, False)
-        ledger = EffectLedger(world.store)
-        (row,) = ledger.rows()
-        assert (row.status, row.owner.call) == ("unknown", CallRef("r", "call-1"))
-        assert [event.final for event in session[ToolInvoked]] == [False, False]
-    assert world.done == []
-
-
-def test_a_call_that_the_deadline_refused_goes_through_the_pipeline_again(world: World) -> None:
-    """It was not refused for what it asks."""
-    with world.session() as session:
-        late = world.executor(session, deadline=Deadline(world.clock.now(), clock=world.clock))
-        with pytest.raises(PromptEvaluationError):
-            late.execute(call("change", "a"), reply="r")
-        assert world.executor(session).execute(call("change", "a"), reply="r").success
-    assert world.done == ["a"]
 
 
 @pytest.mark.parametrize("name", EFFECTS)
