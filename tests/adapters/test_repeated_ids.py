@@ -111,7 +111,7 @@ async def test_a_reply_after_one_whose_process_was_killed_is_another_one(
 ) -> None:
     """The effect of a call of the old reply is claimed, and there is no record of any call of it."""
     box = Outbox()
-    ref = CallRef(SAME, "call_0") if parent is None else CallRef(str(parent), "call_7")
+    ref = CallRef(SAME, "call_0") if parent is None else CallRef.nested(parent, "call_7")
     with opened(tmp_path) as session:
         left_behind(session, ref, "hi")
     with opened(tmp_path) as session:

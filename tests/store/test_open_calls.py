@@ -326,7 +326,8 @@ def test_unapplied_call_is_open_when_its_reply_is_named_as_a_final_call_is(store
     claimed = ledger.claim(ClaimRequest("night", "session:pay:1", "pay", "0" * 64, owner))
     assert isinstance(claimed, Claimed)
     assert ledger.complete(claimed, EffectResult("paid A-1"))
-    assert open_of(session) == [OpenCall(call=owner.call, tool="pay", state="unapplied", key="session:pay:1")]
+    (found,) = open_of(session)
+    assert (found.call, found.tool, found.state, found.key) == (owner.call, "pay", "unapplied", "session:pay:1")
 
 
 @pytest.mark.parametrize("reply", ["resp_1", "resp/1", "100%", "%ff", "%ff/call_0"])
