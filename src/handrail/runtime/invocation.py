@@ -237,6 +237,15 @@ class Invocation:
             self.is_final and not self.claim.unsettled,
         )
 
+    def refuse(self, result: ToolResult[Any]) -> ToolResult[Any]:
+        """Note that the handler has returned a failed result; returns it with what the model is to know beside it."""
+        self.refused_at = self.step
+        return self._with_aftermath(result)
+
+    def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
+        aftermath = self.claim.aftermath()
+        return replace(result, message=f"{_as_sentence(result.message)}{aftermath}") if aftermath else result
+
     async def fail(self, error: BaseException) -> ToolResult[Any]:
         """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
         self.refused_at = self.step
@@ -245,9 +254,7 @@ class Invocation:
             self.step in _FINAL_REFUSALS or (self.step is Step.HANDLER and isinstance(error, ToolValidationError))
         )
         if self.raises is None:
-            aftermath = self.claim.aftermath()
-            if aftermath:
-                result = replace(result, message=f"{_as_sentence(result.message)}{aftermath}")
+            result = self._with_aftermath(result)
             try:
                 await self.place.take_turn(self.way, self.environment.deadline)
                 await self.take_first_turn()

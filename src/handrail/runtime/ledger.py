@@ -113,7 +113,9 @@ class EffectLedger:
                 standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             if row is standing or store.replace(standing, row):
-                return self._held(row, request) if word == "claimed" else self._answer(word, row)
+                if word != "claimed":
+                    return self._answer(word, row)
+                return self._held(row, request, retried=standing.status in {"running", "unknown"})
 
     def heartbeat(self, claim: Claimed) -> None:
         """Give a sign of life: the lease runs anew from now.
@@ -387,8 +389,8 @@ class EffectLedger:
             owner = ClaimOwner(owner[0], owner[1], owner[2], process)
         return EffectRow(partition, key, self._new_id(), tool, params_hash, owner, "running", 1, now, now + lease)
 
-    def _held(self, row: EffectRow, request: ClaimRequest) -> Claimed:
-        claim = Claimed(row, request.lease, request.beat_until)
+    def _held(self, row: EffectRow, request: ClaimRequest, *, retried: bool = False) -> Claimed:
+        claim = Claimed(row, request.lease, request.beat_until, retried=retried)
         self._keeper.hold(claim)
         return claim
 
