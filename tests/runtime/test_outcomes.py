@@ -63,6 +63,17 @@ class Bank:
         return self(params, context=context)
 
 
+class Unready:
+    """A participant of which no snapshot can be taken."""
+
+    def snapshot(self) -> object:
+        """Fail."""
+        raise RuntimeError("not now")
+
+    def restore(self, snapshot: object) -> None:
+        """Never called."""
+
+
 def door_of(handler: Any, **options: Any) -> ToolExecutor:
     """An executor of one external tool."""
     return executor(tool("pay", handler, **{"effect": "external"} | options), effect_ledger=EffectLedger())
@@ -165,7 +176,11 @@ def test_handler_that_cannot_be_called_so_has_done_nothing(way: Run) -> None:
 
 def test_refused_result_has_done_nothing() -> None:
     """`ToolResult.error(...)` says so."""
-    door = door_of(lambda params, *, context: ToolResult.error("no money"))
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.error("no money")
+
+    door = door_of(pay)
     assert door.execute(call("pay", "A")).content == "no money"
     assert row_of(door).status == "failed"
 
@@ -243,6 +258,55 @@ def test_unknown_effect_of_a_tool_that_retries_is_run_again() -> None:
     assert (bank.charges, row_of(door).fence) == (["A", "A"], 3)
 
 
+@both_ways
+@pytest.mark.parametrize("proof", [*NOT_APPLIED, ToolResult.error("no money")], ids=lambda proof: type(proof).__name__)
+def test_retried_attempt_proves_nothing_of_the_one_before(way: Run, proof: BaseException | ToolResult[Any]) -> None:
+    """That one may have been applied, so the effect stays unknown, and the same call runs again."""
+    ends = [TimeoutError(), proof, ToolResult.ok(Note("A"))]
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        end = ends.pop(0)
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    session = Session(session_id="s")
+    said = External(on_orphan="retry", not_applied_on=(Refused,), reconcile=lambda params, key: None)
+    paying = tool("pay", pay, effect=said, idempotency=IdempotencyConfig())
+    door = executor(paying, session=session, effect_ledger=EffectLedger())
+    request = call("pay", "A")
+    assert ask(way, door, request) is not None
+    told = ask(way, door, request)
+    assert told is None or told.content.endswith("Asked for again with the same arguments, it is run again.")
+    assert (row_of(door).status, row_of(door).fence) == ("unknown", 4)
+    assert "an earlier one may have been" in row_of(door).note
+    assert not any(event.final for event in session[ToolInvoked])
+    last = ask(way, door, request)
+    assert last is not None
+    assert (last.success, row_of(door).status, row_of(door).fence) == (True, "done", 5)
+
+
+def test_attempt_after_one_that_was_found_not_applied_is_believed() -> None:
+    """What the earlier attempts did is known."""
+    bank = Bank(TimeoutError(), ToolValidationError("no such account"))
+    door = door_of(bank, effect=External(on_orphan="reconcile", reconcile=lambda params, key: None))
+    for _ in range(2):
+        door.execute(call("pay", "A"))
+    assert row_of(door).status == "failed"
+
+
+def test_retried_attempt_that_was_not_started_proves_nothing_either() -> None:
+    """A resource that cannot be snapshotted ends the call before its handler."""
+    bank = Bank(TimeoutError())
+    said = External(on_orphan="retry")
+    ledger = EffectLedger()
+    paying = tool("pay", bank, effect=said, idempotency=IdempotencyConfig())
+    executor(paying, effect_ledger=ledger).execute(call("pay", "A"))
+    door = executor(paying, effect_ledger=ledger, resources={Unready: Unready()})
+    assert not door.execute(call("pay", "A")).success
+    assert (row_of(door).status, bank.charges) == ("unknown", ["A"])
+
+
 def test_unknown_effect_is_found_out_by_its_reconciler() -> None:
     """It may take a context, and only read."""
     asked: list[str] = []
@@ -300,11 +364,10 @@ def test_call_that_equals_an_unknown_one_is_refused() -> None:
     """A model that reads "unknown" asks again under another id: the handler is started once."""
     bank = Bank(TimeoutError())
     door = door_of(bank)
-    for number in range(3):
-        message = door.execute(call("pay", "A", id=f"call-{number}"))
-        assert not message.success
+    messages = [door.execute(call("pay", "A", id=f"call-{number}")) for number in range(3)]
+    assert not any(message.success for message in messages)
     assert bank.charges == ["A"]
-    assert "call:call-0" in message.content
+    assert "call:call-0" in messages[-1].content
     assert door.execute(call("pay", "B", id="call-9")).success
 
 
@@ -366,7 +429,12 @@ def test_nested_external_call_settles_by_its_own_claim(
     )
     ask(lambda door, request: door.execute(request), door, call("outer", "outer", id="outer"))
     by_tool = {row.tool: row.status for row in door.environment.effect_ledger.rows()}
-    ends = {type(None): "done", TimeoutError: "unknown", ToolValidationError: "failed", EndsRun: "unknown"}
+    ends: dict[type, str] = {
+        type(None): "done",
+        TimeoutError: "unknown",
+        ToolValidationError: "failed",
+        EndsRun: "unknown",
+    }
     assert by_tool == {"outer": ends[type(outer_ends)], "pay": ends[type(inner_ends)]}
 
 

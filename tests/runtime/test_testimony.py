@@ -138,6 +138,26 @@ def test_late_result_is_accepted_where_the_tool_says_so(world: World, way: Run, 
     assert slow.charges == (["A", "A"] if status == "failed" else ["A"])
 
 
+@pytest.mark.parametrize("outcome", [ToolResult.error("no money"), EffectNotApplied("closed")])
+def test_late_proof_of_a_retried_attempt_proves_nothing_of_the_one_before(world: World, outcome: Any) -> None:
+    """That one raised, and may have charged."""
+    slow = Slow(outcome)
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if context.fence == 1:
+            raise TimeoutError("read timed out")
+        return slow(params, context=context)
+
+    with Session.open(world.store, "s") as session:
+        door = world.door(pay(handler, accept_late_result=True, on_orphan="retry"), session)
+        for _ in range(2):
+            assert not door.execute(call("pay", "A")).success
+        slow.release.set()
+        (testimony,) = wait_for_testimony(world)
+    assert (testimony.fence, testimony.status) == (3, "unknown")
+    assert (world.row().status, world.row().fence) == ("unknown", 4)
+
+
 def test_late_result_of_an_effect_that_was_resolved_changes_nothing(world: World) -> None:
     """A person has found out first."""
     slow = Slow()

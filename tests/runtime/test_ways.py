@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import timedelta
@@ -171,6 +171,13 @@ def join_threads() -> None:
             thread.join(10)
 
 
+@pytest.fixture(autouse=True)
+def _threads_end() -> Generator[None]:
+    """Handlers that were left behind end before the next test, which would find what they log."""
+    yield
+    join_threads()
+
+
 both = pytest.mark.parametrize("way", [INLINE, ON_LOOP], ids=["inline", "on loop"])
 ENDINGS = pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
 
@@ -317,6 +324,7 @@ def test_what_late_raises_is_logged(way: Inline | OnLoop, caplog: pytest.LogCapt
     overrun(way, lambda: release.wait() and "paid", is_async=False, late=thread)
     release.set()
     assert thread.outcome() == "paid"
+    join_threads()  # it is logged after that
     assert "the store is down" in caplog.text
     assert {record.name for record in caplog.records} == {"handrail.runtime"}
 

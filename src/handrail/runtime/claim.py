@@ -12,7 +12,8 @@ With the commit means: in one unit of work with all that the call has done to it
 are there or neither is.
 
 What the end of a handler says of its effect is decided in `handrail.runtime.outcomes`: an effect that may have been
-applied becomes unknown.
+applied becomes unknown. It speaks of this attempt alone: where an earlier one may have been applied, which is run again
+by `on_orphan="retry"`, the effect of an attempt that was not applied is as unknown as it was.
 
 An owner that has lost its claim, and a handler that was left behind, may still learn what happened. Then the claim
 *testifies*: see `EffectLedger.testify`.
@@ -49,6 +50,9 @@ _HOLDERS: dict[str, Ticket] = {}
 """The tickets of the calls of this process that carry effects out, by the effect's id; each claim has its own entry."""
 
 
+_EARLIER = "the last attempt was not applied, but an earlier one may have been"
+"""Why the effect of a retried claim is unknown."""
+
 _LATE = threading.Lock()
 """Held while a claim notes that it is settled, or what it has learned late: the second of the two testifies."""
 
@@ -68,8 +72,8 @@ class Claim:
         effect: the effect, if there is one.
         fence: the fence of the claim, if there is one.
         enlisted: what is settled together with the call's transaction.
-        unsettled: whether what became of the effect could not be recorded: the claim has passed to another owner, or
-            the store has failed.
+        unsettled: whether the effect is unknown, or what became of it could not be recorded: the claim has passed to
+            another owner, or the store has failed.
     """
 
     stored: ToolResult[Any] | None = None
@@ -162,7 +166,8 @@ class EffectClaim(Claim):
         self._told = False
         self._recorded = False
         self._given_up = False
-        self._unknown: str | None = None
+        self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
+        self._unknown = self._earlier
         self._result: ToolResult[Any] | None = None
         self.effect = self._effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
         self.fence = claimed.fence
@@ -194,11 +199,11 @@ class EffectClaim(Claim):
         """
         if not self._stays:
             return
-        if not is_result(returned):
-            self._happened = _without_result(self._tool)
-        elif returned.success:
-            self._happened = to_store(self._tool, returned)
-        if self._happened is not None and not self._in_unit:
+        if is_result(returned) and not returned.success:
+            return
+        self._unknown = None
+        self._happened = to_store(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+        if not self._in_unit:
             self._record(self._happened)
 
     def keep(self, result: ToolResult[Any]) -> None:
@@ -231,6 +236,8 @@ class EffectClaim(Claim):
     def ended_late(self, ended: Future[Any]) -> None:
         """Testify, now or when the claim is settled; see `Claim.ended_late`."""
         said = self._said_by(ended)
+        if isinstance(said, NotApplied) and self._earlier is not None:
+            said = NotKnown(self._earlier)
         with _LATE:
             self._late = said
             is_over = self._is_over
@@ -310,7 +317,8 @@ class EffectClaim(Claim):
             elif self._unknown is None:
                 self.unsettled = not self._ledger.fail(self._claimed) and not self._testify(NotApplied())
             else:
-                self.unsettled = not self._ledger.mark_unknown(self._claimed, self._unknown)
+                self.unsettled = True
+                self._ledger.mark_unknown(self._claimed, self._unknown)
         except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
             self.unsettled = True
             _log.exception("what became of the effect of %s could not be recorded", self._tool.name)
@@ -358,10 +366,10 @@ def _done(tool_name: str) -> str:
 
 def _unknown(tool: Tool[Any, Any]) -> str:
     said = f"Whether {tool.name} took effect is unknown"
-    if tool.reconcile is not None:
-        return f"{said}. Asked for again with the same arguments, it is first found out whether it did."
     if tool.on_orphan == "retry":
         return f"{said}. Asked for again with the same arguments, it is run again."
+    if tool.reconcile is not None:
+        return f"{said}. Asked for again with the same arguments, it is first found out whether it did."
     if tool.external is not None and tool.external.repeat_unknown == "allow" and tool.idempotency is None:
         return f"{said}. Find out what happened before asking for it again."
     return f"{said}, so it is not run again. Do not ask for it again; a person has to find out what happened."

@@ -78,14 +78,16 @@ class Claimed:
         row: the row as it was claimed.
         lease: how long each sign of life counts.
         beat_until: when the ledger stops giving signs by itself; `None` for never.
+        retried: whether an earlier owner has started the effect and nobody has found out whether it happened.
     """
 
-    __slots__ = ("beat_until", "lease", "row")
+    __slots__ = ("beat_until", "lease", "retried", "row")
 
-    def __init__(self, row: EffectRow, lease: timedelta, beat_until: datetime | None) -> None:
+    def __init__(self, row: EffectRow, lease: timedelta, beat_until: datetime | None, *, retried: bool = False) -> None:
         self.row = row
         self.lease = lease
         self.beat_until = beat_until
+        self.retried = retried
 
     @property
     def key(self) -> str:

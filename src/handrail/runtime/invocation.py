@@ -232,15 +232,22 @@ class Invocation:
             self.is_final and not self.claim.unsettled,
         )
 
+    def refuse(self, result: ToolResult[Any]) -> ToolResult[Any]:
+        """Note that the handler has returned a failed result; returns it with what the model is to know beside it."""
+        self.refused_at = self.step
+        return self._with_aftermath(result)
+
+    def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
+        aftermath = self.claim.aftermath()
+        return replace(result, message=f"{_as_sentence(result.message)}{aftermath}") if aftermath else result
+
     async def fail(self, error: BaseException) -> ToolResult[Any]:
         """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
         self.refused_at = self.step
         result, self.raises = failure_of(error, self.call.name)
         self.is_final &= self.raises is None and _is_final(error, self.step)
         if self.raises is None:
-            aftermath = self.claim.aftermath()
-            if aftermath:
-                result = replace(result, message=f"{_as_sentence(result.message)}{aftermath}")
+            result = self._with_aftermath(result)
             try:
                 await self.place.take_turn(self.way, self.environment.deadline)
                 await self.take_first_turn()

@@ -81,7 +81,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
                     apply_result(run, result, claim, transaction)  #       10
                     run.commit(result, claim, transaction)  #              11: without this line, all is rolled back
                 else:
-                    run.refused_at = run.step
+                    result = run.refuse(result)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides what becomes of it
             result = await run.fail(error)
         record(run, result)  #                                             12

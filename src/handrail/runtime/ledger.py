@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.crash_points import reached
 from handrail.errors import DumpError, LeaseLostError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
@@ -119,7 +120,9 @@ class EffectLedger:
                 standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             if row is standing or store.replace(standing, row):
-                return self._held(row, request) if word == "claimed" else self._answer(word, row)
+                if word != "claimed":
+                    return self._answer(word, row)
+                return self._held(row, request, retried=standing.status in {"running", "unknown"})
 
     def heartbeat(self, claim: Claimed) -> None:
         """Give a sign of life: the lease runs anew from now.
@@ -232,10 +235,12 @@ class EffectLedger:
             - `"dropped"`: nothing is stored, because the entry of the effect has been removed, and its testimony with
               it. That an effect was done is logged as a warning then.
         """
+        reached("before-testimony")
         while True:
             with suppress(_RowChangedError), nullcontext() if self._units is None else self._units.unit():
                 word, row, testimony = self._testified(claim, said, accept=accept, ttl=ttl)
                 break
+        reached("after-testimony")
         if testimony.status == "done" and word in {"duplicate", "dropped"}:
             _log_lost_effect(claim, row)
         return word
@@ -422,8 +427,8 @@ class EffectLedger:
         found = [self._store.get(row.partition, row.key) for row in given_up]
         return [row for row in found if row is not None]
 
-    def _held(self, row: EffectRow, request: ClaimRequest) -> Claimed:
-        claim = Claimed(row, request.lease, request.beat_until)
+    def _held(self, row: EffectRow, request: ClaimRequest, *, retried: bool = False) -> Claimed:
+        claim = Claimed(row, request.lease, request.beat_until, retried=retried)
         self._keeper.hold(claim)
         return claim
 
