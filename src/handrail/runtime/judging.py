@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from handrail.errors import CallPostponed, DeadlineExceededError, EndsRun, ToldToModel
@@ -29,12 +30,12 @@ async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, 
     run.step = Step.POLICY
     context = run.context()
     try:
-        return _ask_each(run, tool, context)
+        return await _ask_each(run, tool, context)
     except Refusal:
         if not run.place.shared:
             raise
     await run.take_first_turn()
-    return _ask_each(run, tool, context)
+    return await _ask_each(run, tool, context)
 
 
 async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
@@ -58,12 +59,12 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
         raise Refusal(f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without.")
 
 
-def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
+async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
         try:
             with run.place.judged():
-                decision = policy.check(tool, run.params, context=context)
+                decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
         except EndsRun:
             raise
         except ToldToModel as error:
