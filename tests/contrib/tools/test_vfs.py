@@ -109,8 +109,8 @@ def test_what_is_no_text_is_described_by_reading_and_refused_by_editing() -> Non
         "write belongs in another."
     )
     assert run.refused("edit_file", path="large.md", old="a", new="b") == snapshot(
-        "large.md is text, has 101 bytes, and the file tools take files of at most 100. edit_file cannot change it, so leave "
-        "this file as it is; what you write belongs in another."
+        "large.md is text, has 101 bytes, and the file tools take files of at most 100. edit_file cannot change it, so "
+        "leave this file as it is; what you write belongs in another."
     )
     assert run.session[FileExcerpt].latest() == FileExcerpt(
         "large.md", "", 0, 0, 0, not_shown="is text, has 101 bytes, and the file tools take files of at most 100"
