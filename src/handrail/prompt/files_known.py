@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from handrail.filesystem.paths import is_inside
@@ -117,26 +117,28 @@ class _Form:
     """How a `FilesKnown` is stored: there is one for each read, so a file that is known whole is its digest alone."""
 
     @staticmethod
-    def dump(item: FilesKnown, /) -> bytes:
+    def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `FilesKnown`, which is declared with this class
+        files: dict[str, FileKnown] = item.files
         said = {
-            "digests": {path: known.identity for path, known in item.files.items()},
-            "parts": {path: known.parts for path, known in item.files.items() if known.shown == "part"},
-            "unseen": [path for path, known in item.files.items() if known.shown == "nothing"],
+            "digests": {path: known.identity for path, known in files.items()},
+            "parts": {path: known.parts for path, known in files.items() if known.shown == "part"},
+            "unseen": [path for path, known in files.items() if known.shown == "nothing"],
             "gone": item.gone,
             "moved": item.moved,
         }
         return json.dumps({name: each for name, each in said.items() if each}, separators=(",", ":")).encode()
 
     @staticmethod
-    def load(data: dict[str, Any], /) -> FilesKnown:
+    def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
         stored = codec(_Stored).parse(data)
-        files = {path: FileKnown(identity) for path, identity in stored.digests.items()}
-        files |= {path: replace(files[path], shown="part", parts=parts) for path, parts in stored.parts.items()}
-        files |= {path: replace(files[path], shown="nothing") for path in stored.unseen}
+        digests = stored.digests
+        files = {path: FileKnown(identity) for path, identity in digests.items()}
+        files |= {path: FileKnown(digests.get(path, ""), "part", parts) for path, parts in stored.parts.items()}
+        files |= {path: FileKnown(digests.get(path, ""), "nothing") for path in stored.unseen}
         return FilesKnown(files, stored.gone, stored.moved)
 
 
-@stored_as("handrail.files_known", version=2, upgrades={1: lambda data: data}, form=_Form())
+@stored_as("handrail.files_known", version=2, upgrades={1: dict}, form=_Form())
 @dataclass(frozen=True, slots=True)
 class FilesKnown:
     """What one call has taught the model of files: an item of a STATE slice, which counts more than the items before.
