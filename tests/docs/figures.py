@@ -38,6 +38,11 @@ def _lines(name: str, group: Mapping[str, Any]) -> list[str]:
         f"{'yes' if ratio['met'] else 'no'} |"
         for ratio in group["ratios"]
     ]
+    bounds += [
+        f"| {limit['case']}, in {limit['unit']} | {limit['at_most']:.1f} | {limit['measured']:.2f} | "
+        f"{'yes' if limit['met'] else 'no'} |"
+        for limit in group.get("limits", ())
+    ]
     head = ["", f"### {name}", "", f"| case | x {group['floor']} |", "|---|---:|"]
     return [*head, *cases, "", "| bound | at most | measured | held |", "|---|---:|---:|---|", *bounds, ""]
 

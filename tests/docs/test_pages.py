@@ -94,6 +94,8 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
         for bound in group.bounds:
             assert rows.count(f"{bound.case} / {bound.floor}") == 1
             assert {bound.case, bound.floor} <= {*rows}
+        for limit in group.limits:
+            assert rows.count(f"{limit.case}, in {limit.unit}") == 1
     assert {*CASES} <= {*rows}
 
 
@@ -105,9 +107,16 @@ def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     }
     page = PAGE.read_text(encoding="utf-8")
     compared = {"case": "read, memory", "here": 3.0, "there": 2.0, "ratio": 1.5, "bound": 1.03, "met": False}
+    report["known"] = {
+        "floor": "open",
+        "microseconds": {"open": 5_000.0},
+        "ratios": [],
+        "limits": [{"case": "stored", "at_most": 5.0, "unit": "MB", "measured": 4.321, "met": True}],
+    }
     report["identity"] = {"reference": "3336d14", "rows": [compared]}
     changed = with_tables(page, report)
-    assert rows_of(changed) == ["floor", "success", "success / floor", "read, memory"]
+    assert rows_of(changed) == ["floor", "success", "success / floor", "open", "stored, in MB", "read, memory"]
+    assert "| stored, in MB | 5.0 | 4.32 | yes |" in changed
     assert "| read, memory | 1.03 | 1.500 | no |" in changed
     assert "| success | 3.5 |" in changed
     assert "| success / floor | 4.0 | 3.46 | yes |" in changed

@@ -15,7 +15,8 @@ from handrail.errors import (
     PathConflictError,
     PathNotFoundError,
 )
-from handrail.filesystem import FileStat, HostFilesystem
+from handrail.filesystem import FileStart, FileStat, HostFilesystem
+from handrail.filesystem.identity import MOST_HASHED_BYTES
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
 
 
@@ -51,8 +52,42 @@ def test_write_leaves_the_other_names_of_a_file_alone(fs: HostFilesystem, root: 
     assert (root / "twin").read_bytes() == bytes(range(256)) * 10
 
 
+def test_large_file_is_identified_without_being_read(root: Path, tmp_path: Path) -> None:
+    """By size, time and inode: a change of any of them is another identity, and no byte of it is read."""
+    large, read = root / "large", Nth(1, lambda: None, among=frozenset({"chunks", "start"}))
+    with large.open("wb") as file:
+        file.truncate(4 << 30)
+    with HostFilesystem(root, journal=tmp_path / "j", disk=WatchedDisk(read)) as fs:
+        seen = {fs.identity("large")}
+        assert len(next(iter(seen))) < 64
+        os.utime(large, ns=(1, 1))
+        seen.add(fs.identity("large"))
+        os.truncate(large, (4 << 30) + 1)
+        os.utime(large, ns=(1, 1))
+        seen.add(fs.identity("large"))
+        large.rename(root / "aside")
+        with large.open("wb") as file:
+            file.truncate((4 << 30) + 1)
+        os.utime(large, ns=(1, 1))
+        seen.add(fs.identity("large"))
+        assert len(seen) == 4
+        assert not read.seen
+        assert fs.read_start("large", 2) == FileStart(b"\0\0", (4 << 30) + 1)
+
+
+def test_file_of_as_many_bytes_as_are_hashed_is_identified_by_its_content(fs: HostFilesystem, root: Path) -> None:
+    """One byte more is too many."""
+    with (root / "large").open("wb") as file:
+        file.truncate(MOST_HASHED_BYTES)
+    assert fs.identity("large") == fs.digest("large")
+    os.truncate(root / "large", MOST_HASHED_BYTES + 1)
+    assert fs.identity("large") != fs.digest("large")
+
+
 SPECIAL: dict[str, Callable[[HostFilesystem], object]] = {
     "read": lambda fs: fs.read_bytes("odd/fifo"),
+    "read the start": lambda fs: fs.read_start("odd/fifo", 1),
+    "identify": lambda fs: fs.identity("odd/fifo"),
     "read a socket": lambda fs: fs.digest("odd/socket"),
     "write": lambda fs: fs.write_text("odd/fifo", "x"),
     "remove": lambda fs: fs.remove("odd/fifo"),

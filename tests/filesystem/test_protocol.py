@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
-from handrail.filesystem import FileStat, Filesystem
+from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.transaction import Snapshotable
 from handrail.turns import TakesTurns
 from tests.filesystem.stores import tree_of
@@ -45,7 +45,13 @@ def test_bytes_come_back_as_they_were_written(make: Make, data: bytes) -> None:
     fs.write_bytes("a.bin", data)
     assert fs.read_bytes("a.bin") == data
     assert fs.stat("a.bin") == FileStat("a.bin", "file", len(data))
-    assert fs.digest("a.bin") == hashlib.sha256(data).hexdigest()
+    assert fs.digest("a.bin") == fs.identity("a.bin") == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("most_bytes, data", [(0, b""), (3, b"abc"), (6, b"abcdef"), (99, b"abcdef")])
+def test_start_of_a_file_is_told_with_its_size(make: Make, most_bytes: int, data: bytes) -> None:
+    """No more than was asked for; the size is that of the whole content."""
+    assert make({"a.bin": b"abcdef"}).read_start("a.bin", most_bytes) == FileStart(data, 6)
 
 
 @given(text=st.text(st.characters(codec="utf-8"), max_size=64))
@@ -86,6 +92,8 @@ OPERATIONS: dict[str, Callable[[Filesystem, str], object]] = {
     "read_text": lambda fs, path: fs.read_text(path),
     "read_bytes": lambda fs, path: fs.read_bytes(path),
     "digest": lambda fs, path: fs.digest(path),
+    "identity": lambda fs, path: fs.identity(path),
+    "read_start": lambda fs, path: fs.read_start(path, 1),
     "write_text": lambda fs, path: fs.write_text(path, "x"),
     "write_bytes": lambda fs, path: fs.write_bytes(path, b"x"),
     "exists": lambda fs, path: fs.exists(path),
@@ -97,6 +105,7 @@ OPERATIONS: dict[str, Callable[[Filesystem, str], object]] = {
     "move from": lambda fs, path: fs.move(path, "elsewhere"),
     "move to": lambda fs, path: fs.move("data.bin", path),
 }
+READING = ("read_text", "read_bytes", "digest", "identity", "read_start")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
@@ -110,7 +119,7 @@ def test_no_operation_leaves_the_root(make: Make, operation: Callable[[Filesyste
     assert tree_of(fs) == before
 
 
-@pytest.mark.parametrize("operation", ["read_text", "read_bytes", "digest", "stat", "list", "remove", "move from"])
+@pytest.mark.parametrize("operation", [*READING, "stat", "list", "remove", "move from"])
 @pytest.mark.parametrize("path", ["absent.md", "notes/absent/deep.md", "data.bin/below"])
 def test_what_does_not_exist_is_named_with_the_nearest_that_does(make: Make, operation: str, path: str) -> None:
     """The error is a `FileNotFoundError` too, and says where to look."""
@@ -131,6 +140,8 @@ def test_what_does_not_exist_is_named_with_the_nearest_that_does(make: Make, ope
         ("read_text", "notes", "'notes' is a folder"),
         ("read_bytes", ".", "'.' is a folder"),
         ("digest", "notes", "'notes' is a folder"),
+        ("identity", "notes", "'notes' is a folder"),
+        ("read_start", "notes", "'notes' is a folder"),
         ("write_text", "notes", "'notes' is a folder"),
         ("write_bytes", ".", "'.' is a folder"),
         ("write_text", "data.bin/new.md", "'data.bin' is a file"),

@@ -14,7 +14,7 @@ from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PathEscapeError, PromptValidationError
-from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
+from handrail.filesystem import FileStart, FileStat, Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     MarkdownSection,
     PolicyDecision,
@@ -25,7 +25,8 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.read_before_write import FilesKnown, path_in
+from handrail.prompt.files_known import FilesKnown, all_known
+from handrail.prompt.read_before_write import path_in
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.serde import canonical_json
 from handrail.session import Session
@@ -156,7 +157,7 @@ def test_a_file_that_was_removed_is_new() -> None:
     desk = Desk(a="one")
     desk.call("read_file", At("a.md"))
     assert desk.call("remove_file", At("a.md")).success
-    assert desk.session[FilesKnown].latest() == FilesKnown({})
+    assert not all_known(desk.session[FilesKnown])
     assert desk.call("write_file", Put("a.md", "two")).success
 
 
@@ -166,9 +167,7 @@ def test_what_is_known_of_a_folder_that_was_removed_is_forgotten() -> None:
     desk.call("write_file", Put("notes/a.md", "one"))
     desk.call("write_file", Put("notes.md", "one"))
     assert desk.call("remove_file", At("notes")).success
-    known = desk.session[FilesKnown].latest()
-    assert known is not None
-    assert set(known.digests) == {"notes.md"}
+    assert set(all_known(desk.session[FilesKnown])) == {"notes.md"}
 
 
 def test_a_folder_that_was_looked_at_leaves_what_is_known() -> None:
@@ -187,7 +186,7 @@ def test_a_link_that_leads_to_no_file_is_not_this_policys_affair() -> None:
         def stat(self, path: str) -> FileStat:
             return FileStat(path, "symlink", 0) if path == "link" else super().stat(path)
 
-        def digest(self, path: str) -> str:
+        def read_start(self, path: str, most_bytes: int) -> FileStart:
             raise PathEscapeError("the path leads out of the root", path=path)
 
     context = ToolContext.of(resources={Filesystem: Linked({"a.md": ""})})
@@ -313,8 +312,7 @@ class Overwriting(RuleBasedStateMachine):
 
     @invariant()
     def it_knows_what_it_has_seen(self) -> None:
-        known = self.desk.session[FilesKnown].latest()
-        assert (set(known.digests) if known else set()) == set(self.seen)
+        assert set(all_known(self.desk.session[FilesKnown])) == set(self.seen)
 
 
 TestOverwriting = Overwriting.TestCase

@@ -36,12 +36,15 @@ class Bad:
         arguments: the text that it sent.
         name: the tool that it named.
         refused_at: the step that refuses it.
+        told_escaped: what the model reads in an agent of PydanticAI, which escapes the lone surrogates of a reply;
+            `None` if that is the same.
     """
 
     told: object
     arguments: str = GOOD
     name: str = "write"
     refused_at: Step = Step.PARSE
+    told_escaped: object = None
 
 
 ROWS = [
@@ -113,6 +116,10 @@ ROWS = [
                 "character or leave it out"
             ),
             '{"text": "\ud800"}',
+            told_escaped=snapshot(
+                "write was not run: $: malformed JSON: unexpected end of hex escape at line 1 column 17; write whole "
+                "characters, not one half of a surrogate pair"
+            ),
         ),
         id="raw surrogate",
     ),
@@ -127,7 +134,12 @@ ROWS = [
         id="surrogate in a key",
     ),
     pytest.param(
-        Bad(snapshot("there is no tool '\\ud800'. The tools are: write."), name="\ud800", refused_at=Step.LOOK_UP),
+        Bad(
+            snapshot("there is no tool '\\ud800'. The tools are: write."),
+            name="\ud800",
+            refused_at=Step.LOOK_UP,
+            told_escaped=snapshot("there is no tool '\\\\ud800'. The tools are: write."),
+        ),
         id="surrogate in a name",
     ),
     pytest.param(
@@ -194,7 +206,8 @@ def test_bad_input_is_answered_and_the_run_goes_on(door: Door, bad: Bad) -> None
     script = Script([*(Reply(calls=[call], usage=COUNTED) for call in asked), Reply(text="Done.", usage=COUNTED)])
     first, answer, last = door.play(script, desk)
     assert (first.success, answer.success, last.success) == (True, False, True)
-    assert answer.content.removesuffix(HINT) == bad.told
+    is_agent = any(door is each for name, each in DOORS.items() if name.startswith("PydanticAI"))
+    assert answer.content.removesuffix(HINT) == (bad.told_escaped if is_agent and bad.told_escaped else bad.told)
     assert answer.content.encode()
     assert [event.refused_at for event in events(desk)] == [None, bad.refused_at, None]
     assert len(desk.environment.session[Kept]) == 2

@@ -11,11 +11,12 @@ from handrail.errors import FilesystemError, PathConflictError, PathEscapeError,
 from handrail.filesystem.decisions import DecisionStore
 from handrail.filesystem.host import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
-from handrail.filesystem.protocol import FileStat, Filesystem
+from handrail.filesystem.protocol import FileStart, FileStat, Filesystem
 from handrail.filesystem.shadow import ShadowRepository
 
 __all__ = [
     "DecisionStore",
+    "FileStart",
     "FileStat",
     "Filesystem",
     "FilesystemError",

@@ -47,9 +47,10 @@ class Root:
         path: where it is.
         descriptor: what it is open as.
         identity: its device and inode.
+        folds_case: whether upper and lower case are the same in it.
     """
 
-    __slots__ = ("_disk", "_folds_case", "_names", "descriptor", "identity", "path")
+    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "identity", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Open a folder.
@@ -66,7 +67,7 @@ class Root:
         status = os.fstat(self.descriptor)
         self.identity = (status.st_dev, status.st_ino)
         self._disk = disk
-        self._folds_case = disk.folds_case(self.path)
+        self.folds_case = disk.folds_case(self.path)
         self._names = [os.fsencode(part) for part in self.path.parts[1:]]
 
     def check(self) -> None:
@@ -156,7 +157,7 @@ class Root:
                 status = self._disk.look(name, at=held)
                 if status is None:
                     return Found("/".join(parts), None, done)
-                if self._folds_case:
+                if self.folds_case:
                     self._refuse_other_case(path, at=held)
                 is_last = number == len(parts)
                 if stat.S_ISLNK(status.st_mode) and (follow or not is_last):
@@ -165,7 +166,7 @@ class Root:
                 if not is_last:
                     if not stat.S_ISDIR(status.st_mode):
                         return Found("/".join(parts), None, path)
-                    step = self._disk.open_folder if self._folds_case else self._disk.step
+                    step = self._disk.open_folder if self.folds_case else self._disk.step
                     inner = step(name, at=held)
                     self._disk.close(held)
                     held = inner

@@ -107,6 +107,14 @@ class Disk:
         while chunk := os.read(descriptor, CHUNK_BYTES):
             yield chunk
 
+    def start(self, descriptor: int, most_bytes: int) -> bytes:
+        """The next bytes of a file, `most_bytes` of them or all that are left."""
+        pieces: list[bytes] = []
+        while most_bytes and (piece := os.read(descriptor, min(most_bytes, CHUNK_BYTES))):
+            pieces.append(piece)
+            most_bytes -= len(piece)
+        return b"".join(pieces)
+
     def write(self, descriptor: int, data: bytes) -> None:
         """Write all of it."""
         rest = memoryview(data)

@@ -7,11 +7,10 @@ was changed and how it is undone (`handrail.filesystem.host_changes`), and what 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import uuid
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -28,13 +27,14 @@ from handrail.filesystem.disk_refusals import telling
 from handrail.filesystem.host_changes import Changes, Terms
 from handrail.filesystem.host_operations import make_folder, move, remove, write
 from handrail.filesystem.host_view import View
+from handrail.filesystem.identity import MOST_HASHED_BYTES, digest_of, identity_of_status
 from handrail.filesystem.images import Image, Images
 from handrail.filesystem.journal import Journal, Snapshot
 from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
 from handrail.filesystem.names import normalise_on_disk
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import find
-from handrail.filesystem.protocol import FileStat
+from handrail.filesystem.protocol import FileStart, FileStat
 from handrail.filesystem.recovery import recover
 from handrail.filesystem.shadow import MAX_UNTRACKED_BYTES, ShadowRepository
 from handrail.filesystem.visible import Visible
@@ -170,16 +170,27 @@ class HostFilesystem:
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file; see `Filesystem.read_bytes`."""
-        with self._reading(path) as chunks:
-            return b"".join(chunks)
+        with self._reading(path) as descriptor:
+            return b"".join(self._disk.chunks(descriptor))
+
+    def read_start(self, path: str, most_bytes: int) -> FileStart:
+        """The first bytes of a file; see `Filesystem.read_start`."""
+        with self._reading(path) as descriptor:
+            data = self._disk.start(descriptor, most_bytes)
+            return FileStart(data, max(self._disk.look_at(descriptor).st_size, len(data)))
 
     def digest(self, path: str) -> str:
         """The SHA-256 of a file's content; see `Filesystem.digest`."""
-        digest = hashlib.sha256()
-        with self._reading(path) as chunks:
-            for chunk in chunks:
-                digest.update(chunk)
-        return digest.hexdigest()
+        with self._reading(path) as descriptor:
+            return digest_of(self._disk.chunks(descriptor))
+
+    def identity(self, path: str) -> str:
+        """What tells whether a file has changed; see `Filesystem.identity`."""
+        with self._reading(path) as descriptor:
+            status = self._disk.look_at(descriptor)
+            if status.st_size > MOST_HASHED_BYTES:
+                return identity_of_status(status)
+            return digest_of(self._disk.chunks(descriptor))
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""
@@ -301,15 +312,15 @@ class HostFilesystem:
             yield
 
     @contextmanager
-    def _reading(self, path: str) -> Generator[Iterator[bytes]]:
-        """The content of a file, piece by piece; only finding it is done under the lock."""
+    def _reading(self, path: str) -> Generator[int]:
+        """A descriptor to read a file with; only finding it is done under the lock."""
         path = normalise_on_disk(path)
         with telling(f"read {path}", path):
             with self._changes.lock:
                 self._usable()
                 descriptor = self._view.open_file(path)
             try:
-                yield self._disk.chunks(descriptor)
+                yield descriptor
             finally:
                 self._disk.close(descriptor)
 

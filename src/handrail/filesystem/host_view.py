@@ -90,6 +90,9 @@ class View:
 
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
+        descriptor = self._opened_without_links(path)
+        if descriptor is not None:
+            return descriptor
         found = self.present(path, follow=True)
         if kind_of(found.status) != "file":
             self._refuse_reading(path, kind_of(found.status))
@@ -100,6 +103,25 @@ class View:
             self.disk.close(descriptor)
             self._refuse_reading(path, kind)
         return descriptor
+
+    def _opened_without_links(self, path: str) -> int | None:
+        """A descriptor of a file to which no link leads, in one walk.
+
+        `None` for anything else, and for what is not there: what is wrong with it is found out step by step.
+        """
+        if self.root.folds_case or self.hides(path, is_folder=False) is not None:
+            return None
+        try:
+            with self.root.entry(path) as (folder, name):
+                if kind_of(self.disk.look(name, at=folder)) != "file":
+                    return None
+                descriptor = self.disk.open_file(name, at=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if kind_of(self.disk.look_at(descriptor)) == "file":
+            return descriptor
+        self.disk.close(descriptor)  # what stood there was replaced before it was opened
+        return None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path."""

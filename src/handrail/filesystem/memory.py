@@ -15,7 +15,7 @@ from handrail.filesystem import refusals
 from handrail.filesystem.journal import Journal, Snapshot
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
 from handrail.filesystem.patterns import find
-from handrail.filesystem.protocol import FileStat
+from handrail.filesystem.protocol import FileStart, FileStat
 from handrail.filesystem.tree import FOLDER, NOTHING, Entry, Present, Tree
 from handrail.transaction import check_write
 from handrail.turns import Turn
@@ -68,9 +68,18 @@ class InMemoryFilesystem:
             raise refusals.folder_where_file_is_needed(path)
         return entry
 
+    def read_start(self, path: str, most_bytes: int) -> FileStart:
+        """The first bytes of a file; see `Filesystem.read_start`."""
+        content = self.read_bytes(path)
+        return FileStart(content[:most_bytes], len(content))
+
     def digest(self, path: str) -> str:
         """The SHA-256 of a file's content; see `Filesystem.digest`."""
         return hashlib.sha256(self.read_bytes(path)).hexdigest()
+
+    def identity(self, path: str) -> str:
+        """The digest, whatever the size: what is in memory has no time of change; see `Filesystem.identity`."""
+        return self.digest(path)
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""

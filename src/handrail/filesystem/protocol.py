@@ -43,6 +43,19 @@ class FileStat:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class FileStart:
+    """How a file begins, and how large it is.
+
+    Attributes:
+        data: the first bytes of its content.
+        size: bytes of the whole content; `data` is all of it if it is as long.
+    """
+
+    data: bytes
+    size: int
+
+
 @runtime_checkable
 class Filesystem(Snapshotable[object], TakesTurns, Protocol):
     """Files and folders under one root that cannot be left.
@@ -70,8 +83,29 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         """
         ...
 
+    def read_start(self, path: str, most_bytes: int) -> FileStart:
+        """The first bytes of a file, `most_bytes` of them or all; no more than that is read, however large it is.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: there is a folder at `path`.
+        """
+        ...
+
     def digest(self, path: str) -> str:
-        """The SHA-256 of a file's content, as 64 hexadecimal digits; it tells whether a file has changed.
+        """The SHA-256 of a file's content, as 64 hexadecimal digits.
+
+        Raises:
+            PathNotFoundError: there is nothing at `path`.
+            PathConflictError: there is a folder at `path`.
+        """
+        ...
+
+    def identity(self, path: str) -> str:
+        """What tells whether a file has changed: `digest`, or what costs less for a large file.
+
+        A store on disk identifies a content of more than `handrail.filesystem.identity.MOST_HASHED_BYTES` by size, time
+        and inode of the file, and does not read it.
 
         Raises:
             PathNotFoundError: there is nothing at `path`.

@@ -10,9 +10,10 @@ from handrail.errors import PromptRenderError, PromptValidationError, Visibility
 from handrail.prompt.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
 from handrail.prompt.context import ToolContext
 from handrail.prompt.external import External
+from handrail.prompt.files_known import FileShown
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.markdown import MarkdownSection, ToolsSection
-from handrail.prompt.policy import PolicyDecision, ToolPolicy
+from handrail.prompt.policy import MayBlock, PolicyDecision, ToolPolicy
 from handrail.prompt.prompt import Prompt
 from handrail.prompt.read_before_write import ReadBeforeWritePolicy
 from handrail.prompt.render import RenderedPrompt
@@ -27,8 +28,10 @@ __all__ = [
     "ApprovalRequest",
     "Approver",
     "External",
+    "FileShown",
     "IdempotencyConfig",
     "MarkdownSection",
+    "MayBlock",
     "PolicyDecision",
     "PolicyQuestion",
     "Prompt",

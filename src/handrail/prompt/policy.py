@@ -116,6 +116,19 @@ class ToolPolicy(Protocol):
 
 
 @runtime_checkable
+class MayBlock(Protocol):
+    """A policy that may take long to judge some calls, because it reads files, say.
+
+    Where there is an event loop, its `check` and `on_result` for these calls run on a thread of their own, as a `def`
+    handler does, and the loop goes on. Such a thread costs some 0.1 ms a call.
+    """
+
+    def may_block(self, tool: Tool[Any, Any]) -> bool:
+        """Whether judging a call of this tool, or taking note of its success, may take long."""
+        ...
+
+
+@runtime_checkable
 class ChecksReach(Protocol):
     """A policy that can tell whether it makes sense where it stands; a prompt asks it when it is built."""
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from handrail.errors import FilesystemError, PathNotFoundError, PromptValidationError
 from handrail.filesystem import Filesystem
-from handrail.filesystem.paths import is_inside, normalise
+from handrail.filesystem.paths import normalise
 from handrail.prompt.context import ToolContext
+from handrail.prompt.files_known import (
+    FileKnown,
+    FileShown,
+    FilesKnown,
+    known_after,
+    known_after_edit,
+    known_of,
+    remember,
+)
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.session import Session, stored_as
 
 PathOf = Callable[[Any], str | Sequence[str] | None]
 """From the parameters of a call to the path, or paths, that it is about; `None` for none."""
@@ -21,18 +29,6 @@ PathOf = Callable[[Any], str | Sequence[str] | None]
 
 _OLD_AND_NEW = 2
 """A move is about so many paths."""
-
-
-@stored_as("handrail.files_known")
-@dataclass(frozen=True, slots=True)
-class FilesKnown:
-    """What the model knows of the files, in a STATE slice. A new value takes the place of the old one.
-
-    Attributes:
-        digests: the SHA-256 of each file's content when it was last read or written through a tool, by its path.
-    """
-
-    digests: dict[str, str]
 
 
 def path_in(params: object) -> str | Sequence[str] | None:
@@ -46,43 +42,61 @@ def path_in(params: object) -> str | Sequence[str] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadBeforeWritePolicy:
-    """An existing file must have been read before it is written to or removed, and again if it has changed since.
+    """An existing file must have been shown before it is written to or removed, and again if it has changed since.
 
-    New files are free. What the model has written itself, it knows. A read counts whatever part of the file it showed.
-    What is known of a file goes with it when it is moved; moving is not held back, because it replaces nothing. Nor is
-    removing a folder, for which the tools want to be told that it is meant with all it holds.
-    Contents are compared by their digest. The memory is the slice of `FilesKnown`: a read or write that is rolled back
-    does not count, and all policies of this kind in a session share it.
+    | call | needs |
+    |---|---|
+    | one of `edit_tools` | any line of the file |
+    | another of `write_tools` | the whole file, in one read or several; of one that has no lines, what it is |
+    | on a new file, on a folder, one of `move_tools` | nothing |
+
+    What the model has written itself, it knows. What is known of a file goes with it when it is moved; moving is not
+    held back, because it replaces nothing. Nor is removing a folder, for which the tools want to be told that it is
+    meant with all it holds.
+
+    How much a read has shown, the tool says by `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool
+    that does not say is taken to show the whole of each file that `path_of` finds in its parameters. After an edit the
+    model knows the whole file if it knew the whole file before.
+
+    Whether a file has changed is told by `Filesystem.identity`: by the digest of its content, or for a large file on
+    disk by size, time and inode. The memory is the slice of `FilesKnown`: a read or write that is rolled back does not
+    count, and all policies of this kind in a session share it.
 
     It needs the `Filesystem` that the tools work on among the resources, and refuses all writes without one.
 
     Attributes:
         read_tools: names of the tools whose success makes a file known.
         write_tools: names of the tools that are held back, and whose success makes a file known too.
+        edit_tools: names of those of `write_tools` that leave alone what they do not name, as `edit_file` does.
         move_tools: names of the tools that give a file or folder another path.
         path_of: from a call's parameters to the path, or paths, that it is about; for a move to the old one and the new
             one. A write without a path is refused.
         name: names the policy; give another one where two stand in reach of one tool.
 
     Raises:
-        PromptValidationError: `read_tools`, `write_tools` or `move_tools` is no sequence of names; the first two must
-            name a tool at least.
+        PromptValidationError: one of the tools is given by something else than a sequence of names, or `read_tools` or
+            `write_tools` is empty.
     """
 
     read_tools: Sequence[str] = ("read_file",)
     write_tools: Sequence[str] = ("write_file", "edit_file", "remove_file")
+    edit_tools: Sequence[str] = ("edit_file",)
     move_tools: Sequence[str] = ("move_file",)
     path_of: PathOf = path_in
     name: str = "read_before_write"
 
     def __post_init__(self) -> None:
-        given = {"read_tools": self.read_tools, "write_tools": self.write_tools, "move_tools": self.move_tools}
-        for what, names in given.items():
-            if isinstance(names, str) or (not names and what != "move_tools"):
+        for what in ("read_tools", "write_tools", "edit_tools", "move_tools"):
+            names: Sequence[str] = getattr(self, what)
+            if isinstance(names, str) or (not names and what in {"read_tools", "write_tools"}):
                 raise PromptValidationError(
                     f"policy {self.name}: {what} is {names!r}; write the names of one tool or more: ('read_file',)."
                 )
             object.__setattr__(self, what, tuple(names))
+
+    def may_block(self, tool: Tool[Any, Any]) -> bool:
+        """Whether the file may be looked at, which takes as long as hashing it."""
+        return tool.name in self.read_tools or tool.name in self.write_tools
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Allow the call if it writes only to files that are new or known; a refusal says what to read first."""
@@ -94,31 +108,30 @@ class ReadBeforeWritePolicy:
         paths = self._paths(params)
         if not paths:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because its arguments name no path.")
-        known = _known(context.session)
+        known = context.session[FilesKnown]
+        is_edit = tool.name in self.edit_tools
         try:
-            faults = [fault for path in paths if (fault := _fault(filesystem, path, known))]
+            faults = [fault for path in paths if (fault := _fault(filesystem, path, known, is_edit=is_edit))]
         except FilesystemError as error:
             return PolicyDecision.deny(f"{str(error).rstrip('.')}.")
-        if not faults:
-            return PolicyDecision.allow()
-        told = "; ".join(f"{path} {why}" for path, why in faults)
-        first = f"Call {' or '.join(self.read_tools)} on {' and '.join(path for path, _ in faults)} first"
-        return PolicyDecision.deny(f"{told}. {first}, then {tool.name} again.")
+        return PolicyDecision.deny(self._refusal(tool, faults)) if faults else PolicyDecision.allow()
 
-    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401, ARG002 - the protocol's
+    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
         """Remember what the files that were read or written hold now, and where those that were moved are."""
         filesystem = context.filesystem
         if filesystem is None:
             return
-        known = _known(context.session)
+        known = context.session[FilesKnown]
         if tool.name in self.read_tools or tool.name in self.write_tools:
-            digests = _looked_at(filesystem, self._paths(params), known)
-        elif tool.name in self.move_tools:
-            digests = _moved(known, self._paths(params))
+            told = result.files_shown
+            shown = [FileShown(path) for path in self._paths(params)] if told is None else told
+            learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
+        elif tool.name in self.move_tools and known:
+            learned = _moved(self._paths(params))
         else:
             return
-        if digests != known:
-            context.session[FilesKnown].seed(FilesKnown(digests))
+        if learned.files or learned.gone or learned.moved:
+            remember(context.session, learned)
 
     def fault_of_reach(self, tool_names: frozenset[str]) -> str | None:
         """What is wrong if tools are held back with none to read by: existing files could never be written."""
@@ -137,55 +150,93 @@ class ReadBeforeWritePolicy:
             return ()
         return (paths,) if isinstance(paths, str) else tuple(paths)
 
-
-def _known(session: Session) -> dict[str, str]:
-    latest = session[FilesKnown].latest()
-    return {} if latest is None else latest.digests
-
-
-def _looked_at(filesystem: Filesystem, paths: Sequence[str], known: dict[str, str]) -> dict[str, str]:
-    """What is known once these files have been looked at; nothing is known of what is not there."""
-    digests = dict(known)
-    for path in paths:
-        shortest, digest = _content(filesystem, path)
-        if digest is not None:
-            digests[shortest] = digest
-        elif not filesystem.exists(shortest):
-            digests = {other: held for other, held in digests.items() if not _is_at(other, shortest)}
-    return digests
+    def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
+        """What is wrong with all the files, and what to do first."""
+        told = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
+        hopeless = " and ".join(fault.path for fault in faults if not fault.to_read)
+        if hopeless:
+            return f"{told} Leave {hopeless} as it is."
+        to_read = " and ".join(fault.to_read for fault in faults)
+        return f"{told} Call {' or '.join(self.read_tools)} on {to_read} first, then {tool.name} again."
 
 
-def _moved(known: dict[str, str], paths: Sequence[str]) -> dict[str, str]:
-    """What is known once the first of two paths is called by the second, where nothing was before."""
-    if len(paths) != _OLD_AND_NEW:
-        return known
-    old, new = map(normalise, paths)
-    others = {path: digest for path, digest in known.items() if not _is_at(path, new)}
-    return {new + path[len(old) :] if _is_at(path, old) else path: digest for path, digest in others.items()}
+class _Fault(NamedTuple):
+    """Why a file must not be written to yet.
+
+    Attributes:
+        path: the file.
+        why: what is wrong, in words that follow the path.
+        to_read: what to read first; empty if reading does not help.
+    """
+
+    path: str
+    why: str
+    to_read: str
 
 
-def _is_at(path: str, place: str) -> bool:
-    return path == place or is_inside(path, place)
-
-
-def _fault(filesystem: Filesystem, path: str, known: dict[str, str]) -> tuple[str, str] | None:
-    """The shortest form of a path that must not be written to yet, and why; folders are not this policy's affair."""
-    shortest, digest = _content(filesystem, path)
-    if digest is None or known.get(shortest) == digest:
+def _fault(filesystem: Filesystem, path: str, items: Sequence[FilesKnown], *, is_edit: bool) -> _Fault | None:
+    """Why a path must not be written to yet; folders are not this policy's affair."""
+    path = normalise(path)
+    known = known_of(items, path)
+    now = _identity(filesystem, path, hashed=known is not None)
+    if now is None:
         return None
-    return shortest, "has changed since it was read" if shortest in known else "exists and has not been read yet"
+    if known is None:
+        return _Fault(path, "exists and has not been read yet", path)
+    if known.identity != now:
+        return _Fault(path, "has changed since it was read", path)
+    if known.shown == "nothing":
+        return _Fault(path, "has lines, and none of them has been shown, because it is too large", "")
+    if known.shown == "part" and not is_edit:
+        why = f"has been shown only in part (line {known.first_unseen_line} has not)"
+        return _Fault(path, why, f"the rest of {path}")
+    return None
 
 
-def _content(filesystem: Filesystem, path: str) -> tuple[str, str | None]:
-    """The shortest form of a path, and the digest of the file there; `None` if there is none."""
-    shortest = normalise(path)
-    kind = "file"
+def _learned(
+    filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[FilesKnown], *, is_edit: bool
+) -> FilesKnown:
+    """What a call has taught that has shown or written these files; nothing is known of what is not there."""
+    files: dict[str, FileKnown] = {}
+    gone: list[str] = []
+    for each in shown:
+        path = normalise(each.path)
+        identity = each.identity or _identity(filesystem, path, hashed=True)
+        if identity is None:
+            if not filesystem.exists(path):
+                gone.append(path)
+        elif is_edit:
+            files[path] = known_after_edit(known_of(items, path), identity)
+        else:
+            before = None if each.is_whole else files.get(path) or known_of(items, path)
+            files[path] = known_after(before, each, identity)
+    return FilesKnown(files, tuple(gone))
+
+
+def _moved(paths: Sequence[str]) -> FilesKnown:
+    """What a call has taught that gave the first of two paths the second as its name, where nothing was before."""
+    if len(paths) != _OLD_AND_NEW:
+        return FilesKnown()
+    old, new = map(normalise, paths)
+    return FilesKnown(moved=(old, new))
+
+
+def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:
+    """What identifies the content of the file at a path; `None` if there is no file.
+
+    Args:
+        filesystem: where it is.
+        path: its path, in shortest form.
+        hashed: whether the content counts; if not, any text stands for it, and none of it is read.
+    """
     try:
-        kind = filesystem.stat(shortest).kind
-        return shortest, None if kind == "folder" else filesystem.digest(shortest)
+        if hashed:
+            return filesystem.identity(path)
+        filesystem.read_start(path, 0)
     except PathNotFoundError:
-        return shortest, None
+        return None
     except FilesystemError:
-        if kind != "file":  # a link that leads to no file in the filesystem, say: there is nothing to be known
-            return shortest, None
-        raise
+        if filesystem.stat(path).kind == "file":
+            raise
+        return None  # a folder, something special, or a link that leads to no file: there is nothing to be known
+    return ""

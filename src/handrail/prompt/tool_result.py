@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overload
 
+from handrail.prompt.files_known import FileShown
 from handrail.prompt.subscript import name_of
 from handrail.serde import dump, result_codec
 
@@ -29,17 +30,26 @@ class ToolResult(Generic[T_co]):
         success: whether the call did what it was asked; if not, everything it changed is undone.
         exclude_value_from_context: whether the value is kept from the model, who then reads only the message. It saves
             context; it guards no secret, because sessions and stores keep the value.
+        files_shown: which files it shows to the model, and how much of each, for `ReadBeforeWritePolicy`; `None` if the
+            tool does not say. It is not stored.
     """
 
     message: str
     value: T_co | None
     success: bool = True
     exclude_value_from_context: bool = False
+    files_shown: Sequence[FileShown] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
-    def ok(value: V, message: str = "", *, exclude_value_from_context: bool = False) -> ToolResult[V]:
+    def ok(
+        value: V,
+        message: str = "",
+        *,
+        exclude_value_from_context: bool = False,
+        files_shown: Sequence[FileShown] | None = None,
+    ) -> ToolResult[V]:
         """The result of a call that did what it was asked."""
-        return ToolResult(message, value, True, exclude_value_from_context)  # noqa: FBT003 - the fields, in order
+        return ToolResult(message, value, True, exclude_value_from_context, files_shown)  # noqa: FBT003 - the fields, in order
 
     @overload
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +29,7 @@ class EffectApplied:
     effect_id: UUID
 
 
-def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
     """Apply a successful result, once for each effect and session; whatever is raised undoes the call.
 
     It is this call's turn to write: a call that ran beside others has waited for those that arrived before it.
@@ -45,7 +46,7 @@ def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transac
     if policies and run.tool is not None:
         context = run.context(claim)
         for policy in policies:
-            policy.on_result(run.tool, run.params, result, context=context)
+            await run.by_policy(policy, partial(policy.on_result, run.tool, run.params, result, context=context))
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)

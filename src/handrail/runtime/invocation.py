@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import DeadlineExceededError, SessionError, StoreError, StoreUnavailableError, ToolValidationError
 from handrail.limits import Deadline
-from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
 from handrail.runtime.environment import Environment
 from handrail.runtime.events import Step, ToolInvoked
@@ -20,6 +21,8 @@ from handrail.runtime.places import Place
 from handrail.runtime.ways import Way
 from handrail.session.calls import CallRef
 from handrail.transaction import Transaction
+
+T = TypeVar("T")
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -135,6 +138,13 @@ class Invocation:
         """
         await self.place.take_first_turn(self.way, self.environment.deadline)
         return self.recorded() if self.is_known else None
+
+    async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
+        """Have a policy judge the call or take note of its success; off the event loop if that may block it."""
+        if self.way.inline or self.tool is None or not isinstance(policy, MayBlock) or not policy.may_block(self.tool):
+            return act()
+        acted: T = await self.way.run(act, is_async=False, seconds=None)
+        return acted
 
     def check_deadline(self, deadline: Deadline) -> None:
         """Step 6: no handler is started past the deadline.

@@ -78,7 +78,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
                 if run.place.shared and (answer := await run.take_first_turn()) is not None:
                     return answer  #                                       the same call ran beside this one
                 if result.success:
-                    apply_result(run, result, claim, transaction)  #       10
+                    await apply_result(run, result, claim, transaction)  # 10
                     run.commit(result, claim, transaction)  #              11: without this line, all is rolled back
                 else:
                     result = run.refuse(result)

@@ -7,6 +7,7 @@ call is refused as well, but the same call is judged anew when it is asked again
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from handrail.errors import CallPostponed, DeadlineExceededError, EndsRun, ToldToModel, ToolValidationError
@@ -34,12 +35,12 @@ async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, 
     run.step = Step.POLICY
     context = run.context()
     try:
-        return _ask_each(run, tool, context)
+        return await _ask_each(run, tool, context)
     except Refusal:
         if not run.place.shared:
             raise
     await run.take_first_turn()
-    return _ask_each(run, tool, context)
+    return await _ask_each(run, tool, context)
 
 
 async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
@@ -65,12 +66,12 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
         raise Denial(refused) if answer.final else Refusal(refused)
 
 
-def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
+async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
         try:
             with run.place.judged():
-                decision = policy.check(tool, run.params, context=context)
+                decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
         except EndsRun:
             raise
         except ToldToModel as error:

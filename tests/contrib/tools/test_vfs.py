@@ -102,18 +102,18 @@ def test_what_is_no_text_is_described_by_reading_and_refused_by_editing() -> Non
         "shown."
     )
     assert run.told("read_file", path="large.md") == snapshot(
-        "large.md has 101 bytes, and the file tools take files of at most 100. Nothing of it is shown."
+        "large.md is text, has 101 bytes, and the file tools take files of at most 100. Nothing of it is shown."
     )
     assert run.refused("edit_file", path="logo.png", old="a", new="b") == snapshot(
         "logo.png is binary (2 bytes), not text. edit_file cannot change it, so leave this file as it is; what you "
         "write belongs in another."
     )
     assert run.refused("edit_file", path="large.md", old="a", new="b") == snapshot(
-        "large.md has 101 bytes, and the file tools take files of at most 100. edit_file cannot change it, so leave "
-        "this file as it is; what you write belongs in another."
+        "large.md is text, has 101 bytes, and the file tools take files of at most 100. edit_file cannot change it, so "
+        "leave this file as it is; what you write belongs in another."
     )
     assert run.session[FileExcerpt].latest() == FileExcerpt(
-        "large.md", "", 0, 0, 0, not_shown="has 101 bytes, and the file tools take files of at most 100"
+        "large.md", "", 0, 0, 0, not_shown="is text, has 101 bytes, and the file tools take files of at most 100"
     )
 
 

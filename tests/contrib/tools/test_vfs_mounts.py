@@ -78,6 +78,8 @@ def test_files_are_those_of_the_parts(tree: Tree) -> None:
     assert whole.read_text("notes/new.md") == "new"
     assert whole.read_bytes("notes/data") == b"\0"
     assert whole.digest("src/a.py") == tree.source.digest("a.py")
+    assert whole.identity("src/a.py") == tree.source.identity("a.py")
+    assert whole.read_start("src/a.py", 2) == tree.source.read_start("a.py", 2)
 
 
 def test_what_exists(tree: Tree) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import os
+import threading
+from pathlib import Path
 
-from handrail.contrib.tools import VfsToolsSection
-from handrail.filesystem import InMemoryFilesystem
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import VfsLimits, VfsToolsSection
+from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.prompt import ReadBeforeWritePolicy
 from handrail.runtime import ToolCall
 from tests.contrib.suites import SuiteRun
+from tests.filesystem.disks import WatchedDisk
 
 
 def files() -> InMemoryFilesystem:
@@ -70,6 +77,134 @@ def test_file_must_be_read_before_it_is_removed() -> None:
         assert not filesystem.exists(path)
 
 
+TEN_LINES = "".join(f"line {number}\n" for number in range(1, 11))
+
+
+def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it() -> None:
+    """An edit leaves alone what has not been seen; the refusal says what is missing."""
+    filesystem = InMemoryFilesystem({"a.md": TEN_LINES})
+    run = SuiteRun(VfsToolsSection(filesystem))
+    run.told("read_file", path="a.md", limit=4)
+    assert run.refused("write_file", path="a.md", content="") == snapshot(
+        "policy read_before_write denies write_file: a.md has been shown only in part (line 5 has not). Call read_file "
+        "on the rest of a.md first, then write_file again."
+    )
+    assert "only in part" in run.refused("remove_file", path="a.md")
+    run.told("edit_file", path="a.md", old="line 9", new="line nine")
+    assert filesystem.read_text("a.md") == TEN_LINES.replace("line 9", "line nine")
+
+
+@pytest.mark.parametrize("tool, arguments", [("write_file", {"content": ""}), ("remove_file", {})])
+def test_several_reads_that_cover_a_file_show_it_whole(tool: str, arguments: dict[str, object]) -> None:
+    """In any order, overlapping or not."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
+    run.told("read_file", path="a.md", offset=8)
+    assert "(line 1 has not)" in run.refused(tool, path="a.md", **arguments)
+    run.told("read_file", path="a.md", limit=3)
+    assert "(line 4 has not)" in run.refused(tool, path="a.md", **arguments)
+    run.told("read_file", path="a.md", offset=3, limit=5)
+    run.told(tool, path="a.md", **arguments)
+
+
+def test_line_that_is_shown_in_parts_is_shown_when_all_of_them_are() -> None:
+    """What fits in no single result is read by its columns."""
+    section = VfsToolsSection(InMemoryFilesystem({"a.md": "first\nabcdefgh\nlast"}), limits=VfsLimits(characters=6))
+    run = SuiteRun(section)
+    for offset, column in ((1, 1), (2, 1), (3, 1)):
+        run.told("read_file", path="a.md", offset=offset, column=column)
+        assert run.refused("write_file", path="a.md", content="")
+    run.told("read_file", path="a.md", offset=2, column=7)
+    run.told("write_file", path="a.md", content="")
+
+
+def test_parts_of_a_file_that_has_changed_do_not_add_up() -> None:
+    """What was seen of another content is not seen of this one."""
+    filesystem = InMemoryFilesystem({"a.md": TEN_LINES})
+    run = SuiteRun(VfsToolsSection(filesystem))
+    run.told("read_file", path="a.md", limit=5)
+    filesystem.write_text("a.md", TEN_LINES.upper())
+    run.told("read_file", path="a.md", offset=6)
+    assert "(line 1 has not)" in run.refused("write_file", path="a.md", content="")
+
+
+def test_edit_does_not_show_what_was_not_seen() -> None:
+    """A file that was known in part still is, and what was shown of it must be shown again as it is now."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
+    run.told("read_file", path="a.md", limit=5)
+    run.told("edit_file", path="a.md", old="line 2\n", new="")
+    run.told("edit_file", path="a.md", old="line 3", new="three")
+    run.told("read_file", path="a.md", offset=5)
+    assert "(line 1 has not)" in run.refused("write_file", path="a.md", content="")
+    run.told("read_file", path="a.md")
+    run.told("write_file", path="a.md", content="")
+
+
+def test_file_without_lines_is_known_when_it_has_been_described() -> None:
+    """Kind and size are all that there is to be shown: an empty file, a binary one, a large one."""
+    files: dict[str, str | bytes] = {
+        "empty.md": "",
+        "logo.png": b"a\0",
+        "disk.img": b"\0" * 101,
+        "old.txt": b"\xff" * 101,
+    }
+    filesystem = InMemoryFilesystem(files)
+    run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
+    for path in files:
+        assert "has not been read yet" in run.refused("write_file", path=path, content="new")
+        run.told("read_file", path=path)
+        run.told("write_file", path=path, content="new")
+        assert filesystem.read_text(path) == "new"
+
+
+def test_text_that_is_too_large_to_be_shown_is_left_alone() -> None:
+    """It has lines, and the model has seen none of them; the refusal does not send it to read again."""
+    filesystem = InMemoryFilesystem({"log.txt": "line\n" * 30})
+    run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
+    run.told("read_file", path="log.txt")
+    assert run.refused("write_file", path="log.txt", content="") == snapshot(
+        "policy read_before_write denies write_file: log.txt has lines, and none of them has been shown, because it is "
+        "too large. Leave log.txt as it is."
+    )
+    assert "Leave log.txt as it is." in run.refused("remove_file", path="log.txt")
+    assert "Leave log.txt as it is." in run.refused("edit_file", path="log.txt", old="line", new="x")
+
+
+def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path) -> None:
+    """4 GB, of which no more than the first 64 KiB are read: what identifies it is size, time and inode."""
+    root = tmp_path / "root"
+    root.mkdir()
+    with (root / "disk.img").open("wb") as file:
+        file.truncate(4 << 30)
+    (root / "link").symlink_to("disk.img")
+    read: list[str] = []
+    disk = WatchedDisk(lambda call: read.append(call) if call in {"chunks", "start"} else None)
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as filesystem:
+        run = SuiteRun(VfsToolsSection(filesystem))
+        assert run.told("read_file", path="disk.img") == snapshot(
+            "disk.img is binary (4,294,967,296 bytes), not text. Nothing of it is shown."
+        )
+        assert "is binary (4,294,967,296 bytes)" in run.told("read_file", path="link")
+        os.utime(root / "disk.img", ns=(1, 1))
+        assert "has changed since it was read" in run.refused("write_file", path="disk.img", content="")
+        run.told("read_file", path="disk.img")
+        run.told("write_file", path="disk.img", content="new")
+        assert (root / "disk.img").read_text() == "new"
+    assert "chunks" not in read
+
+
+def test_something_special_is_described(tmp_path: Path) -> None:
+    """Looking at it is no failure; that it cannot be changed, the filesystem says."""
+    root = tmp_path / "root"
+    root.mkdir()
+    os.mkfifo(root / "pipe")
+    with HostFilesystem(root, journal=tmp_path / "journal") as filesystem:
+        run = SuiteRun(VfsToolsSection(filesystem))
+        assert run.told("read_file", path="pipe") == snapshot(
+            "pipe is a device, socket or pipe, which is neither read nor changed. Nothing of it is shown."
+        )
+        assert "read_before_write" not in run.refused("remove_file", path="pipe")
+
+
 def test_lines_that_a_search_has_shown_are_no_read() -> None:
     """They are not the file."""
     run = SuiteRun(VfsToolsSection(files()))
@@ -126,3 +261,30 @@ async def test_write_after_read_in_one_reply_is_judged_after_the_read() -> None:
     assert [message.success for message in messages] == [True] * 4
     assert "- buy oat milk\n" in messages[2].content
     assert "- buy oat milk, bread\n" in filesystem.read_text("notes/plan.md")
+
+
+class Awaiting(InMemoryFilesystem):
+    """Files whose identity is known only when the event loop has gone on."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def identity(self, path: str) -> str:
+        gone_on = threading.Event()
+        self.loop.call_soon_threadsafe(gone_on.set)
+        assert gone_on.wait(30), "the event loop was held up"
+        return super().identity(path)
+
+
+@pytest.mark.anyio
+async def test_looking_at_a_file_does_not_hold_up_the_event_loop() -> None:
+    """Neither when a call is judged nor when its success is noted, and what is noted belongs to the call."""
+    filesystem = Awaiting({"a.md": "one"})
+    filesystem.loop = asyncio.get_running_loop()
+    run = SuiteRun(VfsToolsSection(filesystem))
+    calls = [
+        ToolCall("1", "read_file", {"path": "a.md"}),
+        ToolCall("2", "write_file", {"path": "a.md", "content": "two"}),
+        ToolCall("3", "remove_file", {"path": "a.md"}),
+    ]
+    messages = await run.executor.execute_all_async(calls)
+    assert [message.success for message in messages] == [True] * 3, [message.content for message in messages]

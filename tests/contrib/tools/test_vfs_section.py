@@ -76,8 +76,8 @@ Work on files with these tools. A path is relative to the root of the filesystem
 
 - Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.
 - Read a file before you write to it or remove it, and again if it has changed since; what `grep_files` shows of it does
-  not count. A new file you may write at once, and what you have written yourself you need not read. To move a file you
-  need not read it.
+  not count. For `edit_file` it is enough to have read a part; for `write_file` and `remove_file` read all of it. A new
+  file you may write at once, and what you have written yourself you need not read. To move a file you need not read it.
 - Copy `old` exactly from what `read_file` shows, with its spaces and line breaks, and take enough of it
   that it occurs only once in the file. To change every occurrence, set `replace_all`.
 - Line ends are shown as LF. `edit_file` keeps those that the file has.

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
-from handrail.contrib.tools.vfs_text import NoText, decoded, excerpt, fitting, too_large, with_lf
+from handrail.contrib.tools.vfs_text import NoText, decoded, described, excerpt, fitting, too_large, with_lf
 from handrail.errors import ToolValidationError
+from handrail.filesystem import FileStart
 
 FIVE_LINES = "one\ntwo\nthree\nfour\nfive\n"
 
@@ -52,6 +53,24 @@ def test_utf8_is_text() -> None:
 def test_what_is_no_text_is_told_in_words(data: bytes, what: str) -> None:
     """What it is, how large, and where it stops being text."""
     assert decoded(data) == NoText(what)
+
+
+@pytest.mark.parametrize(
+    "start, what, has_lines",
+    [
+        (b"a\0", "is binary (9 bytes), not text", False),
+        (b"a" * 9_000 + b"\0", "is binary (9 bytes), not text", False),
+        (
+            b"\x1f\x8b",
+            "is not UTF-8 text (gzip data, 9 bytes): the byte 0x8b at position 1 does not belong there",
+            False,
+        ),
+        (b"caf\xc3", "is text, has 9 bytes, and the file tools take files of at most 5", True),
+    ],
+)
+def test_file_that_is_too_large_is_described_from_its_first_bytes(start: bytes, what: str, has_lines: bool) -> None:
+    """Kind and size; a character that is cut off at the end of these bytes is no fault."""
+    assert described(FileStart(start, 9), VfsLimits(file_bytes=5)) == NoText(what, has_lines)
 
 
 def test_text_that_begins_like_something_else_is_text() -> None:

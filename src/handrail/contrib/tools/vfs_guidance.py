@@ -35,8 +35,8 @@ _CHANGING = """
 
 _READ_FIRST = """\
 - Read a file before you write to it or remove it, and again if it has changed since; what `grep_files` shows of it does
-  not count. A new file you may write at once, and what you have written yourself you need not read. To move a file you
-  need not read it.
+  not count. For `edit_file` it is enough to have read a part; for `write_file` and `remove_file` read all of it. A new
+  file you may write at once, and what you have written yourself you need not read. To move a file you need not read it.
 """
 
 _MOUNTS = """

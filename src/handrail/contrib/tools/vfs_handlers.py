@@ -1,8 +1,8 @@
 """The handlers of the file tools.
 
 A handler translates: from the parameters to one or two operations of the filesystem, and from what it says to what the
-model reads. What part of a text is shown stands in `vfs_text`, how a text is edited in `vfs_edit`, how files are
-searched in `vfs_grep`, and how a long result is kept in `vfs_kept`.
+model reads. What is read of a file stands in `vfs_content`, what part of a text is shown in `vfs_text`, how a text is
+edited in `vfs_edit`, how files are searched in `vfs_grep`, and how a long result is kept in `vfs_kept`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 
+from handrail.contrib.tools.vfs_content import content_of, identity_of
 from handrail.contrib.tools.vfs_edit import edited
 from handrail.contrib.tools.vfs_files import (
     EditFile,
@@ -32,10 +33,10 @@ from handrail.contrib.tools.vfs_files import (
 from handrail.contrib.tools.vfs_grep import Search
 from handrail.contrib.tools.vfs_kept import KeptExcerpt, ReadKept, ensure_kept, keep, part_of_kept
 from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
-from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, excerpt, fitting, too_large
+from handrail.contrib.tools.vfs_text import NoText, VfsLimits, excerpt, fitting
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
-from handrail.prompt import ToolContext, ToolResult
+from handrail.prompt import FileShown, ToolContext, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,12 @@ class FileHandlers:
     def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
         """Show a part of a file's text, or what the file is if it is none."""
         with _filesystem(context) as filesystem:
-            path, text = self._text(filesystem, params.path)
-        if isinstance(text, NoText):
-            return ToolResult.ok(FileExcerpt(path, "", 0, 0, 0, not_shown=text.what))
-        return ToolResult.ok(excerpt(text, params, self.limits, path=path))
+            content = content_of(filesystem, params.path, self.limits)
+        if isinstance(content.text, NoText):
+            shown = FileExcerpt(content.path, "", 0, 0, 0, not_shown=content.text.what)
+        else:
+            shown = excerpt(content.text, params, self.limits, path=content.path)
+        return ToolResult.ok(shown, files_shown=content.shown_in(shown))
 
     def read_kept(self, params: ReadKept, *, context: ToolContext) -> ToolResult[KeptExcerpt]:
         """Show a part of a long result."""
@@ -105,13 +108,15 @@ class FileHandlers:
             created = not filesystem.exists(params.path)
             filesystem.write_text(params.path, params.content)
             now = filesystem.stat(params.path)
-            size = len(params.content.encode())
-        return ToolResult.ok(FileWritten(now.path, created, size))
+            data = params.content.encode()
+            shown = FileShown(now.path, identity_of(filesystem, now.path, data))
+        return ToolResult.ok(FileWritten(now.path, created, len(data)), files_shown=(shown,))
 
     def edit_file(self, params: EditFile, *, context: ToolContext) -> ToolResult[FileEdited]:
         """Replace a piece of a file's text."""
         with _filesystem(context) as filesystem:
-            path, text = self._text(filesystem, params.path)
+            content = content_of(filesystem, params.path, self.limits)
+            path, text = content.path, content.text
             if isinstance(text, NoText):
                 raise ToolValidationError(
                     f"{path} {text.what}. edit_file cannot change it, so leave this file as it is; what you write "
@@ -119,7 +124,8 @@ class FileHandlers:
                 )
             after = edited(text, params, path=path)
             filesystem.write_text(path, after.text)
-        return ToolResult.ok(FileEdited(path, after.replacements, after.lines))
+            shown = FileShown(path, identity_of(filesystem, path, after.text.encode()))
+        return ToolResult.ok(FileEdited(path, after.replacements, after.lines), files_shown=(shown,))
 
     def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
         """Remove a file or folder."""
@@ -135,12 +141,6 @@ class FileHandlers:
             path = filesystem.stat(params.path).path
             filesystem.move(path, params.new_path)
             return ToolResult.ok(FileMoved(path, filesystem.stat(params.new_path).path))
-
-    def _text(self, filesystem: Filesystem, path: str) -> tuple[str, str | NoText]:
-        """The shortest form of a path, and the text of the file there."""
-        stat = filesystem.stat(path)
-        fault = too_large(stat.size, self.limits)
-        return stat.path, decoded(filesystem.read_bytes(path)) if fault is None else NoText(fault)
 
     @staticmethod
     def _folder(filesystem: Filesystem, path: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from handrail.errors import FilesystemError, PathConflictError, PathNotFoundError, SnapshotError
-from handrail.filesystem import FileStat, Filesystem
+from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.filesystem.paths import ROOT, join, normalise
 from handrail.filesystem.patterns import find
 from handrail.turns import Turn
@@ -77,6 +77,16 @@ class MountedFilesystem:
         """The SHA-256 of a file's content; see `Filesystem.digest`."""
         with self._inside(path) as (filesystem, inner):
             return filesystem.digest(inner)
+
+    def read_start(self, path: str, most_bytes: int) -> FileStart:
+        """The first bytes of a file; see `Filesystem.read_start`."""
+        with self._inside(path) as (filesystem, inner):
+            return filesystem.read_start(inner, most_bytes)
+
+    def identity(self, path: str) -> str:
+        """What tells whether a file has changed; see `Filesystem.identity`."""
+        with self._inside(path) as (filesystem, inner):
+            return filesystem.identity(inner)
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""

@@ -6,11 +6,13 @@ what the model is shown; `vfs_edit` puts each line's own end back.
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from handrail.contrib.tools.vfs_files import FileExcerpt, LineEnds, ReadFile, counted
 from handrail.errors import ToolValidationError
+from handrail.filesystem import FileStart
 
 _LOOKED_AT = 8_192
 """So many bytes at the start of a file decide whether it is binary."""
@@ -61,25 +63,45 @@ class VfsLimits:
 
 @dataclass(frozen=True, slots=True)
 class NoText:
-    """Data that is no UTF-8 text.
+    """Data that is not UTF-8 text, or too much of it.
 
     Attributes:
         what: what it is instead, in words that follow the name of a file.
+        has_lines: whether it is text that is too large to be shown.
     """
 
     what: str
+    has_lines: bool = False
 
 
 def decoded(data: bytes) -> str | NoText:
     """The text that data is in UTF-8, if it is text."""
-    size = counted(len(data), "byte", "bytes")
     if b"\0" in data[:_LOOKED_AT]:
-        return NoText(f"is binary ({_kind(data)}{size}), not text")
+        return _binary(data, len(data))
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        fault = f"the byte 0x{data[error.start]:02x} at position {error.start}"
-        return NoText(f"is not UTF-8 text ({_kind(data)}{size}): {fault} does not belong there")
+        return _no_utf8(data, len(data), error)
+
+
+def described(start: FileStart, limits: VfsLimits) -> NoText:
+    """What a file is that is too large to be read, as far as its first bytes tell."""
+    if b"\0" in start.data:
+        return _binary(start.data, start.size)
+    try:
+        getincrementaldecoder("utf-8")().decode(start.data)  # which leaves alone a character that is cut off at the end
+    except UnicodeDecodeError as error:
+        return _no_utf8(start.data, start.size, error)
+    return NoText(f"is text, {too_large(start.size, limits)}", has_lines=True)
+
+
+def _binary(data: bytes, size: int) -> NoText:
+    return NoText(f"is binary ({_kind(data)}{counted(size, 'byte', 'bytes')}), not text")
+
+
+def _no_utf8(data: bytes, size: int, error: UnicodeDecodeError) -> NoText:
+    fault = f"the byte 0x{data[error.start]:02x} at position {error.start}"
+    return NoText(f"is not UTF-8 text ({_kind(data)}{counted(size, 'byte', 'bytes')}): {fault} does not belong there")
 
 
 def _kind(data: bytes) -> str:

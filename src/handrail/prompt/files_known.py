@@ -1,0 +1,251 @@
+"""What the model knows of files: what a result has shown of one, and what a session remembers of it.
+
+A session remembers in the STATE slice of `FilesKnown`. Each item says what one call has taught, so that a call stores
+what it changed and no more; the newest item that speaks of a path counts. When most of what the items say is outdated,
+they are replaced by one item that says the rest (`remember`), so that the slice holds a few facts for each known file
+at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from handrail.filesystem.paths import is_inside
+from handrail.serde import codec
+from handrail.session import Session, stored_as
+
+Extent: TypeAlias = Literal["all", "part", "nothing"]
+"""How much of a file has been shown: `"all"` is also a file without lines that has been described."""
+
+Position: TypeAlias = tuple[int, int]
+"""A line of a file and a character in it, both from 1."""
+
+Part: TypeAlias = tuple[Position, Position]
+"""What is shown from one position up to another one, which is not shown any more."""
+
+_START: Position = (1, 1)
+_MOST_PARTS = 64
+"""So many parts of one file are remembered, those nearest to its start; what was shown beyond them does not count."""
+_FEWEST_COMPACTED = 64
+"""A slice of fewer items is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileShown:
+    """How much of a file one result shows to the model, or has the model write: an entry of `ToolResult.files_shown`.
+
+    Attributes:
+        path: the file.
+        identity: what `Filesystem.identity` says of the very content that is shown; empty to have the file looked at
+            when the call has ended.
+        shown: `"all"` for a whole file, and for the kind and size of a file that has no lines; `"part"` for some of its
+            lines; `"nothing"` if the file has lines, and none of them is shown.
+        first_line: for a part, the number of the first line that is shown, from 1.
+        last_line: for a part, the number of the last line that is shown.
+        total_lines: for a part, how many lines the file has.
+        column: the first character of the first line that is shown, from 1.
+        next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
+
+    Raises:
+        ValueError: it is a part, and its lines are not lines of the file.
+    """
+
+    path: str
+    identity: str = ""
+    shown: Extent = "all"
+    first_line: int = 1
+    last_line: int = 0
+    total_lines: int = 0
+    column: int = 1
+    next_column: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= self.total_lines:
+            raise ValueError(
+                f"lines {self.first_line} to {self.last_line} of {self.total_lines} are no part of {self.path}; give "
+                "first_line, last_line and total_lines, counted from 1"
+            )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it shows the whole file by itself."""
+        first, last = self.part
+        return self.shown == "all" or (self.shown == "part" and first == _START and last[0] > self.total_lines)
+
+    @property
+    def part(self) -> Part:
+        """The lines that are shown, as positions."""
+        end = (self.last_line + 1, 1) if self.next_column is None else (self.last_line, self.next_column)
+        return (self.first_line, self.column), end
+
+
+@dataclass(frozen=True, slots=True)
+class FileKnown:
+    """What the model knows of one file.
+
+    Attributes:
+        identity: what `Filesystem.identity` said of the content that was shown or written.
+        shown: how much of it.
+        parts: for a part, what was shown, in order and without overlaps; after an edit, what was shown since.
+    """
+
+    identity: str
+    shown: Extent = "all"
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def first_unseen_line(self) -> int:
+        """For a part, the first line that has not been shown to its end."""
+        return self.parts[0][1][0] if self.parts and self.parts[0][0] == _START else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The JSON of an item; what is empty is left out. Version 1 had `digests` alone, the whole map in one item."""
+
+    digests: dict[str, str] = field(default_factory=dict[str, str])
+    parts: dict[str, tuple[Part, ...]] = field(default_factory=dict[str, tuple[Part, ...]])
+    unseen: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    moved: tuple[str, str] | None = None
+
+
+class _Form:
+    """How a `FilesKnown` is stored: there is one for each read, so a file that is known whole is its digest alone."""
+
+    @staticmethod
+    def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `FilesKnown`, which is declared with this class
+        files: dict[str, FileKnown] = item.files
+        said = {
+            "digests": {path: known.identity for path, known in files.items()},
+            "parts": {path: known.parts for path, known in files.items() if known.shown == "part"},
+            "unseen": [path for path, known in files.items() if known.shown == "nothing"],
+            "gone": item.gone,
+            "moved": item.moved,
+        }
+        return json.dumps({name: each for name, each in said.items() if each}, separators=(",", ":")).encode()
+
+    @staticmethod
+    def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
+        stored = codec(_Stored).parse(data)
+        digests = stored.digests
+        files = {path: FileKnown(identity) for path, identity in digests.items()}
+        files |= {path: FileKnown(digests.get(path, ""), "part", parts) for path, parts in stored.parts.items()}
+        files |= {path: FileKnown(digests.get(path, ""), "nothing") for path in stored.unseen}
+        return FilesKnown(files, stored.gone, stored.moved)
+
+
+@stored_as("handrail.files_known", version=2, upgrades={1: dict}, form=_Form())
+@dataclass(frozen=True, slots=True)
+class FilesKnown:
+    """What one call has taught the model of files: an item of a STATE slice, which counts more than the items before.
+
+    Attributes:
+        files: the files that it has shown or written, by their paths.
+        gone: files and folders that are not there any more; what was known of them, and of what they held, is not.
+        moved: the old and the new path of a file or folder that was moved: what was known of it goes with it.
+    """
+
+    files: dict[str, FileKnown] = field(default_factory=dict[str, FileKnown])
+    gone: tuple[str, ...] = ()
+    moved: tuple[str, str] | None = None
+
+
+def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
+    """What is known of a file once some of it has been shown.
+
+    Args:
+        known: what was known of it before.
+        shown: what is shown.
+        identity: what its content is now; what was known of another content does not count.
+    """
+    same = known if known is not None and known.identity == identity else None
+    if shown.is_whole or (same is not None and same.shown == "all"):
+        return FileKnown(identity)
+    if shown.shown == "nothing":
+        return FileKnown(identity, "nothing") if same is None else same
+    parts = _joined((*(() if same is None else same.parts), shown.part))
+    if parts[0][0] == _START and parts[0][1][0] > shown.total_lines:
+        return FileKnown(identity)
+    return FileKnown(identity, "part", parts[:_MOST_PARTS])
+
+
+def known_after_edit(known: FileKnown | None, identity: str) -> FileKnown:
+    """What is known of a file once the model has changed some of its text.
+
+    A file that was known whole still is. Of any other, the lines that were shown may have other numbers now, so that
+    showing its lines begins anew. A file of which nothing was known was not there: all of it is what the model wrote.
+    """
+    return FileKnown(identity) if known is None or known.shown == "all" else FileKnown(identity, "part")
+
+
+def known_of(items: Sequence[FilesKnown], path: str) -> FileKnown | None:
+    """What is known of a file, from the items of a slice, oldest first; `None` for nothing.
+
+    Args:
+        items: the items.
+        path: the path of the file, in shortest form.
+    """
+    for item in reversed(tuple(items)):
+        found = item.files.get(path)
+        if found is not None:
+            return found
+        if item.gone and any(_is_at(path, gone) for gone in item.gone):
+            return None
+        if item.moved is not None:
+            old, new = item.moved
+            if _is_at(path, new):
+                path = old + path[len(new) :]
+            elif _is_at(path, old):
+                return None
+    return None
+
+
+def all_known(items: Iterable[FilesKnown]) -> Mapping[str, FileKnown]:
+    """What is known of every file, from the items of a slice, oldest first."""
+    known: dict[str, FileKnown] = {}
+    for item in items:
+        if item.moved is not None:
+            old, new = item.moved
+            others = {path: each for path, each in known.items() if not _is_at(path, new)}
+            known = {new + path[len(old) :] if _is_at(path, old) else path: each for path, each in others.items()}
+        if item.gone:
+            known = {path: each for path, each in known.items() if not any(_is_at(path, gone) for gone in item.gone)}
+        known.update(item.files)
+    return known
+
+
+def remember(session: Session, item: FilesKnown) -> None:
+    """Add what a call has taught to a session.
+
+    When the slice has come to hold a power of two of items, it is looked at as a whole; if more than half of what it
+    says is outdated, one item with the rest takes its place. So adding costs the same on average, however many files
+    are known, and the slice holds at most four facts for each of them.
+    """
+    known = session[FilesKnown]
+    known.append(item)
+    count = len(known)
+    if count < _FEWEST_COMPACTED or count & (count - 1):
+        return
+    items = known.all()
+    files = all_known(items)
+    if sum(len(each.files) + len(each.gone) + (each.moved is not None) for each in items) > 2 * len(files):
+        known.seed(FilesKnown(dict(files)))
+
+
+def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The same in order, with those that touch or overlap as one."""
+    joined: list[Part] = []
+    for start, end in sorted(parts):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def _is_at(path: str, place: str) -> bool:
+    return path == place or is_inside(path, place)

@@ -1,0 +1,333 @@
+"""What a session remembers of files: how much of each was shown, stored as what each call has changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from handrail import store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import (
+    FileShown,
+    MarkdownSection,
+    Prompt,
+    PromptTemplate,
+    ReadBeforeWritePolicy,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.prompt.files_known import (
+    FileKnown,
+    FilesKnown,
+    all_known,
+    known_after,
+    known_after_edit,
+    known_of,
+    remember,
+)
+from handrail.runtime import Session, ToolCall, ToolMessage
+from handrail.serde import canonical_json
+from handrail.session.storage import Entry
+from handrail.session.stored_types import stored_type
+from handrail.store import Store
+from handrail.testing import FakeClock
+from tests.store.session_rows import held
+
+_NUMBERS = count()
+LINES = "one\ntwo\nthree\n"
+
+
+@dataclass(frozen=True)
+class At:
+    path: str
+    text: str = ""
+    first: int = 1
+    last: int = 3
+
+
+def read(params: At, *, context: ToolContext) -> ToolResult[str]:
+    """Shows some lines, and says which."""
+    files = context.resources.get(Filesystem)
+    lines = files.read_text(params.path).splitlines()
+    part = FileShown(params.path, "", "part", params.first, params.last, len(lines))
+    return ToolResult.ok("\n".join(lines[params.first - 1 : params.last]), files_shown=(part,))
+
+
+def search(params: At, *, context: ToolContext) -> ToolResult[str]:
+    """Shows nothing of any file, and says so."""
+    return ToolResult.ok(f"{params.path} in {context.resources.get(Filesystem)}", files_shown=())
+
+
+def cat(params: At, *, context: ToolContext) -> ToolResult[str]:
+    """Shows a file, and does not say how much of it."""
+    return ToolResult.ok(context.resources.get(Filesystem).read_text(params.path))
+
+
+def write(params: At, *, context: ToolContext) -> ToolResult[None]:
+    """Writes a file, or fails after that."""
+    context.resources.get(Filesystem).write_text(params.path, params.text)
+    return ToolResult.error("failed") if params.text == "bad" else ToolResult.ok(None, "written")
+
+
+TOOLS = (
+    Tool[At, str](name="read", description="Reads.", handler=read, effect="read"),
+    Tool[At, str](name="search", description="Searches.", handler=search, effect="read"),
+    Tool[At, str](name="cat", description="Reads.", handler=cat, effect="read"),
+    Tool[At, None](name="put", description="Writes.", handler=write),
+    Tool[At, None](name="patch", description="Edits.", handler=write),
+)
+POLICY = ReadBeforeWritePolicy(
+    read_tools=("read", "search", "cat"), write_tools=("put", "patch"), edit_tools=("patch",), move_tools=()
+)
+
+
+class Desk:
+    """Calls of the tools over three lines, under the policy."""
+
+    def __init__(self, session: Session | None = None, policy: ReadBeforeWritePolicy = POLICY) -> None:
+        self.files = InMemoryFilesystem({"a.md": LINES})
+        section = MarkdownSection(title="A", template="a", tools=TOOLS, policies=(policy,))
+        prompt = Prompt(PromptTemplate(ns="t", key="t", sections=[section])).bind(resources={Filesystem: self.files})
+        self.executor = ToolExecutor(prompt=prompt, session=Session() if session is None else session)
+
+    def call(self, name: str, params: At) -> ToolMessage:
+        """Carry one call out."""
+        return self.executor.execute(ToolCall(f"call-{next(_NUMBERS)}", name, canonical_json(params)))
+
+
+def test_tool_says_how_much_it_has_shown() -> None:
+    """Lines that add up to the whole are the whole; any of them is enough for an edit."""
+    desk = Desk()
+    assert desk.call("read", At("a.md", last=2)).success
+    assert desk.call("put", At("a.md", "new")).content == snapshot(
+        "policy read_before_write denies put: a.md has been shown only in part (line 3 has not). Call read or search "
+        "or cat on the rest of a.md first, then put again."
+    )
+    assert desk.call("patch", At("a.md", LINES.upper())).success
+    assert desk.call("read", At("a.md", first=2)).success
+    assert not desk.call("put", At("a.md", "new")).success
+    assert desk.call("read", At("a.md", last=1)).success
+    assert desk.call("put", At("a.md", "new")).success
+
+
+def test_tool_that_does_not_say_has_shown_the_whole_file() -> None:
+    """It was given as one that reads files; one that says it has shown nothing has not."""
+    desk = Desk()
+    assert desk.call("search", At("a.md")).success
+    assert not desk.call("patch", At("a.md", "new")).success
+    assert desk.call("cat", At("a.md")).success
+    assert desk.call("put", At("a.md", "new")).success
+
+
+def test_file_that_an_edit_has_made_is_known_whole() -> None:
+    """Nothing was there, so all of it is what the model wrote."""
+    desk = Desk()
+    assert desk.call("patch", At("new.md", "new")).success
+    assert desk.call("put", At("new.md", "newer")).success
+
+
+def test_read_that_is_rolled_back_has_shown_nothing() -> None:
+    """What another policy refuses after it goes with the call."""
+
+    @dataclass(frozen=True)
+    class Failing:
+        name: str = "failing"
+
+        check = POLICY.check
+
+        def on_result(self, tool: object, params: object, result: object, *, context: ToolContext) -> None:
+            raise ValueError("no")
+
+    desk = Desk()
+    section = MarkdownSection(title="A", template="a", tools=TOOLS, policies=(POLICY, Failing()))
+    prompt = Prompt(PromptTemplate(ns="t", key="t", sections=[section])).bind(resources={Filesystem: desk.files})
+    session = Session()
+    assert not ToolExecutor(prompt=prompt, session=session).execute(ToolCall("1", "cat", {"path": "a.md"})).success
+    assert not session[FilesKnown]
+
+
+@pytest.mark.parametrize("first, last, total", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])
+def test_part_that_is_none_is_refused(first: int, last: int, total: int) -> None:
+    """The message says what to give."""
+    with pytest.raises(ValueError, match="give first_line, last_line and total_lines, counted from 1"):
+        FileShown("a.md", shown="part", first_line=first, last_line=last, total_lines=total)
+
+
+def lines(first: int, last: int, column: int = 1, next_column: int | None = None) -> FileShown:
+    """Some of ten lines."""
+    return FileShown("a", "1", "part", first, last, 10, column, next_column)
+
+
+def test_parts_that_touch_are_one() -> None:
+    """Whatever their order; what is left is the first line that was not shown to its end."""
+    known = known_after(None, lines(4, 5), "1")
+    assert known == FileKnown("1", "part", (((4, 1), (6, 1)),))
+    assert known.first_unseen_line == 1
+    known = known_after(known, lines(1, 3, next_column=8), "1")
+    assert (known.parts, known.first_unseen_line) == ((((1, 1), (3, 8)), ((4, 1), (6, 1))), 3)
+    known = known_after(known, lines(3, 3, column=8), "1")
+    assert (known.parts, known.first_unseen_line) == ((((1, 1), (6, 1)),), 6)
+    assert known_after(known, lines(6, 10), "2").parts == (((6, 1), (11, 1)),)
+    assert known_after(known, lines(6, 10), "1") == FileKnown("1")
+
+
+def test_what_is_known_whole_stays_so() -> None:
+    """A part, or a description, takes nothing away; of another content it is all that is known."""
+    described = FileShown("a", "1", "nothing")
+    for shown in (lines(1, 1), described):
+        assert known_after(FileKnown("1"), shown, "1") == FileKnown("1")
+    part = known_after(None, lines(1, 1), "1")
+    assert known_after(part, described, "1") == part
+    assert known_after(part, described, "2") == FileKnown("2", "nothing")
+    assert known_after(FileKnown("1", "nothing"), lines(1, 1), "1") == part
+
+
+def test_edit_leaves_unseen_what_was_not_seen() -> None:
+    """The lines may have other numbers now."""
+    assert known_after_edit(FileKnown("1"), "2") == known_after_edit(None, "2") == FileKnown("2")
+    assert known_after_edit(known_after(None, lines(1, 9), "1"), "2") == FileKnown("2", "part")
+
+
+def test_parts_that_are_remembered_are_bounded() -> None:
+    """A model that reads every other line of a long file fills no store."""
+    known = None
+    for line in range(1, 1_000, 2):
+        known = known_after(known, FileShown("a", "1", "part", line, line, 1_000), "1")
+    assert known is not None
+    assert len(known.parts) == 64
+    assert known.first_unseen_line == 2
+
+
+PATHS = ("a", "a/b", "a/b/c", "ab", "d", "d/b")
+ITEMS = st.one_of(
+    st.builds(
+        FilesKnown, st.dictionaries(st.sampled_from(PATHS), st.builds(FileKnown, st.sampled_from("123")), max_size=2)
+    ),
+    st.builds(FilesKnown, gone=st.tuples(st.sampled_from(PATHS))),
+    st.builds(FilesKnown, moved=st.sampled_from([("a", "d"), ("d", "a"), ("a/b", "ab"), ("ab", "d/b"), ("d/b", "x")])),
+)
+
+
+@given(st.lists(ITEMS, max_size=12))
+def test_what_is_looked_up_is_what_all_items_say(items: list[FilesKnown]) -> None:
+    """From the newest back, as from the oldest on."""
+    known = all_known(items)
+    for path in {*PATHS, "x", *known}:
+        assert known_of(items, path) == known.get(path)
+
+
+@given(st.lists(ITEMS, max_size=6))
+def test_compacted_items_say_the_same(items: list[FilesKnown]) -> None:
+    """One item with what is left of them."""
+    known = all_known(items)
+    assert all_known([FilesKnown(dict(known))]) == known
+
+
+def test_slice_holds_a_few_facts_for_each_file() -> None:
+    """However often files are read, removed and moved."""
+    session = Session()
+    for number in range(5_000):
+        remember(session, FilesKnown({f"{number % 20}": FileKnown(f"{number}")}))
+        if number % 7 == 0:
+            remember(session, FilesKnown(gone=("x",)))
+        if number % 11 == 0:
+            remember(session, FilesKnown(moved=("y", "z")))
+    assert len(session[FilesKnown]) < 128
+    assert {path: known.identity for path, known in all_known(session[FilesKnown]).items()} == {
+        f"{number % 20}": f"{number}" for number in range(4_980, 5_000)
+    }
+
+
+def test_files_that_are_all_known_are_not_written_again() -> None:
+    """Each item is the only one to speak of its file."""
+    session = Session()
+    for number in range(1_024):
+        remember(session, FilesKnown({f"{number}": FileKnown("1")}))
+    assert len(session[FilesKnown]) == 1_024
+
+
+@given(
+    st.dictionaries(
+        st.text(min_size=1, max_size=3),
+        st.one_of(
+            st.builds(FileKnown, st.text(max_size=3)),
+            st.just(FileKnown("1", "nothing")),
+            st.just(FileKnown("2", "part", (((1, 1), (2, 5)), ((3, 1), (4, 1))))),
+            st.just(FileKnown("3", "part")),
+        ),
+        max_size=3,
+    ),
+    st.lists(st.text(max_size=2), max_size=2),
+    st.none() | st.tuples(st.text(max_size=2), st.text(max_size=2)),
+)
+def test_item_comes_back_from_a_store(
+    files: dict[str, FileKnown], gone: list[str], moved: tuple[str, str] | None
+) -> None:
+    """As it was."""
+    item = FilesKnown(files, tuple(gone), moved)
+    stored = stored_type(FilesKnown)
+    assert stored.load(stored.dump((item,)), stored.version) == [item]
+
+
+def test_each_read_stores_what_it_has_changed(tmp_path: Path) -> None:
+    """The thousandth read writes no more than the first."""
+    with store.open(f"sqlite:///{tmp_path}/desk.db") as kept, Session.open(kept, "desk") as session:
+        desk = Desk(session)
+        for number in range(1_000):
+            desk.files.write_text(f"{number:03}.md", LINES)
+            assert desk.call("cat", At(f"{number:03}.md")).success
+        sizes = {len(each.items) for each in kept.entries("desk", type_name="handrail.files_known")}
+        assert sizes == {len(b'[{"digests":{"000.md":"' + b"d" * 64 + b'"}}]')}
+        assert len(all_known(session[FilesKnown])) == 1_000
+
+
+def test_what_is_known_is_there_in_a_fork_and_when_the_session_is_opened_again(tmp_path: Path) -> None:
+    """Files that were shown in part, too."""
+    with store.open(f"sqlite:///{tmp_path}/desk.db") as kept:
+        with Session.open(kept, "desk") as session:
+            desk = Desk(session)
+            assert desk.call("read", At("a.md", last=2)).success
+            with session.fork(session_id="fork") as fork:
+                forked = Desk(fork)
+                assert not forked.call("put", At("a.md", "x")).success
+                assert forked.call("patch", At("a.md", "x")).success
+        with Session.open(kept, "desk") as session:
+            again = Desk(session)
+            assert again.call("read", At("a.md", first=3)).success
+            assert again.call("put", At("a.md", "x")).success
+
+
+def test_what_an_older_version_has_stored_counts(tmp_path: Path) -> None:
+    """It stored all that is known in one item, and counted a read whatever part it showed."""
+    with store.open(f"sqlite:///{tmp_path}/desk.db") as kept:
+        _store_version_1(kept, Desk().files.digest("a.md"))
+        with Session.open(kept, "desk") as session:
+            desk = Desk(session)
+            desk.files.write_text("b.md", LINES)
+            assert "has changed since it was read" in desk.call("put", At("b.md", "x")).content
+            assert desk.call("put", At("a.md", "x")).success
+            assert desk.call("cat", At("b.md")).success
+            assert len(session[FilesKnown]) == 3
+        with Session.open(kept, "desk") as session:
+            assert {path: known.shown for path, known in all_known(session[FilesKnown]).items()} == {
+                "a.md": "all",
+                "b.md": "all",
+            }
+
+
+def _store_version_1(kept: Store, digest: str) -> None:
+    """A session as a program of version 1 has left it: with the second value in the place of the first."""
+    hold = held(kept, FakeClock(), "desk")
+    values = (b'[{"digests":{"b.md":"0"}}]', f'[{{"digests":{{"b.md":"0","a.md":"{digest}"}}}}]'.encode())
+    for number, value in enumerate(values, 1):
+        row = Entry(number, "r", f"c{number}", "state", "handrail.files_known", 1, 0, number - 1, 1, value)
+        kept.append(hold, number - 1, [row], None)
+    kept.release(hold)
