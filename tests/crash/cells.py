@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -11,15 +13,22 @@ from chaos.service import Client
 from chaos.table import insert_for, rows_of
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.crash_points import arm
 from handrail.filesystem import Filesystem, HostFilesystem
-from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime import EffectLedger, Session, ToolCall
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
+from handrail.runtime.effect_states import possible_duplicate
 from handrail.testing import crash_at
+from handrail.testing.crash import Trap
 
-Kind = Literal["external", "row", "files"]
-"""What the tool changes: the world outside, the store's own database, files."""
+Kind = Literal["external", "late", "row", "files"]
+"""What the tool changes: the world outside, the same with a handler that ends late, the store's own database, files."""
 
+Stage = Literal["the call", "its testimony"]
+"""When a process dies whose handler has overrun: while the call is settled and recorded, or after that."""
+
+TIMEOUT = timedelta(milliseconds=20)
 LEASE = timedelta(milliseconds=100)
 PATIENCE = timedelta(seconds=20)
 N = 1
@@ -38,6 +47,7 @@ class Cell(NamedTuple):
         url: the store.
         folder: where files and journals are.
         service: the address of the outside world.
+        accepts_late: whether a late result settles its effect.
     """
 
     kind: Kind
@@ -47,6 +57,7 @@ class Cell(NamedTuple):
     url: str
     folder: str
     service: str
+    accepts_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +85,16 @@ class Left:
         changed: how often the effect has happened: at the service, in the table, or on disk; `None` if the files are
             neither as they were nor as they should be.
         asked: how often the service was asked what had happened.
+        testimony: what former owners have said of the effect, as one word each.
+        in_doubt: whether testimony means that the effect may have happened twice.
     """
 
     ledger: str
     applied: int
     changed: int | None
     asked: int
+    testimony: str = ""
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +113,54 @@ def ask(cell: Cell, at: str | None, nth: int) -> Told:
         _files(cell, kept_in) as files,
         Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session,
     ):
-        section = Section(title="Desk", tools=[_tool(cell, session, EffectLedger(kept_in))])
-        prompt = Prompt(PromptTemplate(ns="tests", key="crash", sections=[section]))
-        executor = ToolExecutor(prompt=prompt.bind(resources={Filesystem: files}), session=session)
         if at is not None:
             crash_at(at, nth=nth)
-        message = executor.execute(ToolCall("call-1", "charge", {"order": cell.name}), reply="reply-1")
+        message = _execute(cell, session, files, _tool(cell, session, EffectLedger(kept_in)))
         return Told(message.success, message.replayed, message.content)
+
+
+def overrun(cell: Cell, at: str | None, stage: Stage) -> Told:
+    """Ask the call with a handler that overruns its timeout, and die at a point, before or after it has been answered.
+
+    The handler charges before either begins.
+    """
+    charged, release, entered = threading.Event(), threading.Event(), threading.Event()
+    trap = None if at is None else Trap(at, 1)
+
+    def reached(point: str) -> None:
+        if entered.is_set():
+            charged.wait()
+        if point == "before-handler":
+            entered.set()
+        elif trap is not None:
+            trap(point)
+
+    def linger() -> None:
+        charged.set()
+        release.wait()
+
+    with (
+        store.open(cell.url) as kept_in,
+        _files(cell, kept_in) as files,
+        Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session,
+    ):
+        charging = _external(cell, session, EffectLedger(kept_in), timeout=TIMEOUT, linger=linger)
+        if stage == "the call":
+            arm(reached)
+        message = _execute(cell, session, files, charging)
+        charged.wait()
+        arm(None if stage == "the call" else trap)
+        release.set()
+        for thread in threading.enumerate():
+            if thread.name == "handrail-call":
+                thread.join()
+        return Told(message.success, message.replayed, message.content)
+
+
+def _execute(cell: Cell, session: Session, files: HostFilesystem, tool: Tool[Order, Receipt]) -> ToolMessage:
+    prompt = Prompt(PromptTemplate(ns="tests", key="crash", sections=[Section(title="Desk", tools=[tool])]))
+    executor = ToolExecutor(prompt=prompt.bind(resources={Filesystem: files}), session=session)
+    return executor.execute(ToolCall("call-1", "charge", {"order": cell.name}), reply="reply-1")
 
 
 def look(cell: Cell) -> Left:
@@ -113,15 +169,22 @@ def look(cell: Cell) -> Left:
         with Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session:
             applied = len(session[Receipt].all())
         rows = [row for row in kept_in.rows() if row.partition == cell.name]
+        said = [(row, testimony) for row in rows for testimony in kept_in.testimony(row.effect_id)]
     assert len(rows) <= 1
     client = Client(cell.service)
     try:
         report = client.report()
     finally:
         client.close()
-    changed = report.charged.get(cell.name, 0) if cell.kind == "external" else _changed(cell)
+    is_external = cell.kind in {"external", "late"}
+    changed = report.charged.get(cell.name, 0) if is_external else _changed(cell)
     return Left(
-        rows[0].status if rows else "absent", applied, changed, sum(report.asked.get(row.key, 0) for row in rows)
+        rows[0].status if rows else "absent",
+        applied,
+        changed,
+        sum(report.asked.get(row.key, 0) for row in rows),
+        " ".join(testimony.status for _, testimony in said),
+        any(possible_duplicate(row, testimony) for row, testimony in said),
     )
 
 
@@ -150,17 +213,25 @@ def _files(cell: Cell, kept_in: store.Store) -> HostFilesystem:
 
 
 def _tool(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
-    if cell.kind == "external":
+    if cell.kind in {"external", "late"}:
         return _external(cell, session, ledger)
     handler = _write_row if cell.kind == "row" else _write_files
     return Tool[Order, Receipt](name="charge", description="Charges an order.", handler=handler)
 
 
-def _external(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
+def _external(
+    cell: Cell,
+    session: Session,
+    ledger: EffectLedger,
+    *,
+    timeout: timedelta | None = None,
+    linger: Callable[[], object] = bool,
+) -> Tool[Order, Receipt]:
     client = Client(cell.service)
 
     def charge(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
         client.charge(params.order, context.idempotency_key or "", context.fence or 0, once=cell.forwarded)
+        linger()
         return ToolResult.ok(Receipt(params.order))
 
     def reconcile(params: Order, key: str) -> ToolResult[Receipt] | None:
@@ -172,9 +243,14 @@ def _external(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order,
         name="charge",
         description="Charges an order.",
         handler=charge,
-        effect="external",
-        idempotency=IdempotencyConfig(lease=LEASE, on_orphan=cell.policy),
-        reconcile=reconcile if cell.policy == "reconcile" else None,
+        effect=External(
+            on_orphan=cell.policy,
+            reconcile=reconcile if cell.policy == "reconcile" else None,
+            accept_late_result=cell.accepts_late,
+            lease=LEASE,
+        ),
+        idempotency=IdempotencyConfig(),
+        timeout=timeout,
     )
 
 

@@ -24,10 +24,12 @@ class Desk:
         self._folder = folder
         self._address = address
 
-    def cell(self, kind: Kind, policy: OnOrphan = "unknown", *, forwarded: bool = False) -> Cell:
+    def cell(
+        self, kind: Kind, policy: OnOrphan = "unknown", *, forwarded: bool = False, accepts_late: bool = False
+    ) -> Cell:
         """A cell that no other test has."""
         name = f"cell-{next(_NUMBERS)}"
-        return Cell(kind, policy, forwarded, name, self._url, str(self._folder), self._address)
+        return Cell(kind, policy, forwarded, name, self._url, str(self._folder), self._address, accepts_late)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from typing import Any
 from chaos import service
 from chaos.worker import wait_for_threads
 from tests.architecture.sources import ROOT
-from tests.crash.cells import Cell, Left, Told, ask, look
+from tests.crash.cells import Cell, Left, Stage, Told, ask, look, overrun
 
 
 class Forge:
@@ -35,15 +35,19 @@ class Forge:
         """Ask the call in a process that is to die at a point; returns whether it did."""
         return self._order("ask", cell, at, nth) is None
 
+    def dies_late(self, cell: Cell, at: str | None, stage: Stage) -> bool:
+        """Ask the call with a handler that overruns, in a process that is to die at a point; returns whether it did."""
+        return self._order("overrun", cell, at, stage) is None
+
     def look(self, cell: Cell, *, asks: int = 0) -> tuple[list[Left], list[Told]]:
         """See what is left, ask the call again, see what is left, and so on; what was found, and what was told."""
         lefts, tolds = self._order("look", cell, None, asks)
         return [Left(**left) for left in lefts], [Told(**told) for told in tolds]
 
-    def _order(self, verb: str, cell: Cell, at: str | None, number: int) -> Any:
+    def _order(self, verb: str, cell: Cell, at: str | None, how: int | str) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([verb, cell, at, number]) + "\n")
+        self._process.stdin.write(json.dumps([verb, cell, at, how]) + "\n")
         self._process.stdin.flush()
         found = json.loads(self._process.stdout.readline())
         assert "fault" not in found, found["fault"]
@@ -72,8 +76,8 @@ def _serve() -> None:
         ask(Cell("external", "unknown", False, "warm", "memory:", folder, address), None, 1)
     wait_for_threads()
     for line in sys.stdin:
-        verb, cell, at, number = json.loads(line)
-        act = partial(_ask if verb == "ask" else _look, Cell(*cell), at, number)
+        verb, cell, at, how = json.loads(line)
+        act = partial(_VERBS[verb], Cell(*cell), at, how)
         sys.stdout.write(json.dumps(_forked(act)) + "\n")
         sys.stdout.flush()
 
@@ -82,12 +86,19 @@ def _ask(cell: Cell, at: str, nth: int) -> Any:
     return asdict(ask(cell, at, nth))
 
 
+def _overrun(cell: Cell, at: str | None, stage: Stage) -> Any:
+    return asdict(overrun(cell, at, stage))
+
+
 def _look(cell: Cell, _at: None, asks: int) -> Any:
     lefts, tolds = [asdict(look(cell))], list[Any]()
     for _ in range(asks):
         tolds.append(asdict(ask(cell, None, 1)))
         lefts.append(asdict(look(cell)))
     return lefts, tolds
+
+
+_VERBS: dict[str, Callable[..., Any]] = {"ask": _ask, "overrun": _overrun, "look": _look}
 
 
 def _forked(act: Callable[[], Any]) -> dict[str, Any]:

@@ -10,15 +10,22 @@ from tests.architecture.sources import ROOT
 PAGE = ROOT / "docs" / "crash-points.md"
 
 EXTERNAL = "What is left of an external effect"
+TESTIMONY = "What is left of testimony"
 STATE = "What is left of a row and of files"
 
 
-@cache
 def table(heading: str) -> dict[str, tuple[str, ...]]:
     """The rows of the first table below a heading, by their first cells."""
+    return {row[0]: row[1:] for row in rows(heading)}
+
+
+@cache
+def rows(heading: str) -> tuple[tuple[str, ...], ...]:
+    """The rows of the first table below a heading."""
     text = PAGE.read_text(encoding="utf-8")
     below = f"\n{text}".partition(f"# {heading}\n")[2]
     lines = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
     assert lines is not None, f"{PAGE.name} has no table below {heading!r}"
-    rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[0].splitlines()]
-    return {row[0]: tuple(row[1:]) for row in rows[2:]}
+    return tuple(
+        tuple(cell.strip().strip("`") for cell in line.strip("|").split("|")) for line in lines[0].splitlines()
+    )[2:]

@@ -7,10 +7,10 @@ from itertools import count
 import pytest
 
 from handrail.prompt.idempotency import OnOrphan
-from tests.crash.cells import Cell, Left, Told
+from tests.crash.cells import Cell, Left, Stage, Told
 from tests.crash.conftest import Desk
 from tests.crash.forge import Forge
-from tests.crash.pages import EXTERNAL, STATE, table
+from tests.crash.pages import EXTERNAL, STATE, TESTIMONY, rows, table
 
 POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
     ("unknown", False),
@@ -19,6 +19,10 @@ POLICIES: tuple[tuple[OnOrphan, bool], ...] = (
     ("reconcile", False),
 )
 """The columns of the table: what becomes of an orphan, and whether the service knows a key again."""
+
+STAGES: dict[str, Stage] = {"the call": "the call", "its testimony": "its testimony"}
+LATE: tuple[tuple[bool, OnOrphan], ...] = ((False, "unknown"), (False, "retry"), (True, "unknown"), (True, "retry"))
+"""The columns of the table of testimony: whether a late result settles its effect, and what becomes of an orphan."""
 
 SUCCESSES = {"runs", "replays", "asked, runs", "found"}
 NOTHING = {"nothing": 0, "everything": 1}
@@ -43,6 +47,47 @@ def test_an_external_effect_after_a_kill_is_what_the_page_says(
     assert after.applied == (answer in SUCCESSES)
     assert at_last == after
     assert again == (Told(success=True, replayed=True, content=told.content) if told.success else told)
+
+
+@pytest.mark.parametrize("column", range(len(LATE)), ids=["unknown", "retry", "accepted-unknown", "accepted-retry"])
+@pytest.mark.parametrize("row", rows(TESTIMONY), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_testimony_after_a_kill_is_what_the_page_says(
+    row: tuple[str, ...], column: int, desk: Desk, smith: Forge
+) -> None:
+    """The ledger, what was said, the answer to the same call asked again, and the count at the service.
+
+    Whether the effect may have happened twice is read from what is stored.
+    """
+    stage, point, said, *columns = row
+    accepts_late, policy = LATE[column]
+    ledger, *answers = columns[3 * accepts_late :][:3]
+    answer, _, rest = answers[column % 2].partition(": ")
+    times, _, doubt = rest.partition(", ")
+    cell = desk.cell("late", policy, accepts_late=accepts_late)
+
+    if ledger == "-":
+        assert not smith.dies_late(cell, point, STAGES[stage])
+        return
+    assert smith.dies_late(cell, point, STAGES[stage])
+    (left, after), (told,) = smith.look(cell, asks=1)
+    assert (left.ledger, left.testimony or "none") == (ledger, said)
+    assert (left.applied, left.changed, left.in_doubt) == (0, 1, False)
+    assert _named(cell, told, left, after) == answer
+    assert after.changed == int(times)
+    assert after.applied == (answer in SUCCESSES)
+    assert after.in_doubt == (doubt == "possible duplicate")
+
+
+@pytest.mark.parametrize("accepts_late", [False, True])
+def test_testimony_of_a_process_that_lives_is_the_last_row_of_the_page(
+    desk: Desk, smith: Forge, *, accepts_late: bool
+) -> None:
+    """Nothing is written after the last point."""
+    cell = desk.cell("late", accepts_late=accepts_late)
+    assert not smith.dies_late(cell, None, "its testimony")
+    (left,), _ = smith.look(cell)
+    _, _, said, kept, _, _, accepted, *_ = rows(TESTIMONY)[-1]
+    assert (left.testimony, left.ledger) == (said, accepted if accepts_late else kept)
 
 
 @pytest.mark.parametrize("point", table(STATE))

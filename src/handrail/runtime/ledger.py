@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.crash_points import reached
 from handrail.errors import DumpError, LeaseLostError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
@@ -227,10 +228,12 @@ class EffectLedger:
             - `"dropped"`: nothing is stored, because the entry of the effect has been removed, and its testimony with
               it. That an effect was done is logged as a warning then.
         """
+        reached("before-testimony")
         while True:
             with suppress(_RowChangedError), nullcontext() if self._units is None else self._units.unit():
                 word, row, testimony = self._testified(claim, said, accept=accept, ttl=ttl)
                 break
+        reached("after-testimony")
         if testimony.status == "done" and word in {"duplicate", "dropped"}:
             _log_lost_effect(claim, row)
         return word

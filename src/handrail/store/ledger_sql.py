@@ -149,7 +149,10 @@ class SqlLedger:
 
     def testify(self, testimony: Testimony) -> bool:
         """Add testimony; returns whether it is the first of its effect and fencing token."""
-        return bool(self._database.change(_TESTIFY, testimony_columns(testimony)))
+        added = bool(self._database.change(_TESTIFY, testimony_columns(testimony)))
+        if added and open_unit(self._database) is not None:
+            reached("unit-testimony-written")
+        return added
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""

@@ -94,6 +94,8 @@ class MemoryLedgerStore:
             if self._changes.is_open:
                 self._note(lambda: self._set_testimony(testimony.effect_id, given))
             self._set_testimony(testimony.effect_id, {**given, testimony.fence: testimony})
+        if self._changes.is_open and open_unit(self) is not None:
+            reached("unit-testimony-written")
         return True
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
