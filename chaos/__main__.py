@@ -1,7 +1,7 @@
 """`make chaos`: kill workers at random over a store, and count what became of each call.
 
-Exits with 1 if a promise was not kept: an effect happened twice or not at all, is not known to be done in the end, or
-the session disagrees with the files or the table.
+Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
+happened, is not known to be done in the end, or the session disagrees with the files or the table.
 """
 
 from __future__ import annotations
@@ -12,27 +12,32 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import get_args
 
-from chaos import postgres, service, table
+from chaos import history, postgres, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
 from chaos.verdict import Verdict, judge, read_state
-from chaos.worker import World, warm
+from chaos.worker import World, wait_for_threads, warm
 
 _KILLS_TO_A_TROUBLE = 100
 _LONGEST_REASON = 150
+_MOST_REASONS = 12
 _KIND_OF_REASON = re.compile(r"\S*\d\S*|/\S*")
 """What differs in reasons of one kind: names with numbers, and paths."""
 
 _SECONDS_TO_FINISH = 120.0
-_COLUMNS = ("kills", "calls", "keys", "done", "duplicates", "lost", "unknown", "resolved", "torn", "stale", "repeated")
+_LEAST_WIDTH = 5
+_COLUMNS = (
+    *("kills", "calls", "keys", "done", "duplicates", "lost", "denied", "torn", "unknown", "resolved", "raised"),
+    *("overran", "late_accepted", "late_kept", "in_doubt", "stale", "repeated"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +73,11 @@ def main() -> int:
         for policy in policies:
             verdicts[f"{store} {policy}"] = _run(store, policy, options)
     _say("")
-    _say(f"{'run':<18}" + "".join(f"{column:>11}" for column in _COLUMNS))
+    _say(_line("run", _COLUMNS))
     for run, verdict in verdicts.items():
         counts = ["-"] * len(_COLUMNS) if verdict is None else [getattr(verdict, column) for column in _COLUMNS]
         kept = verdict is not None and verdict.kept
-        _say(f"{run:<18}" + "".join(f"{count:>11}" for count in counts) + ("" if kept else "  BROKEN"))
+        _say(_line(run, counts) + ("" if kept else "  BROKEN"))
     return 0 if all(verdict is not None and verdict.kept for verdict in verdicts.values()) else 1
 
 
@@ -131,6 +136,8 @@ def _world(folder: Path, store: str, policy: Policy) -> Generator[tuple[World, T
             server = held.enter_context(postgres.running())
             url, trouble = server.url, RestartedPostgres(server)
         table.create(url)
+        history.create(url)
+        wait_for_threads()
         yield World(folder, url, held.enter_context(service.running()), policy), trouble
 
 
@@ -145,10 +152,19 @@ def _tell_toll(toll: Toll, world: World, say: Callable[[str], object]) -> None:
     reasons = dict[str, list[str]]()
     for line in lines:
         reasons.setdefault(_KIND_OF_REASON.sub("", line), []).append(line)
-    for why in sorted(reasons.values(), key=len, reverse=True):
+    kinds = sorted(reasons.values(), key=len, reverse=True)
+    for why in kinds[:_MOST_REASONS]:
         say(f"{len(why):5} x {' '.join(why[0].split())[:_LONGEST_REASON]}")
+    if len(kinds) > _MOST_REASONS:
+        say(f"{sum(map(len, kinds[_MOST_REASONS:])):5} x something of {len(kinds) - _MOST_REASONS} other kinds")
     for broken in sorted(world.folder.glob("broken-*.txt")):
         say(f"BROKEN\n{broken.read_text(encoding='utf-8')}")
+
+
+def _line(run: str, cells: Sequence[object]) -> str:
+    """One line of the table."""
+    widths = [max(len(column), _LEAST_WIDTH) + 2 for column in _COLUMNS]
+    return f"{run:<18}" + "".join(f"{cell!s:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
 def _say(line: str) -> None:

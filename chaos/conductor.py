@@ -33,6 +33,9 @@ _FATES = {"moment": 50, "point": 40, "stop": 5, "full": 5}
 _BEFORE_THE_EFFECT = ("after-claim", "before-handler")
 """Where half of those that stop at a point do: when they go on, another may have done what they are about to do."""
 
+_TESTIMONY = ("before-testimony", "unit-testimony-written", "after-testimony")
+"""Points that only a worker with faults comes to."""
+
 _HALF = 0.5
 
 _ASTRAY = 0.1
@@ -184,12 +187,15 @@ class Conductor:
         points = _BEFORE_THE_EFFECT if fate == "stop" and dice.random() < _HALF else tuple(POINTS)
         point = dice.choice(points) if fate in {"point", "stop"} else None
         seat.point = point if fate == "point" else None
+        has_faults = point in _TESTIMONY or dice.random() < _HALF
         life = Life(
             dice.randrange(len(self._seats)) if dice.random() < _ASTRAY else seat.home,
             point=point,
             nth=dice.randint(1, 4),
             stops=fate == "stop",
             file_limit=dice.randint(0, _LARGEST_FILE) if fate == "full" else None,
+            faults=dice.getrandbits(32) if has_faults else None,
+            accepts_late=dice.random() < _HALF,
         )
         pid = seat.pid = start(self._world, life)
         soon = now + dice.uniform(0.0, _SOON_SECONDS)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from chaos.faults import NOT_APPLIED_ON, TIMEOUT, Faults, Plan
 from chaos.service import Client
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
-from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.session import stored_as
 
@@ -27,6 +28,9 @@ LEASE = timedelta(seconds=1)
 
 NAMES = ("charge", "ship", "note", "write")
 """The tools, in the order in which a session calls them, over and over."""
+
+CHARGED, FOUND = "charged", "found"
+"""What a result says: the handler has charged the order, or the service was asked and knew of it."""
 
 BOOK = "book.txt"
 """The file of a session that `write` adds a line to."""
@@ -117,6 +121,21 @@ def applied(session: Session) -> int:
     return sum(len(session[kind].all()) for kind in TYPES)
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a worker carries external calls out.
+
+    Attributes:
+        policy: how the promise is kept.
+        faults: what goes wrong in the handlers; `None` for nothing. With faults, handlers have a timeout.
+        accepts_late: whether a late result settles its effect.
+    """
+
+    policy: Policy
+    faults: Faults | None = None
+    accepts_late: bool = False
+
+
 class Desk:
     """The tools, over one session.
 
@@ -124,15 +143,15 @@ class Desk:
         session: a session of `store`.
         ledger: the ledger over the same store.
         service: the outside world.
-        policy: how the promise is kept.
+        manner: how external calls are carried out.
         insert: the SQL that adds a row to the table of `chaos.table`.
     """
 
-    def __init__(self, session: Session, ledger: EffectLedger, service: Client, *, policy: Policy, insert: str) -> None:
+    def __init__(self, session: Session, ledger: EffectLedger, service: Client, *, manner: Manner, insert: str) -> None:
         self._session = session
         self._ledger = ledger
         self._service = service
-        self._policy: Policy = policy
+        self._manner = manner
         self._insert = insert
 
     def executor(self, resources: Mapping[type[Any], object]) -> ToolExecutor:
@@ -155,29 +174,41 @@ class Desk:
         def reconcile(params: Order, key: str) -> ToolResult[Receipt] | None:
             row = self._ledger.row(key, partition=partition)
             number = self._service.find(key, 0 if row is None else row.fence)
-            return None if number is None else ToolResult.ok(Receipt(params.order, number))
+            return None if number is None else ToolResult.ok(Receipt(params.order, number), FOUND)
 
+        manner = self._manner
         return Tool[Order, Receipt](
             name=name,
             description="Charges an order.",
             handler=self._charge,
-            effect="external",
-            idempotency=IdempotencyConfig(
-                strategy="params",
-                param_keys=("order",),
-                scope=scope,
+            effect=External(
+                not_applied_on=NOT_APPLIED_ON,
+                on_orphan=manner.policy,
+                reconcile=reconcile,
+                accept_late_result=manner.accepts_late,
                 lease=LEASE,
-                on_orphan=self._policy,
             ),
-            reconcile=reconcile,
+            idempotency=IdempotencyConfig(strategy="params", param_keys=("order",), scope=scope),
+            timeout=None if manner.faults is None else TIMEOUT,
         )
 
     def _charge(self, params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
-        key, fence = context.idempotency_key or "", context.fence or 0
-        number = self._service.charge(params.order, key, fence, once=self._policy == "retry")
+        plan = Plan() if self._manner.faults is None else self._manner.faults.plan()
+        plan.enter()
+        number = self._number_of(params.order, context)
+        plan.leave()
         if number is None:
             return ToolResult.error("the service has seen a newer fence, so it has charged nothing")
-        return ToolResult.ok(Receipt(params.order, number))
+        return ToolResult.ok(Receipt(params.order, number), CHARGED)
+
+    def _number_of(self, order: str, context: ToolContext) -> int | None:
+        """Charge an order; returns the number of the receipt, `None` if the service has refused it."""
+        key, fence = context.idempotency_key or "", context.fence or 0
+        client = self._service.another()  # a handler that was left behind may still use its own
+        try:
+            return client.charge(order, key, fence, once=self._manner.policy == "retry")
+        finally:
+            client.close()
 
     def _note(self, params: Place, *, context: ToolContext) -> ToolResult[Noted]:
         context.connection.execute(self._insert, (context.session.session_id, params.n))

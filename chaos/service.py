@@ -44,6 +44,7 @@ class Service:
     Attributes:
         charged: how often each order was charged.
         receipts: the number of the receipt, by key.
+        firsts: the fence under which each key was charged first; all later charges of it have that one or a newer one.
         fences: the newest fence, by key.
         asked: how often each key was asked about.
         stale: how many charges were refused for their fence.
@@ -52,6 +53,7 @@ class Service:
 
     charged: Counter[str] = field(default_factory=Counter[str])
     receipts: dict[str, int] = field(default_factory=dict[str, int])
+    firsts: dict[str, int] = field(default_factory=dict[str, int])
     fences: dict[str, int] = field(default_factory=dict[str, int])
     asked: Counter[str] = field(default_factory=Counter[str])
     stale: int = 0
@@ -68,6 +70,7 @@ class Service:
             return self.receipts[key]
         self.charged[order] += 1
         self.receipts[key] = self.charged.total()
+        self.firsts.setdefault(key, fence)
         return self.receipts[key]
 
     def find(self, key: str, fence: int) -> int | None:
@@ -78,7 +81,8 @@ class Service:
 
     def report(self, path: str) -> str:
         """Write everything to a file, for `read_report`; returns its path."""
-        known = {"charged": self.charged, "asked": self.asked, "stale": self.stale, "repeated": self.repeated}
+        names = ("charged", "asked", "firsts", "stale", "repeated")
+        known = {name: getattr(self, name) for name in names}
         Path(path).write_text(json.dumps(known), encoding="utf-8")
         return path
 
@@ -106,12 +110,14 @@ class Report:
     Attributes:
         charged: how often each order was charged.
         asked: how often each key was asked about.
+        firsts: the fence under which each key was charged first.
         stale: how many charges were refused for their fence.
         repeated: how many charges were answered with the receipt of an earlier one.
     """
 
     charged: dict[str, int]
     asked: dict[str, int]
+    firsts: dict[str, int]
     stale: int
     repeated: int
 
@@ -146,6 +152,10 @@ class Client:
         path = Path(f"{self._own}.json")
         self._ask(do="report", path=str(path))
         return Report(**json.loads(path.read_text(encoding="utf-8")))
+
+    def another(self) -> Client:
+        """A client of the same service, for another thread."""
+        return Client(self._address)
 
     def close(self) -> None:
         """Leave nothing behind."""

@@ -7,18 +7,42 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
-from chaos.desk import BOOK, TYPES, Noted, Receipt, Written, applied, order_of, session_name
+from chaos.desk import BOOK, CHARGED, TYPES, Noted, Receipt, Written, applied, order_of, session_name
+from chaos.faults import MARK
+from chaos.history import Change, changes_of
 from chaos.service import Report
 from chaos.table import rows_of
 from chaos.worker import World
 from handrail.runtime import Session
+from handrail.runtime.effect_states import possible_duplicate
 from handrail.store import Store
 
 _PATIENCE = timedelta(seconds=30)
 """How long to wait for a session whose last writer has just been killed."""
+
+
+_OVERRAN = "was stopped after its timeout"
+"""Stands in the note of an effect that is unknown because its handler overran."""
+
+
+class Said(NamedTuple):
+    """What a former owner has said of an effect.
+
+    Attributes:
+        effect_id: the effect.
+        fence: the fencing token of the owner.
+        status: what became of the effect.
+        in_doubt: whether it means that the effect may have happened twice.
+    """
+
+    effect_id: str
+    fence: int
+    status: str
+    in_doubt: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +73,14 @@ class State:
     Attributes:
         sessions: what is kept of each, by its number.
         effects: the status of each effect in the ledger, by its key; here no two partitions share one.
+        changes: what the ledger has said of them in turn.
+        testimony: what former owners have said of them.
     """
 
     sessions: Mapping[int, Kept]
     effects: Mapping[str, str]
+    changes: list[Change] = field(default_factory=list[Change])
+    testimony: list[Said] = field(default_factory=list["Said"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +99,12 @@ class Verdict:
         torn: how many calls are in the session and not on disk or in the table, or the other way round, or twice.
         stale: how many late charges the service has refused.
         repeated: how many charges it has answered with an earlier receipt.
+        denied: how often the ledger has recorded as failed what had happened.
+        raised: how often an effect became unknown because its handler raised.
+        overran: how often because its handler overran its timeout.
+        late_accepted: how often what a former owner said has settled its effect.
+        late_kept: how often it was stored beside the effect.
+        in_doubt: how much of that means that the effect may have happened twice.
     """
 
     kills: int
@@ -84,13 +118,18 @@ class Verdict:
     torn: int
     stale: int
     repeated: int
+    denied: int = 0
+    raised: int = 0
+    overran: int = 0
+    late_accepted: int = 0
+    late_kept: int = 0
+    in_doubt: int = 0
 
     @property
     def kept(self) -> bool:
         """Whether every promise was kept."""
-        return (
-            self.done == self.keys and self.unknown == self.resolved and not (self.duplicates + self.lost + self.torn)
-        )
+        broken = self.duplicates + self.lost + self.torn + self.denied
+        return self.done == self.keys and self.unknown == self.resolved and not broken
 
 
 def read_state(world: World, sessions: int) -> State:
@@ -109,7 +148,12 @@ def read_state(world: World, sessions: int) -> State:
             os._exit(1)
     os.waitpid(pid, 0)
     known = json.loads(path.read_text(encoding="utf-8"))
-    return State({int(number): Kept(**kept) for number, kept in known["sessions"].items()}, known["effects"])
+    return State(
+        {int(number): Kept(**kept) for number, kept in known["sessions"].items()},
+        known["effects"],
+        [Change(*change) for change in known["changes"]],
+        [Said(*said) for said in known["testimony"]],
+    )
 
 
 def judge(state: State, report: Report, *, kills: int, until: int) -> Verdict:
@@ -131,6 +175,8 @@ def judge(state: State, report: Report, *, kills: int, until: int) -> Verdict:
         torn += _differences(kept.noted, kept.rows) + _differences(kept.written, kept.lines)
         torn += abs(kept.applied - until)
     done = {key for key, status in state.effects.items() if status == "done"}
+    reasons = [change.note.partition("\n")[0] for change in state.changes if change.status == "unknown"]
+    accepted = _accepted(state)
     return Verdict(
         kills=kills,
         calls=sum(kept.applied for kept in state.sessions.values()),
@@ -143,7 +189,29 @@ def judge(state: State, report: Report, *, kills: int, until: int) -> Verdict:
         torn=torn,
         stale=report.stale,
         repeated=report.repeated,
+        denied=sum(
+            change.status == "failed" and report.firsts.get(change.key, change.fence + 1) <= change.fence
+            for change in state.changes
+        ),
+        raised=sum(MARK in why for why in reasons),
+        overran=sum(_OVERRAN in why for why in reasons),
+        late_accepted=accepted,
+        late_kept=len(state.testimony) - accepted,
+        in_doubt=sum(said.in_doubt for said in state.testimony),
     )
+
+
+def _accepted(state: State) -> int:
+    """How much testimony has settled its effect.
+
+    A reconciler settles an effect under the same fence, but its results say that they were found.
+    """
+    settled = {
+        (change.effect_id, change.fence - 1, change.status)
+        for change in state.changes
+        if change.was == "unknown" and (change.status == "failed" or change.message == CHARGED)
+    }
+    return len(settled & {said[:3] for said in state.testimony})
 
 
 def _differences(some: list[str] | list[int], others: list[str] | list[int]) -> int:
@@ -155,7 +223,13 @@ def _differences(some: list[str] | list[int], others: list[str] | list[int]) -> 
 def _read(world: World, sessions: int) -> State:
     with world.open_store() as kept_in:
         known = {n: _kept(world, kept_in, n) for n in range(sessions)}
-        return State(known, {row.key: row.status for row in kept_in.rows()})
+        rows = list(kept_in.rows())
+        testimony = [
+            Said(said.effect_id, said.fence, said.status, possible_duplicate(row, said))
+            for row in rows
+            for said in kept_in.testimony(row.effect_id)
+        ]
+        return State(known, {row.key: row.status for row in rows}, changes_of(world.url), testimony)
 
 
 def _kept(world: World, kept_in: Store, n: int) -> Kept:

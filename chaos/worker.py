@@ -18,7 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from chaos.desk import TYPES, Desk, Policy, applied, call_of, session_name
+from chaos.desk import TYPES, Desk, Manner, Policy, applied, call_of, session_name
+from chaos.faults import Faults
 from chaos.service import Client, running
 from chaos.table import create, insert_for
 from handrail import store
@@ -101,6 +102,8 @@ class Life(NamedTuple):
         nth: at which time.
         stops: whether it is only stopped there, until somebody lets it go on.
         file_limit: the most bytes that a file may have, for a disk that is full; `None` for a disk that is not.
+        faults: where the chance begins that draws the faults of its external handlers; `None` for no faults.
+        accepts_late: whether a late result settles its effect.
     """
 
     session: int
@@ -109,6 +112,8 @@ class Life(NamedTuple):
     nth: int = 1
     stops: bool = False
     file_limit: int | None = None
+    faults: int | None = None
+    accepts_late: bool = False
 
 
 def start(world: World, life: Life) -> int:
@@ -181,18 +186,19 @@ def _work(world: World, life: Life, wanted: Callable[[], bool]) -> int:
         world.open_files(life.session, kept_in) as files,
     ):
         resources: Mapping[type[Any], object] = {Filesystem: files}
-        desk = Desk(
-            session, EffectLedger(kept_in), Client(world.service), policy=world.policy, insert=insert_for(world.url)
-        )
+        faults = None if life.faults is None else Faults(life.faults)
+        manner = Manner(world.policy, faults, life.accepts_late)
+        desk = Desk(session, EffectLedger(kept_in), Client(world.service), manner=manner, insert=insert_for(world.url))
         executor = desk.executor(resources)
-        n, refusals = applied(session), 0
+        n, refusals, reply = applied(session), 0, 0
         while wanted() and (life.until is None or n < life.until):
             if life.until is None:
                 _stay_beside(kept_in, life.session)
-            message = executor.execute(call_of(life.session, n), reply=f"reply-{n}")
+            message = executor.execute(call_of(life.session, n), reply=f"reply-{n}-{reply}")
             if message.success:
-                n, refusals = n + 1, 0
+                n, refusals, reply = n + 1, 0, 0
                 continue
+            reply += message.replayed  # the refusal is final, so a model asks again in another reply
             _tell(world, REFUSED, message.content)
             refusals += 1
             if refusals == _REFUSALS_IN_A_ROW:

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from chaos.desk import NAMES, call_of, order_of
+from chaos.desk import CHARGED, FOUND, NAMES, call_of, order_of
+from chaos.faults import DOUBTS, TIMEOUT
+from chaos.history import Change
 from chaos.service import Report
-from chaos.verdict import Kept, State, Verdict, judge
+from chaos.verdict import Kept, Said, State, Verdict, judge
+from handrail.prompt import Tool
+from handrail.runtime.failures import overran
 
 UNTIL = 2 * len(NAMES)
 ORDERS = {n: [order for number in range(UNTIL) if (order := order_of(n, number))] for n in range(2)}
@@ -24,7 +28,7 @@ def kept(n: int) -> Kept:
 def judged(state: State | None = None, **reported: Any) -> Verdict:
     """The verdict on two sessions and a service, all well but for what is given."""
     whole = State({0: kept(0), 1: kept(1)}, {f"key of {order}": "done" for order in KEYS})
-    report = Report(dict.fromkeys(KEYS, 1), {}, stale=1, repeated=2)
+    report = Report(dict.fromkeys(KEYS, 1), {}, {}, stale=1, repeated=2)
     return judge(state or whole, replace(report, **reported), kills=5, until=UNTIL)
 
 
@@ -86,3 +90,54 @@ def test_a_session_that_disagrees_with_the_table_or_the_files_is_torn(wrong: Kep
     """Missing and too many count alike."""
     verdict = judged(State({0: wrong, 1: kept(1)}, {f"key of {order}": "done" for order in KEYS}))
     assert (verdict.torn, verdict.kept) == (torn, False)
+
+
+EFFECTS = {f"key of {order}": "done" for order in KEYS}
+
+
+def changed(was: str, status: str, fence: int, *, message: str = "", note: str = "") -> Change:
+    """A change of an effect."""
+    return Change("key", "e1", was, status, fence, message, note)
+
+
+def told(*changes: Change, testimony: tuple[Said, ...] = (), **reported: Any) -> Verdict:
+    """The verdict where the ledger has said this of an effect in turn."""
+    return judged(State({0: kept(0), 1: kept(1)}, EFFECTS, list(changes), list(testimony)), **reported)
+
+
+@pytest.mark.parametrize("charged_under, denied", [(1, 1), (2, 1), (3, 0)])
+def test_an_effect_that_was_recorded_as_failed_though_it_had_happened_is_denied(
+    charged_under: int, denied: int
+) -> None:
+    """It may have happened later, under a newer fencing token: the entry was right then."""
+    verdict = told(changed("running", "failed", 2), firsts={"key": charged_under})
+    assert (verdict.denied, verdict.kept) == (denied, not denied)
+    assert told(changed("running", "failed", 2)).denied == 0
+
+
+def test_reasons_for_which_effects_became_unknown_are_counted() -> None:
+    """What a handler raised, a timeout, and others, such as an expired lease."""
+    tool = Tool[None, None](name="pay", description="Pays.", handler=None)
+    notes = [*(f"KeyError: {make()}\nTraceback" for make in DOUBTS.values()), str(overran(tool, TIMEOUT)), "expired"]
+    verdict = told(*(changed("running", "unknown", 2, note=note) for note in notes))
+    assert (verdict.raised, verdict.overran, verdict.kept) == (len(DOUBTS), 1, True)
+
+
+@pytest.mark.parametrize(
+    "change, status, accepted",
+    [
+        (changed("unknown", "done", 2, message=CHARGED), "done", 1),
+        (changed("unknown", "failed", 2), "failed", 1),
+        (changed("unknown", "done", 2, message=FOUND), "done", 0),
+        (changed("unknown", "done", 4, message=CHARGED), "done", 0),
+        (changed("running", "done", 2, message=CHARGED), "done", 0),
+        (changed("unknown", "running", 3), "done", 0),
+    ],
+    ids=["done", "failed", "found by a reconciler", "of another owner", "by its owner", "claimed"],
+)
+def test_testimony_that_settled_its_effect_is_told_from_what_is_only_stored(
+    change: Change, status: str, accepted: int
+) -> None:
+    """And what means a possible duplicate is counted."""
+    verdict = told(change, testimony=(Said("e1", 1, status, in_doubt=not accepted),))
+    assert (verdict.late_accepted, verdict.late_kept, verdict.in_doubt) == (accepted, 1 - accepted, 1 - accepted)

@@ -30,7 +30,7 @@ def test_every_charge_counts_unless_it_is_asked_to_know_the_key(client: Client) 
     assert client.charge("tea", "k1", 1, once=False) == 2
     assert client.charge("bun", "k2", 1, once=True) == 3
     assert client.charge("bun", "k2", 2, once=True) == 3
-    assert client.report() == Report({"tea": 2, "bun": 1}, {}, stale=0, repeated=1)
+    assert client.report() == Report({"tea": 2, "bun": 1}, {}, {"k1": 1, "k2": 1}, stale=0, repeated=1)
 
 
 def test_an_older_fence_is_refused_after_a_newer_one_was_seen(client: Client) -> None:
@@ -40,7 +40,7 @@ def test_an_older_fence_is_refused_after_a_newer_one_was_seen(client: Client) ->
     assert client.charge("tea", "k1", 3, once=False) == 1
     assert client.charge("tea", "k1", 2, once=False) is None
     assert client.find("k1", 0) == 1
-    assert client.report() == Report({"tea": 1}, {"k1": 2}, stale=2, repeated=0)
+    assert client.report() == Report({"tea": 1}, {"k1": 2}, {"k1": 3}, stale=2, repeated=0)
 
 
 def test_what_a_process_asked_before_it_was_killed_is_known_to_who_asks_after_it() -> None:

@@ -1,0 +1,88 @@
+"""What goes wrong in the handlers of `make chaos`, and how the changes of the ledger are noted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chaos import history, table
+from chaos.faults import DOUBTS, MARK, NOT_APPLIED_ON, PROOFS, Faults
+from chaos.history import Change
+from handrail import store
+from handrail.prompt import External, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger
+from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult
+from handrail.runtime.outcomes import unknown_because
+from tests.store.postgres_server import fresh_url
+
+
+def pay(params: None, *, context: ToolContext) -> ToolResult[None]:
+    """Never called."""
+    raise NotImplementedError
+
+
+PAYING = Tool[None, None](name="pay", description="Pays.", handler=pay, effect=External(not_applied_on=NOT_APPLIED_ON))
+
+
+@pytest.mark.parametrize("make", PROOFS.values(), ids=PROOFS)
+def test_what_is_raised_only_before_the_effect_proves_that_it_was_not_applied(make: Callable[[], Exception]) -> None:
+    """The ledger takes it so."""
+    assert unknown_because(make(), PAYING, entered=True) is None
+
+
+@pytest.mark.parametrize("make", DOUBTS.values(), ids=DOUBTS)
+def test_what_is_raised_after_the_effect_proves_nothing(make: Callable[[], Exception]) -> None:
+    """And the note of the effect shows that it was raised here."""
+    note = unknown_because(make(), PAYING, entered=True)
+    assert note is not None
+    assert MARK in note.partition("\n")[0]
+
+
+def test_plans_are_of_every_kind() -> None:
+    """No exception of `PROOFS` comes after the effect."""
+    faults = Faults(7)
+    plans = [faults.plan() for _ in range(1000)]
+    after = {plan.after for plan in plans} - {None}
+    assert after == set(DOUBTS.values())
+    assert {plan.before for plan in plans} - {None} == {*PROOFS.values(), *DOUBTS.values()}
+    kinds = Counter((plan.delay, plan.before is not None, plan.after is not None) for plan in plans)
+    assert len(kinds) == 9
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    """A new database, one kind after the other."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/desk.db"
+        return
+    with fresh_url() as postgres:
+        yield postgres
+
+
+def test_every_change_of_an_effect_is_noted(url: str) -> None:
+    """With the key, the states before and after, and the fencing token."""
+    history.create(url)
+    with store.open(url) as kept:
+        ledger = EffectLedger(kept)
+        claim = ledger.claim(ClaimRequest("", "key", "pay", "hash", lease=timedelta(minutes=1)))
+        assert isinstance(claim, Claimed)
+        ledger.heartbeat(claim)
+        assert ledger.mark_unknown(claim, "read timed out")
+        row = ledger.row("key")
+        assert row is not None
+        assert ledger.resolve(row, EffectResult("found"))
+    assert history.changes_of(url) == [
+        Change("key", row.effect_id, "running", "unknown", 2, "", "read timed out"),
+        Change("key", row.effect_id, "unknown", "done", 2, "found", ""),
+    ]
+
+
+def test_the_history_is_beside_the_other_tables(url: str) -> None:
+    """Those of the handlers, and those of the store."""
+    table.create(url)
+    history.create(url)
+    assert (history.changes_of(url), table.rows_of(url, "s"), table.faults_of(url)) == ([], [], [])
