@@ -171,13 +171,13 @@ def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, t
     assert read("id", (tmp_path / "settled-id").read_bytes(), b"") == WHOLE
 
 
-def open_below(folder: Path) -> list[str]:
+def open_below(folder: Path) -> list[Path]:
     """What of a folder this process has open; other threads may open and close what they like."""
-    found: list[str] = []
+    found: list[Path] = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
-            found.append(os.readlink(descriptor))
-    return sorted(path for path in found if Path(path).is_relative_to(folder))
+            found.append(descriptor.readlink())
+    return sorted(path for path in found if path.is_relative_to(folder))
 
 
 def test_journal_that_cannot_be_made_leaves_nothing_open(folder: int, tmp_path: Path) -> None:
