@@ -186,7 +186,7 @@ def test_an_unknown_key_is_told_with_the_nearest_one() -> None:
     error = fault("toolz: [a]")
     assert str(error) == (
         "desk.agent:3:1: the front matter has no key 'toolz'. Did you mean 'tools'? "
-        "The keys are name, description, model, tools, toolsets."
+        "The keys are name, description, model, tools, toolsets, exclude, show_git."
     )
     assert error.field == "toolz"
 

@@ -30,6 +30,8 @@ VALID = st.fixed_dictionaries(
         "model": TEXTS,
         "tools": st.lists(TEXTS, max_size=3, unique_by=str.strip),
         "toolsets": st.lists(TEXTS, max_size=3, unique_by=str.strip),
+        "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
+        "show_git": st.booleans(),
     },
 )
 BROKEN = st.fixed_dictionaries(
@@ -40,6 +42,8 @@ BROKEN = st.fixed_dictionaries(
         "model": ANYTHING,
         "tools": NAMES | ANYTHING,
         "toolsets": NAMES | ANYTHING,
+        "exclude": st.lists(WORDS, max_size=3) | SCALARS | st.dictionaries(WORDS, SCALARS, max_size=2),
+        "show_git": ANYTHING,
         "toolz": ANYTHING,
         "per_run_step": st.booleans(),
     },
@@ -56,7 +60,8 @@ def parsed(front_matter: Any) -> AgentFile | None:
 
 def twice_but_for_blanks(front_matter: Any) -> bool:
     """Whether a list has two names that differ only in the blanks around them."""
-    values: list[Any] = [*getattr(front_matter, "values", tuple)()]
+    entries: list[tuple[Any, Any]] = [*getattr(front_matter, "items", tuple)()]
+    values = [value for key, value in entries if key in {"tools", "toolsets"}]
     lists: list[list[Any]] = [value for value in values if isinstance(value, list)]
     names = [[item.strip() for item in value if isinstance(item, str)] for value in lists]
     return any(len(set(found)) < len(found) for found in names)

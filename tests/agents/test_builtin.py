@@ -27,7 +27,7 @@ from handrail.agents.current import CurrentRun, running
 from handrail.agents.entries import BUILT_IN, ToolsetFactory
 from handrail.contrib.tools import Plan
 from handrail.errors import AgentError, PromptValidationError
-from handrail.filesystem import HostFilesystem
+from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.session import Session
 
@@ -48,6 +48,8 @@ class Run:
     tool_names: tuple[str, ...] = ()
     toolset_names: tuple[str, ...] = ()
     agents: Mapping[str, AgentFile] = field(default_factory=dict[str, AgentFile])
+    path_filter: PathFilter = field(default_factory=PathFilter)
+    show_git: bool = False
     stack: ExitStack = field(default_factory=ExitStack)
     opened: dict[Path, HostFilesystem] = field(default_factory=dict[Path, HostFilesystem])
 

@@ -166,6 +166,6 @@ def test_folder_that_vanishes_during_a_search_holds_nothing(root: Path, tmp_path
     """What is found is what is there."""
     disk = WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        disk.before = Nth(3, lambda: (root / "notes").rename(root.with_name("away")), among=frozenset({"open_folder"}))
+        disk.before = Nth(2, lambda: (root / "notes").rename(root.with_name("away")), among=frozenset({"step"}))
         found = [each.path for each in fs.glob("notes/**")]
         assert found == []

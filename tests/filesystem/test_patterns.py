@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
-from handrail.filesystem.patterns import find
+from handrail.filesystem import Filesystem, InMemoryFilesystem
 
 FILES = {"a.md": "", "b.txt": "", ".env": "", "src/a.py": "", "src/x/b.py": "", "src/x/y/c.py": "", "docs/a.md": ""}
 
@@ -62,24 +61,6 @@ def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], patter
 def test_any_pattern_is_answered(pattern: str) -> None:
     """No pattern is a fault in itself: brackets that do not close are characters like others."""
     InMemoryFilesystem({"a": "", "b[": "", "a\nb": ""}).glob(pattern)
-
-
-def test_only_folders_that_can_hold_a_match_are_listed() -> None:
-    """What a pattern costs is what it can find."""
-    fs, listed = InMemoryFilesystem(FILES), list[str]()
-
-    def list_folder(folder: str) -> Iterable[FileStat]:
-        listed.append(folder)
-        return fs.list(folder)
-
-    find("src/*.py", list_folder)
-    assert listed == [".", "src"]
-
-
-def test_links_are_found_but_not_followed() -> None:
-    """A link may lead in a circle, or out of the root."""
-    listing = {".": (FileStat("link", "symlink", 0), FileStat("a", "folder", 0)), "a": (FileStat("a/b", "file", 1),)}
-    assert [stat.path for stat in find("**", listing.__getitem__)] == ["a", "a/b", "link"]
 
 
 def test_many_stars_do_not_take_long() -> None:

@@ -6,6 +6,7 @@ description: Answers what customers ask about orders.
 model: openai:gpt-5.2
 tools: [lookup_order]          # names of tools
 toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
+exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
 ---
 You work at the refund desk.
 
@@ -23,7 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from handrail.errors import AgentFileError, DocumentError
+from handrail.errors import AgentFileError, DocumentError, PathEscapeError
+from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde.document import read_document
 from handrail.serde.naming import shortened
 from handrail.serde.yaml_reader import Reader, listed, shown
@@ -34,7 +36,7 @@ T = TypeVar("T")
 NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 """What the name of an agent looks like: it becomes the name of a tool."""
 
-KEYS = ("name", "description", "model", "tools", "toolsets")
+KEYS = ("name", "description", "model", "tools", "toolsets", "exclude", "show_git")
 """The keys of the front matter."""
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
@@ -53,6 +55,9 @@ class AgentFile:
         model: the name of the model, e.g. `openai:gpt-5.2`; `None` if the file leaves it open.
         tools: names of tools, in the order of the file.
         toolsets: names of toolsets, in the order of the file.
+        exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
+            makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
+        show_git: whether `.git` exists for them.
         instructions: the body.
         path: the file; `None` for an agent that was made without one.
     """
@@ -63,6 +68,8 @@ class AgentFile:
     model: str | None = None
     tools: tuple[str, ...] = ()
     toolsets: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    show_git: bool = False
     path: Path | None = None
 
 
@@ -152,6 +159,8 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         model=values.read("model", _model),
         tools=values.read("tools", _names) or (),
         toolsets=values.read("toolsets", _names) or (),
+        exclude=values.read("exclude", _patterns) or (),
+        show_git=values.read("show_git", _switch) or False,
         instructions="",
     )
 
@@ -220,6 +229,31 @@ def _names(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
         return found
 
     return reader.items(tree, field, name)
+
+
+def _patterns(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
+    """The patterns in a list of patterns of paths."""
+    if not isinstance(tree, Sequence):
+        reader.fail(tree, f"{field} is a list of patterns of paths; write {field}: ['.env', 'secrets/**']")
+
+    def pattern(item: Tree) -> str:
+        if not isinstance(item, Scalar) or not isinstance(item.value, str) or not item.text:
+            reader.fail(
+                item, f"{field} has patterns of paths only, and this is {_kind(item)}; write one such as '*.key'"
+            )
+        try:
+            ExcludedPaths((item.text,))
+        except PathEscapeError as error:
+            reader.fail(item, f"{field} has a pattern that no path in the folder fits, {shown(item.text)}: {error}")
+        return item.text
+
+    return reader.items(tree, field, pattern)
+
+
+def _switch(reader: Reader, tree: Tree, field: str) -> bool:
+    if not isinstance(tree, Scalar) or not isinstance(tree.value, bool):
+        reader.fail(tree, f"{field} is true or false, and this is {_kind(tree)}")
+    return tree.value
 
 
 def _instead(tree: Tree, field: str) -> str:

@@ -1,8 +1,9 @@
 """The front matter of agent files as JSON Schema, for editors; published as `docs/agent-file.schema.json`.
 
 It takes what `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list
-when the two differ only in the blanks around them. What lies outside the values is for the parser alone: the YAML
-itself (keys that stand twice, tags, the limits of `handrail.serde.yaml_tree`), the lines `---`, and the instructions.
+when the two differ only in the blanks around them, and that a pattern must fit paths in a folder. What lies outside the
+values is for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.yaml_tree`),
+the lines `---`, and the instructions.
 """
 
 from __future__ import annotations
@@ -45,6 +46,17 @@ def agent_file_schema() -> dict[str, Any]:
             },
             "tools": _names("tools: what a module of the project lists in TOOLS or __all__"),
             "toolsets": _names("toolsets: what is built in, what a module lists in TOOLSETS, and other agents"),
+            "exclude": {
+                "description": "Patterns of paths that do not exist for the agent's file tools; one without a slash "
+                "fits a name in any folder. `.git` is excluded anyway.",
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "examples": [[".env", "*.key", "secrets/**"]],
+            },
+            "show_git": {
+                "description": "Whether `.git` exists for the agent's file tools; it does not without this.",
+                "type": "boolean",
+            },
         },
     }
 

@@ -21,7 +21,8 @@ from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
 from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory, toolset_factory
 from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell_rules import rules_of
-from handrail.errors import AgentError
+from handrail.errors import AgentError, PathEscapeError
+from handrail.filesystem.path_filters import exclude_patterns, excluding
 from handrail.prompt import MarkdownSection, Section
 
 FolderOf = Callable[[CurrentRun], Path]
@@ -44,17 +45,24 @@ def built_ins() -> tuple[Entry, ...]:
     ==================  ==============================================================================================
     """
     made = {
-        "files": _files(_root, read_only=False),
-        "files_ro": _files(_root, read_only=True),
-        "project_files": _files(_project_folder, read_only=False),
-        "project_files_ro": _files(_project_folder, read_only=True),
+        "files": _files(_root, _Shown()),
+        "files_ro": _files(_root, _Shown(read_only=True)),
+        "project_files": _files(_project_folder, _Shown()),
+        "project_files_ro": _files(_project_folder, _Shown(read_only=True)),
         "planning": toolset_factory(_planning),
         "shell": toolset_factory(_shell),
     }
     return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
 
 
-def files_toolset(folder: str | os.PathLike[str], *, read_only: bool = False, prefix: str = "") -> ToolsetFactory:
+def files_toolset(
+    folder: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    prefix: str = "",
+    exclude: Sequence[str] = (),
+    show_git: bool = False,
+) -> ToolsetFactory:
     """A toolset of file tools over a folder, to be exported in `TOOLSETS`.
 
     Two of them serve one agent together: `TOOLSETS = {"a": files_toolset("a", prefix="a"), "b": files_toolset("b")}`.
@@ -63,11 +71,21 @@ def files_toolset(folder: str | os.PathLike[str], *, read_only: bool = False, pr
         folder: the folder; below the folder of the project, if it is relative.
         read_only: whether there are only the tools that look.
         prefix: stands before the name of each tool with a `_`, so that an agent can have several of these toolsets.
+        exclude: patterns of paths that do not exist for the tools, beside those that the agent's file excludes; see
+            `VfsToolsSection`.
+        show_git: whether `.git` exists for them; it does too if the agent's file says so.
 
     Raises:
-        AgentError: the folder is no path, or the prefix cannot begin the name of a tool.
+        AgentError: the folder is no path, the prefix cannot begin the name of a tool, or `exclude` has what is no
+            pattern.
     """
-    return _files(_folder_of(folder), read_only=read_only, prefix=_checked_prefix(prefix))
+    try:
+        excluded = exclude_patterns(exclude)
+        excluding(excluded)
+    except (PathEscapeError, TypeError) as error:
+        raise AgentError(f"exclude of files_toolset: {error}") from error
+    shown = _Shown(read_only=read_only, exclude=excluded, show_git=show_git)
+    return _files(_folder_of(folder), shown, prefix=_checked_prefix(prefix))
 
 
 def shell_toolset(
@@ -140,13 +158,28 @@ class _Names:
         return run.section_toolset(section, id=f"{self.prefix}_{section.key}").prefixed(self.prefix)
 
 
-def _files(folder: FolderOf, *, read_only: bool, prefix: str = "") -> ToolsetFactory:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What a toolset of file tools shows of its folder; see `files_toolset`."""
+
+    read_only: bool = False
+    exclude: tuple[str, ...] = ()
+    show_git: bool = False
+
+
+def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFactory:
     names = _Names(prefix)
 
     def make_files(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
-        filesystem, title = run.filesystem(folder(run)), names.title("Files")
-        section = VfsToolsSection(filesystem, read_only=read_only, title=title, children=names.note)
+        section = VfsToolsSection(
+            run.filesystem(folder(run)),
+            read_only=shown.read_only,
+            exclude=shown.exclude,
+            show_git=shown.show_git or run.show_git,
+            title=names.title("Files"),
+            children=names.note,
+        )
         return names.given_to(section, run)
 
     return toolset_factory(make_files)

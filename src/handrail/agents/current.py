@@ -17,7 +17,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.agent_file import AgentFile
 from handrail.errors import AgentError
-from handrail.filesystem import HostFilesystem
+from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Section, Tool
 from handrail.session import Session
 
@@ -58,6 +58,16 @@ class CurrentRun(Protocol):
     @property
     def toolset_names(self) -> tuple[str, ...]:
         """The names in the agent's `toolsets:`."""
+        ...
+
+    @property
+    def path_filter(self) -> PathFilter:
+        """Which paths exist for the file tools of the agent, beside what a toolset keeps back itself."""
+        ...
+
+    @property
+    def show_git(self) -> bool:
+        """Whether `.git` exists for the file tools of the agent, where a toolset does not say so itself."""
         ...
 
     def filesystem(self, folder: Path) -> HostFilesystem:

@@ -23,13 +23,17 @@ from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.policy import GatePolicy, approver
 from handrail.agents.approval.values import GatedCall, Verdict
+from handrail.agents.filtered_resources import behind_filter
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.errors import AgentError, DumpError
+from handrail.filesystem import PathFilter
+from handrail.filesystem.path_filters import NOTHING_FILTERED
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.prompt.effect import Effect, effect_hints
+from handrail.prompt.section import registry_of
 from handrail.prompt.tree import PlacedSection
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.foresight import foresee
@@ -60,12 +64,29 @@ class RunDoors:
         policy: what judges every call of the run.
     """
 
-    def __init__(self, tree: RunTree, session: Session, path: tuple[str, ...], stack: ExitStack) -> None:
-        """Open the doors; what they need is closed with `stack`."""
+    def __init__(
+        self,
+        tree: RunTree,
+        session: Session,
+        path: tuple[str, ...],
+        stack: ExitStack,
+        *,
+        path_filter: PathFilter = NOTHING_FILTERED,
+    ) -> None:
+        """Open the doors; what they need is closed with `stack`.
+
+        Args:
+            tree: what the run shares.
+            session: what the run works on.
+            path: the agents that called each other, this one last.
+            stack: closes what is opened.
+            path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
+        """
         self._tree = tree
         self._session = session
         self._path = path
         self._stack = stack
+        self._path_filter = path_filter
         self._own: dict[str, _Own] = {}
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self._origins: Mapping[str, str] = {}
@@ -235,7 +256,8 @@ class RunDoors:
         tree, options = self._tree, self._tree.options
         agent = self._path[-1]
         template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
-        prompt = Prompt(template).bind(resources=options.resources)
+        given = registry_of(options.resources)
+        prompt = Prompt(template).bind(resources=given.merge(behind_filter(template, given, self._path_filter)))
         rendered = prompt.render()
         policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
         self._stack.enter_context(prompt.resources)

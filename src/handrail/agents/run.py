@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -51,7 +51,7 @@ from handrail.agents.toolsets.preflight import static_conflicts, static_names
 from handrail.agents.toolsets.sourced import Reserved, SourcedToolset
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
-from handrail.filesystem import HostFilesystem
+from handrail.filesystem import HostFilesystem, excluding
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
 from handrail.runtime import EffectAwaited, ToolInvoked
@@ -113,7 +113,8 @@ class AgentRun:
         self.path = path
         self.model = model
         self._stack = ExitStack()
-        self._doors = RunDoors(tree, session, path, self._stack)
+        self.path_filter = excluding(agent.file.exclude, show_git=True)  # each toolset says for itself if .git is shown
+        self._doors = RunDoors(tree, session, path, self._stack, path_filter=self.path_filter)
         self._put_off: set[CallRef] = set()
         self._used = TokenUsage()
 
@@ -130,7 +131,11 @@ class AgentRun:
     @property
     def agents(self) -> Mapping[str, AgentFile]:
         """The agents of the project, and those that this run has made."""
-        return {**self.tree.project.agents, **made_agents(self.session)}
+        file = self.agent.file
+        made = made_agents(self.session).items()
+        # What an agent makes sees no more of the files than the agent itself.
+        bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
+        return {**self.tree.project.agents, **bound}
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -141,6 +146,11 @@ class AgentRun:
     def toolset_names(self) -> tuple[str, ...]:
         """The names in the agent's `toolsets:`."""
         return self.agent.file.toolsets
+
+    @property
+    def show_git(self) -> bool:
+        """Whether `.git` exists for the agent's file tools; see `CurrentRun.show_git`."""
+        return self.agent.file.show_git
 
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""

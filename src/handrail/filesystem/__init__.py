@@ -2,17 +2,20 @@
 
 `Filesystem` is the protocol and says what every store does; `InMemoryFilesystem` keeps its files in memory, and
 `HostFilesystem` works on a folder on disk. `DecisionStore` says whether what a call changed on disk was committed.
-`ShadowRepository` takes snapshots of a whole tree on disk.
+`ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
 """
 
 from __future__ import annotations
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
 from handrail.filesystem.decisions import DecisionStore
+from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.host import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
-from handrail.filesystem.protocol import FileStart, FileStat, Filesystem
+from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
+from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.walks import Look, Scan
 
 __all__ = [
     "DecisionStore",
@@ -22,9 +25,14 @@ __all__ = [
     "FilesystemError",
     "HostFilesystem",
     "InMemoryFilesystem",
+    "Look",
     "PathConflictError",
     "PathEscapeError",
+    "PathFilter",
     "PathNotFoundError",
+    "PathSet",
+    "Scan",
     "ShadowRepository",
     "SnapshotError",
+    "excluding",
 ]

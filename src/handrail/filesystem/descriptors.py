@@ -40,6 +40,46 @@ class Found(NamedTuple):
     nearest: str = ROOT
 
 
+class Cursor:
+    """Goes from folder to folder of a root, and holds open the way to where it is; `close` closes it.
+
+    Going to a folder costs the steps that its way does not share with the last one, so a walk that visits folders in
+    the order of their paths costs one step for each.
+    """
+
+    __slots__ = ("_disk", "_held", "_names")
+
+    def __init__(self, root: Root, disk: Disk) -> None:
+        """Begin at the root."""
+        self._disk = disk
+        self._names: list[str] = []
+        self._held = [disk.step(b".", at=root.descriptor)]
+
+    def folder(self, path: str) -> int:
+        """A descriptor of a folder, good only for names in it and until the next step; by a path without links.
+
+        Raises:
+            OSError: the folder is not there, or a link stands in the way.
+        """
+        parts = [] if path == ROOT else path.split("/")
+        shared = 0
+        while shared < min(len(parts), len(self._names)) and parts[shared] == self._names[shared]:
+            shared += 1
+        while len(self._names) > shared:
+            self._names.pop()
+            self._disk.close(self._held.pop())
+        for part in parts[shared:]:
+            self._held.append(self._disk.step(to_bytes(part), at=self._held[-1]))
+            self._names.append(part)
+        return self._held[-1]
+
+    def close(self) -> None:
+        """Close what is held open."""
+        self._names.clear()
+        while self._held:
+            self._disk.close(self._held.pop())
+
+
 class Root:
     """A folder that is held open. It is not closed by itself.
 
@@ -121,6 +161,15 @@ class Root:
             yield held
         finally:
             self._disk.close(held)
+
+    @contextmanager
+    def walking(self) -> Generator[Cursor]:
+        """What goes from folder to folder."""
+        cursor = Cursor(self, self._disk)
+        try:
+            yield cursor
+        finally:
+            cursor.close()
 
     @contextmanager
     def entry(self, path: str) -> Generator[tuple[int, bytes]]:

@@ -64,17 +64,6 @@ def holds_special_file(path: str, *, special: str) -> PathConflictError:
     return PathConflictError(msg, path=path)
 
 
-def hidden(path: str, *, by: str) -> PathConflictError:
-    """Something was to be written where the filesystem shows nothing."""
-    return PathConflictError(f"{path!r} cannot be written: it is hidden by {by}. Give another path.", path=path)
-
-
-def holds_hidden(path: str, *, by: str) -> PathConflictError:
-    """A folder was to be removed or moved that holds more than is shown."""
-    msg = f"{path!r} holds something that is hidden by {by}, so the folder stays. Remove or move what is listed in it."
-    return PathConflictError(msg, path=path)
-
-
 def other_case(path: str, *, there: str) -> PathConflictError:
     """A path differs from what is there in upper and lower case only, on a disk that takes the two for one."""
     msg = f"{path!r} is called {there!r} here, and this disk takes upper and lower case for the same. Give that name."

@@ -12,6 +12,7 @@ import uuid
 import weakref
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from handrail.filesystem.decisions import DecisionStore
 from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.disk_refusals import telling
+from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.host_changes import Changes, Terms
 from handrail.filesystem.host_operations import make_folder, move, remove, write
 from handrail.filesystem.host_view import View
@@ -32,12 +34,13 @@ from handrail.filesystem.images import Image, Images
 from handrail.filesystem.journal import Journal, Snapshot
 from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
 from handrail.filesystem.names import normalise_on_disk
+from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.patterns import find
-from handrail.filesystem.protocol import FileStart, FileStat
+from handrail.filesystem.patterns import PathPattern, Pattern
+from handrail.filesystem.protocol import FileStart
 from handrail.filesystem.recovery import recover
 from handrail.filesystem.shadow import MAX_UNTRACKED_BYTES, ShadowRepository
-from handrail.filesystem.visible import Visible
+from handrail.filesystem.walks import EVERYTHING, Look, Scan
 from handrail.filesystem.whole_tree import GIT_DIR, WholeTree
 from handrail.transaction import check_write, current, undoing
 from handrail.turns import Turn
@@ -77,7 +80,7 @@ class HostFilesystem:
     processes not. That one root lies inside of another is not noticed.
     """
 
-    __slots__ = ("__weakref__", "_changes", "_disk", "_finalizer", "_folder", "_root", "_turn", "_view")
+    __slots__ = ("__weakref__", "_changes", "_disk", "_finalizer", "_folder", "_origin", "_root", "_turn", "_view")
 
     def __init__(  # noqa: PLR0913 - what can be chosen, each with a default that does
         self,
@@ -103,8 +106,9 @@ class HostFilesystem:
                 costs least.
             store: decides whether calls were committed; always give the same one.
             wait: how long to wait for another filesystem to let go of the root.
-            include: patterns of what is shown; see `handrail.filesystem.visible`.
-            exclude: patterns of what is neither listed, read nor written.
+            include: patterns of what is shown; see `handrail.filesystem.path_filters.NotIncluded`.
+            exclude: patterns of what is neither listed, read nor written; see
+                `handrail.filesystem.path_filters.ExcludedPaths`.
             durability: `"full"` outlives a power failure, `"normal"` only the death of the process.
             git: the name or path of the git command, which `keep_tree` needs.
             max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
@@ -119,9 +123,10 @@ class HostFilesystem:
             FilesystemError: this is no POSIX system.
         """
         refuse_other_systems()
-        visible = Visible(include, exclude)
+        path_filter = _shown(tuple(include), exclude_patterns(exclude))
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
+        self._origin: Self | None = None  # what takes part in calls; `None` for this one
         self._root = Root(Path(root), self._disk)
         try:
             at = default_path(self._root.path, os.environ) if journal is None else Path(journal)
@@ -144,7 +149,7 @@ class HostFilesystem:
             raise
         terms = Terms(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
         self._changes = Changes(tree, terms)
-        self._view = View(self._root, self._disk, visible)
+        self._view = View(self._root, self._disk, path_filter)
 
     def __enter__(self) -> Self:
         return self
@@ -224,8 +229,25 @@ class HostFilesystem:
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path fits; see `Filesystem.glob`."""
-        with self._looking(pattern):
-            return find(pattern, self._view.listing_if_there)
+        return self.scan(ROOT, pattern).entries
+
+    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+        """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
+        folder = normalise_on_disk(folder)
+        pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
+        with self._looking(folder):
+            return self._view.scan(folder, pattern, look)
+
+    def filtered(self, path_filter: PathFilter) -> Self:
+        """The same files behind a filter; see `Filesystem.filtered`. Closing it closes nothing: close this one."""
+        held = self._view.path_filter
+        together = held.plus(path_filter)
+        if together == held:
+            return self
+        behind = copy(self)  # it shares the root and the changes, and what a subclass adds
+        behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
+        behind._view = View(self._root, self._disk, together)  # noqa: SLF001
+        return behind
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
@@ -283,17 +305,19 @@ class HostFilesystem:
         """
         own = Journal[Image]().own(snapshot)
         with self._changes.lock:
-            check_write(self, "go back to a snapshot")
+            check_write(self._origin or self, "go back to a snapshot")
             if not undoing():
                 self._usable()
             self._changes.restore(own)
 
     def close(self) -> None:
-        """Let others work on the root; doing it twice is once.
+        """Let others work on the root; doing it twice is once. One that is behind a filter leaves it to its origin.
 
         Raises:
             FilesystemError: a call that has changed something has not ended.
         """
+        if self._origin is not None:
+            return
         with self._changes.lock:
             if self._finalizer.alive and self._changes.is_open and self._changes.is_ours:
                 msg = "a call that has changed files here has not ended. Close the filesystem when it has."
@@ -327,11 +351,17 @@ class HostFilesystem:
     @contextmanager
     def _changing(self, what: str, path: str) -> Generator[None]:
         with self._changes.lock:
-            check_write(self, what)
+            check_write(self._origin or self, what)
             self._usable()
             self._changes.check()
             with telling(what, path):
                 yield
+
+
+def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
+    """The filter that shows what is included and not excluded."""
+    sets = (*((ExcludedPaths(exclude),) if exclude else ()), *(() if "**" in include else (NotIncluded(include),)))
+    return PathFilter(reading=sets, writing=sets)
 
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:

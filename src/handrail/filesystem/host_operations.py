@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from handrail.crash_points import reached
 from handrail.filesystem import refusals
 from handrail.filesystem.descriptors import Found
-from handrail.filesystem.disk_refusals import holds_hidden, holds_special_file
+from handrail.filesystem.disk_refusals import holds_special_file
 from handrail.filesystem.host_changes import Changes
 from handrail.filesystem.host_view import View
 from handrail.filesystem.images import Mark, kind_of, mark_of
@@ -62,7 +62,7 @@ def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> None:
     view.present(path, follow=False)
     found = view.find_to_change(path, follow=False, is_folder=True)
     if kind_of(found.status) == "folder" and not recursive:
-        count = sum(view.hides(each.path, is_folder=True) is None for each in view.below(found.path))
+        count = sum(view.path_filter.unreadable(each.path) is None for each in view.below(found.path))
         if count:
             raise refusals.not_empty(path, count=count)
     subtree = _all_to_change(view, path, found)
@@ -114,9 +114,9 @@ def _all_to_change(view: View, path: str, found: Found) -> Sequence[Found]:
     """
     subtree = view.subtree(found)
     for each in subtree:
-        by = view.hides(each.path, is_folder=kind_of(each.status) == "folder")
+        by = view.path_filter.unmovable(each.path, is_folder=kind_of(each.status) == "folder")
         if by is not None:
-            raise holds_hidden(path, by=by)
+            raise refusals.holds_hidden(path, by=by)
         if kind_of(each.status) == "special":
             raise holds_special_file(path, special=each.path)
     return subtree

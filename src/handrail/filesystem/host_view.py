@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from handrail.errors import PathNotFoundError
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import refusals
 from handrail.filesystem.descriptors import Found, Root
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.disk_refusals import hidden, special_file
+from handrail.filesystem.disk_refusals import special_file
+from handrail.filesystem.file_stat import FileStat
+from handrail.filesystem.host_walk import HostFolders, stat_of
 from handrail.filesystem.images import kind_of
 from handrail.filesystem.names import to_text
-from handrail.filesystem.paths import ROOT, ancestors_of, join
-from handrail.filesystem.protocol import FileStat
-from handrail.filesystem.visible import Visible
+from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, join
+from handrail.filesystem.patterns import PathPattern
+from handrail.filesystem.walks import Look, Scan, Start, walk
 
 
 class View:
@@ -20,24 +26,29 @@ class View:
     Attributes:
         root: the tree.
         disk: how it is reached.
+        path_filter: which paths exist, and which may be changed; asked for a path before it is walked, and for what it
+            leads to.
     """
 
-    __slots__ = ("_visible", "disk", "root")
+    __slots__ = ("disk", "path_filter", "root")
 
-    def __init__(self, root: Root, disk: Disk, visible: Visible) -> None:
+    def __init__(self, root: Root, disk: Disk, path_filter: PathFilter) -> None:
         """Look at a root."""
         self.root = root
         self.disk = disk
-        self._visible = visible
+        self.path_filter = path_filter
 
     def find(self, path: str, *, follow: bool) -> Found:
         """What a path leads to; nothing where nothing is shown."""
-        found = self.root.find(path, follow=follow)
-        is_folder = kind_of(found.status) == "folder"
-        if all(self._visible.shows(each, is_folder=is_folder) for each in (path, found.path)):
-            return found
-        shown = (each for each in ancestors_of(path) if self._visible.shows(each, is_folder=True))
-        return Found(found.path, None, next(each for each in shown if self.root.look(each) is not None))
+        path_filter = self.path_filter
+        if not path_filter:
+            return self.root.find(path, follow=follow)
+        if path_filter.unreadable(path) is None:
+            found = self._found(path, follow=follow)
+            if found is not None:
+                return found
+        shown = (each for each in ancestors_of(path) if path_filter.unreadable(each) is None)
+        return Found(path, None, next(each for each in shown if self.root.look(each) is not None))
 
     def find_to_change(self, path: str, *, follow: bool, is_folder: bool) -> Found:
         """What a path leads to, where something may be written.
@@ -45,9 +56,10 @@ class View:
         Raises:
             PathConflictError: the path is hidden, or there is something special at it.
         """
-        found = self.root.find(path, follow=follow)
         self.refuse_hidden(path, is_folder=is_folder)
-        self.refuse_hidden(found.path, is_folder=is_folder)
+        found = self.root.find(path, follow=follow)
+        if found.path != path:
+            self.refuse_hidden(found.path, named=path, is_folder=is_folder)
         if kind_of(found.status) == "special":
             raise special_file(path)
         return found
@@ -74,19 +86,15 @@ class View:
         missing = [folder for folder in ancestors_of(found.path) if folder != ROOT]
         return [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
 
-    def refuse_hidden(self, path: str, *, is_folder: bool) -> None:
-        """Make sure that a path is shown.
+    def refuse_hidden(self, path: str, *, is_folder: bool, named: str | None = None) -> None:
+        """Make sure that a path may be changed; `named` is how it was given.
 
         Raises:
-            PathConflictError: it is hidden; the message says by what.
+            PathConflictError: it may not; the message says by what it is hidden, and not whether anything is there.
         """
-        by = self._visible.why_not(path, is_folder=is_folder)
+        by = self.path_filter.unwritable(path, is_folder=is_folder)
         if by is not None:
-            raise hidden(path, by=by)
-
-    def hides(self, path: str, *, is_folder: bool) -> str | None:
-        """What hides a path; `None` if it is shown."""
-        return self._visible.why_not(path, is_folder=is_folder)
+            raise refusals.hidden(path if named is None else named, by=by)
 
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
@@ -109,7 +117,7 @@ class View:
 
         `None` for anything else, and for what is not there: what is wrong with it is found out step by step.
         """
-        if self.root.folds_case or self.hides(path, is_folder=False) is not None:
+        if self.root.folds_case or self.path_filter.hides(path, path, is_folder=False):
             return None
         try:
             with self.root.entry(path) as (folder, name):
@@ -125,24 +133,35 @@ class View:
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path."""
-        found = self.present(path, follow=False)
-        return _stat(path, found)
+        return stat_of(path, self.present(path, follow=False))
 
-    def listing(self, path: str) -> tuple[FileStat, ...]:
-        """What a folder holds, sorted."""
+    def folder(self, path: str) -> Start:
+        """A folder to be listed, with what it leads to."""
         found = self.present(path, follow=True)
         if kind_of(found.status) != "folder":
             raise refusals.file_where_folder_is_needed(path, file=path)
-        stats = (_stat(join(path, each.path.rpartition("/")[2]), each) for each in self.below(found.path))
-        shown = (each for each in stats if self._visible.shows(each.path, is_folder=each.kind == "folder"))
+        return Start(path, found.path)
+
+    def listing(self, path: str) -> tuple[FileStat, ...]:
+        """What a folder holds, sorted."""
+        folder = self.folder(path)
+        stats = (
+            (each.path, stat_of(join(path, each.path.rpartition("/")[2]), each)) for each in self.below(folder.real)
+        )
+        shown = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
         return tuple(sorted(shown, key=lambda each: each.path))
 
-    def listing_if_there(self, path: str) -> tuple[FileStat, ...]:
-        """What a folder holds; nothing if somebody has just removed it."""
-        try:
-            return self.listing(path)
-        except PathNotFoundError:
-            return ()
+    def scan(self, path: str, pattern: PathPattern, look: Look) -> Scan:
+        """What a folder holds that fits a pattern, and what was left out."""
+        folder = self.folder(path)
+        with self.walking() as folders:
+            return walk(folder, pattern, folders, look)
+
+    @contextmanager
+    def walking(self) -> Generator[HostFolders]:
+        """What goes from folder to folder."""
+        with self.root.walking() as cursor:
+            yield HostFolders(self.path_filter, cursor, self.disk)
 
     def below(self, folder: str) -> list[Found]:
         """What a folder holds, hidden or not, by a path without links."""
@@ -151,12 +170,34 @@ class View:
         return [Found(join(folder, to_text(name)), status) for name, status in looked if status is not None]
 
     def subtree(self, found: Found) -> list[Found]:
-        """Something and all that lies below it, hidden or not; each folder comes before what it holds."""
-        subtree = [found]
-        for each in subtree:  # grows while it is walked
-            if kind_of(each.status) == "folder":
-                subtree.extend(self.below(each.path))
+        """Something and all that lies below it, hidden or not; each folder comes before what it holds.
+
+        Raises:
+            PathConflictError: some of it lies deeper than a path can name.
+        """
+        subtree, to_visit = [found], [found]
+        with self.walking() as folders:
+            while to_visit:
+                each = to_visit.pop()
+                if kind_of(each.status) != "folder":
+                    continue
+                held = folders.found(each.path)
+                if held and depth_of(each.path) >= MAX_DEPTH:
+                    raise refusals.too_deep(found.path)
+                subtree += held
+                to_visit += held
         return subtree
+
+    def _found(self, path: str, *, follow: bool) -> Found | None:
+        """What a path leads to; `None` if that is hidden."""
+        try:
+            found = self.root.find(path, follow=follow)
+        except PathConflictError as error:
+            if self.path_filter.unreadable(error.path) is not None:
+                return None  # the refusal would tell what the path leads to
+            raise
+        is_folder = kind_of(found.status) == "folder"
+        return None if self.path_filter.hides(path, found.path, is_folder=is_folder) else found
 
     def _nothing(self, path: str, found: Found) -> PathNotFoundError:
         if kind_of(self.root.look(found.nearest)) == "folder":
@@ -167,13 +208,3 @@ class View:
         if kind == "folder":
             raise refusals.folder_where_file_is_needed(path)
         raise special_file(path)
-
-
-def _stat(path: str, found: Found) -> FileStat:
-    status = found.status
-    kind = kind_of(status)
-    if kind == "file" and status is not None:
-        return FileStat(path, "file", status.st_size)
-    if kind == "folder":
-        return FileStat(path, "folder", 0)
-    return FileStat(path, "symlink" if kind == "symlink" else "special", 0)

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from typing import TYPE_CHECKING
+from copy import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from handrail.errors import PathConflictError
 from handrail.filesystem import refusals
+from handrail.filesystem.file_stat import FileStat
+from handrail.filesystem.ignore_files import RULE_NAMES
 from handrail.filesystem.journal import Journal, Snapshot
+from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
-from handrail.filesystem.patterns import find
-from handrail.filesystem.protocol import FileStart, FileStat
+from handrail.filesystem.patterns import PathPattern, Pattern
+from handrail.filesystem.protocol import FileStart
 from handrail.filesystem.tree import FOLDER, NOTHING, Entry, Present, Tree
+from handrail.filesystem.walks import EVERYTHING, Look, Scan, Start, walk
 from handrail.transaction import check_write
 from handrail.turns import Turn
 
@@ -30,7 +36,7 @@ class InMemoryFilesystem:
     `snapshot` costs the same however many files there are, and `restore` costs the paths changed since.
     """
 
-    __slots__ = ("__weakref__", "_journal", "_lock", "_tree", "_turn")
+    __slots__ = ("__weakref__", "_filter", "_journal", "_lock", "_origin", "_tree", "_turn")
 
     def __init__(self, files: Mapping[str, str | bytes] | None = None) -> None:
         """Make a filesystem that holds `files`, by path, and the folders they need.
@@ -42,6 +48,8 @@ class InMemoryFilesystem:
         """
         self._turn = Turn()
         self._lock = threading.RLock()
+        self._origin: Self | None = None  # what takes part in calls; `None` for this one
+        self._filter = PathFilter()
         self._tree = Tree()
         self._journal = Journal[Entry]()
         for given, content in (files or {}).items():
@@ -85,21 +93,21 @@ class InMemoryFilesystem:
         """Make or replace a file; see `Filesystem.write_text`."""
         path = normalise(path)
         with self._lock:
-            check_write(self, f"write {path}")
+            check_write(self._origin or self, f"write {path}")
             self._write(path, refusals.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
         path = normalise(path)
         with self._lock:
-            check_write(self, f"write {path}")
+            check_write(self._origin or self, f"write {path}")
             self._write(path, data)
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""
         path = normalise(path)
         with self._lock:
-            return self._tree.at(path) is not NOTHING
+            return self._tree.at(path) is not NOTHING and self._filter.unreadable(path) is None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path; see `Filesystem.stat`."""
@@ -111,20 +119,36 @@ class InMemoryFilesystem:
         """What a folder holds; see `Filesystem.list`."""
         path = normalise(path)
         with self._lock:
-            if self._present(path) is not FOLDER:
-                raise refusals.file_where_folder_is_needed(path, file=path)
-            return self._list(path)
+            self._folder(path)
+            return tuple(stat for stat in self._list(path) if self._filter.shows(stat.path, stat.path, stat.kind))
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path fits; see `Filesystem.glob`."""
+        return self.scan(ROOT, pattern).entries
+
+    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+        """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
+        folder = normalise(folder)
+        pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._lock:
-            return find(pattern, self._list)
+            self._folder(folder)
+            return walk(Start(folder, folder), pattern, _Folders(self._tree, self._filter), look)
+
+    def filtered(self, path_filter: PathFilter) -> Self:
+        """The same files behind a filter; see `Filesystem.filtered`."""
+        together = self._filter.plus(path_filter)
+        if together == self._filter:
+            return self
+        behind = copy(self)  # it shares the lock, the tree and the journal, and what a subclass adds
+        behind._origin, behind._filter = self._origin or self, together  # noqa: SLF001 - its own class
+        return behind
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
         path = normalise(path)
         with self._lock:
-            check_write(self, f"make the folder {path}")
+            check_write(self._origin or self, f"make the folder {path}")
+            self._refuse_hidden(path)
             entry = self._tree.at(path)
             if entry is FOLDER:
                 return
@@ -136,24 +160,30 @@ class InMemoryFilesystem:
         """Remove a file or folder; see `Filesystem.remove`."""
         path = normalise(path)
         with self._lock:
-            check_write(self, f"remove {path}")
+            check_write(self._origin or self, f"remove {path}")
             if path == ROOT:
                 raise refusals.root_stays()
             self._present(path)
-            count = self._tree.count(path)
+            self._refuse_hidden(path)
+            count = sum(self._filter.unreadable(each.path) is None for each in self._list(path))
             if count and not recursive:
                 raise refusals.not_empty(path, count=count)
-            for each in reversed(self._tree.subtree(path)):
+            removed = self._tree.subtree(path)
+            self._refuse_holding(path, removed)
+            for each in reversed(removed):
                 self._put(each, NOTHING)
 
     def move(self, src: str, dst: str) -> None:
         """Give a file or folder another path; see `Filesystem.move`."""
         src, dst = normalise(src), normalise(dst)
         with self._lock:
-            check_write(self, f"move {src} to {dst}")
+            check_write(self._origin or self, f"move {src} to {dst}")
             self._refuse_move(src, dst)
             moved = self._tree.subtree(src)
+            self._refuse_holding(src, moved)
             targets = [normalise(dst + path[len(src) :]) for path in moved]
+            for target in targets:
+                self._refuse_hidden(target)
             self._make_folders(self._missing_folders(dst))
             for path, target in zip(moved, targets, strict=True):
                 self._put(target, self._tree.at(path))
@@ -176,10 +206,27 @@ class InMemoryFilesystem:
         """
         own = self._journal.own(snapshot)
         with self._lock:
-            check_write(self, "go back to a snapshot")
+            check_write(self._origin or self, "go back to a snapshot")
             for path, entry in self._journal.since(own).before.items():
                 self._put(path, entry)
             self._journal.has_come_back(own)
+
+    def _folder(self, path: str) -> None:
+        """Make sure that there is a folder."""
+        if self._present(path) is not FOLDER:
+            raise refusals.file_where_folder_is_needed(path, file=path)
+
+    def _refuse_hidden(self, path: str) -> None:
+        by = self._filter.unwritable(path)
+        if by is not None:
+            raise refusals.hidden(path, by=by)
+
+    def _refuse_holding(self, path: str, subtree: Sequence[str]) -> None:
+        """Make sure that something holds nothing that the filter keeps back."""
+        for each in subtree if self._filter else ():
+            by = self._filter.unmovable(each)
+            if by is not None:
+                raise refusals.holds_hidden(path, by=by)
 
     def _put(self, path: str, entry: Entry) -> None:
         """Change what is at a path: the one place where anything changes once the filesystem is made."""
@@ -188,6 +235,7 @@ class InMemoryFilesystem:
 
     def _write(self, path: str, data: bytes) -> None:
         data = refusals.as_bytes(data)
+        self._refuse_hidden(path)
         if self._tree.at(path) is FOLDER:
             raise refusals.folder_where_file_is_needed(path)
         self._make_folders(self._missing_folders(path))
@@ -211,9 +259,10 @@ class InMemoryFilesystem:
     def _present(self, path: str) -> Present:
         """What is at a path where something must be."""
         entry = self._tree.at(path)
-        if entry is not NOTHING:
+        if entry is not NOTHING and self._filter.unreadable(path) is None:
             return entry
-        nearest = next(folder for folder in ancestors_of(path) if self._tree.at(folder) is not NOTHING)
+        above = (folder for folder in ancestors_of(path) if self._tree.at(folder) is not NOTHING)
+        nearest = next(folder for folder in above if self._filter.unreadable(folder) is None)
         if self._tree.at(nearest) is FOLDER:
             raise refusals.nothing_at(path, nearest=nearest)
         raise refusals.nothing_below_file(path, file=nearest)
@@ -222,6 +271,8 @@ class InMemoryFilesystem:
         if src == ROOT:
             raise refusals.root_stays()
         self._present(src)
+        self._refuse_hidden(src)
+        self._refuse_hidden(dst)
         if is_inside(dst, src):
             raise refusals.inside_itself(src, dst)
         there = self._tree.at(dst)
@@ -229,8 +280,30 @@ class InMemoryFilesystem:
             raise refusals.exists_already(dst, is_folder=there is FOLDER, src=src)
 
     def _list(self, folder: str) -> tuple[FileStat, ...]:
-        paths = [join(folder, name) for name in self._tree.names(folder)]
-        return tuple(_stat(path, self._tree.at(path)) for path in paths)
+        return _listed(self._tree, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folders:
+    """What a walk asks of a tree; see `handrail.filesystem.walks.Folders`."""
+
+    tree: Tree
+    path_filter: PathFilter
+
+    def listed(self, folder: str) -> tuple[FileStat, ...]:
+        return _listed(self.tree, folder)
+
+    def rule_names(self, folder: str) -> frozenset[str]:
+        return frozenset(name for name in RULE_NAMES if self.tree.at(join(folder, name)) is not NOTHING)
+
+    def rule_file(self, path: str) -> bytes | None:
+        entry = self.tree.at(path)
+        return entry if isinstance(entry, bytes) else None
+
+
+def _listed(tree: Tree, folder: str) -> tuple[FileStat, ...]:
+    paths = [join(folder, name) for name in tree.names(folder)]
+    return tuple(_stat(path, tree.at(path)) for path in paths)
 
 
 def _stat(path: str, entry: Entry) -> FileStat:

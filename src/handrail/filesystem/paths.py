@@ -23,6 +23,9 @@ MAX_PATH_BYTES = 4095
 MAX_PART_BYTES = 255
 """The longest name of a file or folder, in bytes of UTF-8: what the usual filesystems take."""
 
+MAX_DEPTH = 128
+"""The most names in a path: so deep a folder may lie. What an operation costs grows with the depth."""
+
 # Paths that are in their shortest form already, which nearly all are; a match saves taking them apart.
 _SHORTEST = re.compile(r"[\w-][\w.-]{0,254}(?:/[\w-][\w.-]{0,254})*", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
@@ -39,7 +42,9 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode) -> str:
         PathEscapeError: it is no path inside the root; the message says what to give instead.
     """
     try:
-        is_shortest = _SHORTEST.fullmatch(path) is not None and len(path) <= MAX_PATH_BYTES
+        is_shortest = (
+            _SHORTEST.fullmatch(path) is not None and len(path) <= MAX_PATH_BYTES and path.count("/") < MAX_DEPTH
+        )
     except TypeError as error:
         msg = f"a path is a string such as 'notes/plan.md', not a {type(path).__name__}"
         raise PathEscapeError(msg, path=repr(path)) from error
@@ -57,6 +62,12 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode) -> str:
                 msg = f"a name in the path is longer than {MAX_PART_BYTES} bytes; give a shorter one"
                 raise PathEscapeError(msg, path=path)
             parts.append(part)
+    if len(parts) > MAX_DEPTH:
+        msg = (
+            f"the path has {len(parts):,} names, and at most {MAX_DEPTH} may follow on each other; give a path with "
+            "fewer folders"
+        )
+        raise PathEscapeError(msg, path=path)
     return "/".join(parts) or ROOT
 
 
@@ -70,6 +81,11 @@ def ancestors_of(path: str) -> Iterator[str]:
     while path != ROOT:
         path = parent_of(path)
         yield path
+
+
+def depth_of(path: str) -> int:
+    """How many names a path has; the root has none."""
+    return 0 if path == ROOT else path.count("/") + 1
 
 
 def join(folder: str, name: str) -> str:

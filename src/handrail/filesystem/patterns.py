@@ -1,4 +1,4 @@
-"""Patterns over paths, as `Filesystem.glob` takes them.
+"""Patterns over paths, as `Filesystem.glob` takes them, and the matching of paths part by part.
 
 A pattern is matched part by part while folders are walked, so only folders that can hold a match are listed, and no
 pattern takes longer than the walk times its own length. The places in a pattern that a path can have reached are
@@ -9,50 +9,83 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Generic, TypeAlias, TypeVar
 
-from handrail.filesystem.paths import ROOT, normalise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from handrail.filesystem.protocol import FileStat
+from handrail.filesystem.paths import normalise
 
 _ANY_FOLDERS: Final = "**"
 
+Name = TypeVar("Name", str, bytes)
+"""One part of a path."""
 
-def find(pattern: str, list_folder: Callable[[str], Iterable[FileStat]]) -> tuple[FileStat, ...]:
-    """Everything below the root whose path fits, sorted by path.
+Places: TypeAlias = frozenset[int]
+"""The places in a pattern that a path has reached."""
 
-    Args:
-        pattern: see `Filesystem.glob`.
-        list_folder: says what a folder holds; called with folders that can hold a match.
-
-    Raises:
-        PathEscapeError: the pattern is none inside the root.
-    """
-    parts = Pattern(pattern)
-    found: list[FileStat] = []
-    to_visit = [(ROOT, parts.reached({0}))]
-    while to_visit:
-        folder, places = to_visit.pop()
-        for stat in list_folder(folder):
-            reached = parts.after(stat.path.rpartition("/")[2], places)
-            if parts.end in reached:
-                found.append(stat)
-            if stat.kind == "folder" and min(reached, default=parts.end) < parts.end:
-                to_visit.append((stat.path, reached))
-    return tuple(sorted(found, key=lambda stat: stat.path))
+NOWHERE: Final[Places] = frozenset()
+"""The path does not fit, and nothing below it does."""
 
 
-class Pattern:
-    """The parts of one pattern, each as what decides whether a name fits; `None` is any number of folders.
+class PathMatcher(Generic[Name]):
+    """What decides, part by part, whether a path fits.
 
     Attributes:
         end: the place that a path has reached when it fits.
+        start: the places before the first part.
     """
 
-    __slots__ = ("_fits", "end")
+    __slots__ = ("_fits", "end", "start")
+
+    def __init__(self, fits: Sequence[Callable[[Name], object] | None], *, start: Places | None = None) -> None:
+        """Take what decides whether a name fits, for each part; `None` stands for any number of folders.
+
+        Args:
+            fits: one for each part.
+            start: where to begin, if not before the first part.
+        """
+        self._fits: tuple[Callable[[Name], object] | None, ...] = tuple(fits)
+        self.end = len(self._fits)
+        self.start = self._reached({0}) if start is None else start
+
+    def rest(self, name: Name) -> PathMatcher[Name]:
+        """What decides about the paths of what lies in the folder `name`, relative to it."""
+        return PathMatcher(self._fits, start=self.after(name, self.start))
+
+    def after(self, name: Name, places: Places) -> Places:
+        """Where a path is when its next part is `name`."""
+        following: set[int] = set()
+        for place in places:
+            if place == self.end:
+                continue
+            fits = self._fits[place]
+            if fits is None:
+                following.add(place)
+            elif fits(name):
+                following.add(place + 1)
+        return self._reached(following) if following else NOWHERE
+
+    def leads_on(self, places: Places) -> bool:
+        """Whether something below may fit."""
+        return min(places, default=self.end) < self.end
+
+    def _reached(self, places: set[int]) -> Places:
+        """The places, and those that follow on a `None` that stands for no folder at all."""
+        for place in sorted(places):
+            skipped = place
+            while skipped < self.end and self._fits[skipped] is None:
+                skipped += 1
+                places.add(skipped)
+        return frozenset(places)
+
+
+PathPattern: TypeAlias = PathMatcher[str]
+"""What decides about the paths of a filesystem: a `Pattern`, or the rest of one."""
+
+
+class Pattern(PathMatcher[str]):
+    """One pattern of `Filesystem.glob`."""
+
+    __slots__ = ()
 
     def __init__(self, pattern: str) -> None:
         """Take a pattern apart.
@@ -63,41 +96,34 @@ class Pattern:
         parts = normalise(pattern).split("/")
         if parts[-1] == _ANY_FOLDERS:
             parts.append("*")  # at the end: everything below, but not what it is below of
-        self.end = len(parts)
-        self._fits = [None if part == _ANY_FOLDERS else re.compile(fnmatch.translate(part)).match for part in parts]
-
-    def reached(self, places: set[int]) -> set[int]:
-        """The places, and those that follow on a `**` that stands for no folder at all."""
-        for place in sorted(places):
-            skipped = place
-            while skipped < self.end and self._fits[skipped] is None:
-                skipped += 1
-                places.add(skipped)
-        return places
-
-    def after(self, name: str, places: set[int]) -> set[int]:
-        """Where in the pattern a path is when its next part is `name`."""
-        following: set[int] = set()
-        for place in places:
-            if place == self.end:
-                continue
-            fits = self._fits[place]
-            if fits is None:
-                following.add(place)
-            elif fits(name):
-                following.add(place + 1)
-        return self.reached(following)
+        super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
 
     def fits(self, path: str) -> bool:
         """Whether the pattern fits a path."""
         return self.end in self._places(path)
 
+    def fits_at_or_above(self, parts: Iterable[str]) -> bool:
+        """Whether the pattern fits a path, given as its parts, or a folder that it lies in."""
+        places = self.start
+        for name in parts:
+            places = self.after(name, places)
+            if self.end in places:
+                return True
+            if not places:
+                return False
+        return False
+
     def leads_through(self, folder: str) -> bool:
         """Whether the pattern may fit something in a folder."""
-        return min(self._places(folder), default=self.end) < self.end
+        return self.leads_on(self._places(folder))
 
-    def _places(self, path: str) -> set[int]:
-        places = self.reached({0})
+    def _places(self, path: str) -> Places:
+        places = self.start
         for name in path.split("/"):
             places = self.after(name, places)
         return places
+
+
+def fits_name(part: str) -> Callable[[str], object]:
+    """What decides whether a name fits one part of a pattern, with `*`, `?` and brackets."""
+    return re.compile(fnmatch.translate(part)).match

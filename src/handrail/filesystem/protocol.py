@@ -4,9 +4,15 @@ Paths
     A path is text relative to the root, with forward slashes: `notes/plan.md`. `.` is the root. `./a`, `a//b`, `a/` and
     `a/x/../b` are taken for what they mean. Refused with `PathEscapeError`, and with what to give instead: an empty
     path, an absolute one, one that leaves the root by `..`, one with a backslash, a NUL or a lone surrogate, one
-    of more than 4,095 bytes in UTF-8 or with a part of more than 255. Upper and lower case differ. Errors and
-    results name paths in their shortest form. A store on disk spells what is no UTF-8 in a name byte by byte, by the
-    sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9` (`handrail.filesystem.names`).
+    of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and lower case
+    differ. Errors and results name paths in their shortest form. A store on disk spells what is no UTF-8 in a name byte
+    by byte, by the sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`
+    (`handrail.filesystem.names`).
+
+Filtering
+    `filtered` gives the same files to a caller for whom some paths do not exist, or may not be changed
+    (`handrail.filesystem.path_filters`). Every method keeps to the filter. The two are one participant of calls, with
+    one turn: what is changed through one is undone with the other.
 
 Undoing
     A filesystem takes part in the transactions of calls (`handrail.transaction`): before each change it asks whether
@@ -21,26 +27,14 @@ Failing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
+from handrail.filesystem.file_stat import FileStat
+from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.patterns import PathPattern
+from handrail.filesystem.walks import EVERYTHING, Look, Scan
 from handrail.transaction import Snapshotable
 from handrail.turns import TakesTurns
-
-
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """What there is at a path.
-
-    Attributes:
-        path: the path, relative to the root, in its shortest form.
-        kind: `"file"`, `"folder"`, `"symlink"` where the store has links (it tells of the link, not of its target), or
-            `"special"` for a device, socket or fifo, which is neither read nor changed.
-        size: bytes of a file's content; 0 for anything else.
-    """
-
-    path: str
-    kind: Literal["file", "folder", "symlink", "special"]
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +156,26 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         """
         ...
 
+    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+        """Files and folders in a folder whose path from there fits, within bounds, and what was left out.
+
+        A link to a folder may be given; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.
+
+        Args:
+            folder: where to look.
+            pattern: as `glob` takes it.
+            look: whether ignore files count, and how far to go.
+
+        Raises:
+            PathNotFoundError: there is nothing at `folder`.
+            PathConflictError: there is a file at `folder`.
+        """
+        ...
+
+    def filtered(self, path_filter: PathFilter) -> Self:
+        """The same files behind a filter, beside what is kept back already; see `handrail.filesystem.path_filters`."""
+        ...
+
     def make_folder(self, path: str) -> None:
         """Make a folder and those it lies in; one that is there already stays as it is.
 
@@ -175,7 +189,8 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
 
         Raises:
             PathNotFoundError: there is nothing at `path`.
-            PathConflictError: the folder is not empty and `recursive` is false, or `path` is the root.
+            PathConflictError: the folder is not empty and `recursive` is false, it holds what a filter keeps back or
+                folders deeper than a path can name, or `path` is the root.
         """
         ...
 
@@ -185,7 +200,7 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         Raises:
             PathNotFoundError: there is nothing at `src`.
             PathConflictError: something is at `dst` already (nothing is ever replaced), `dst` lies inside `src`, a
-                file is where a folder is needed, or `src` is the root.
-            PathEscapeError: something inside `src` would get a path that is too long.
+                file is where a folder is needed, `src` holds what a filter keeps back, or it is the root.
+            PathEscapeError: something inside `src` would get a path that is too long or too deep.
         """
         ...

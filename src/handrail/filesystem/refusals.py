@@ -6,7 +6,7 @@ One place for all stores, so that a model reads the same sentence whichever stor
 from __future__ import annotations
 
 from handrail.errors import FilesystemError, PathConflictError, PathNotFoundError
-from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.paths import MAX_DEPTH, ROOT, join
 
 
 def nothing_at(path: str, *, nearest: str) -> PathNotFoundError:
@@ -56,6 +56,26 @@ def root_stays() -> PathConflictError:
 def inside_itself(src: str, dst: str) -> PathConflictError:
     """A folder was to be moved into itself."""
     return PathConflictError(f"{dst!r} lies inside {src!r}, and a folder cannot be moved into itself.", path=dst)
+
+
+def hidden(path: str, *, by: str) -> PathConflictError:
+    """Something was to be written where a filter keeps paths from being changed, whether anything is there or not."""
+    return PathConflictError(f"{path!r} cannot be written: it is hidden by {by}. Give another path.", path=path)
+
+
+def holds_hidden(path: str, *, by: str) -> PathConflictError:
+    """A folder was to be removed or moved that holds more than is shown."""
+    msg = f"{path!r} holds something that is hidden by {by}, so the folder stays. Remove or move what is listed in it."
+    return PathConflictError(msg, path=path)
+
+
+def too_deep(path: str) -> PathConflictError:
+    """A folder was to be removed or moved that holds folders deeper than a path can name."""
+    msg = (
+        f"{path!r} holds folders deeper than {MAX_DEPTH} levels, which cannot be removed or moved here, but by a "
+        "program."
+    )
+    return PathConflictError(msg, path=path)
 
 
 def encode(text: object, *, path: str) -> bytes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from handrail.errors import FilesystemError, PathNotFoundError, PromptValidationError
 from handrail.filesystem import Filesystem
+from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import normalise
 from handrail.prompt.context import ToolContext
 from handrail.prompt.files_known import (
@@ -71,6 +72,7 @@ class ReadBeforeWritePolicy:
         move_tools: names of the tools that give a file or folder another path.
         path_of: from a call's parameters to the path, or paths, that it is about; for a move to the old one and the new
             one. A write without a path is refused.
+        path_filter: which paths exist for the policy, as they do for the tools: no refusal is about another one.
         name: names the policy; give another one where two stand in reach of one tool.
 
     Raises:
@@ -83,6 +85,7 @@ class ReadBeforeWritePolicy:
     edit_tools: Sequence[str] = ("edit_file",)
     move_tools: Sequence[str] = ("move_file",)
     path_of: PathOf = path_in
+    path_filter: PathFilter = field(default_factory=PathFilter)
     name: str = "read_before_write"
 
     def __post_init__(self) -> None:
@@ -102,7 +105,7 @@ class ReadBeforeWritePolicy:
         """Allow the call if it writes only to files that are new or known; a refusal says what to read first."""
         if tool.name not in self.write_tools:
             return PolicyDecision.allow()
-        filesystem = context.filesystem
+        filesystem = self._filesystem(context)
         if filesystem is None:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because no Filesystem is bound to the prompt.")
         paths = self._paths(params)
@@ -118,7 +121,7 @@ class ReadBeforeWritePolicy:
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
         """Remember what the files that were read or written hold now, and where those that were moved are."""
-        filesystem = context.filesystem
+        filesystem = self._filesystem(context)
         if filesystem is None:
             return
         known = context.session[FilesKnown]
@@ -143,6 +146,10 @@ class ReadBeforeWritePolicy:
             f"{' or '.join(self.read_tools)} in the section that carries the policy, nor below it. Declare the reading "
             "tool there too, or give its name by read_tools=."
         )
+
+    def _filesystem(self, context: ToolContext) -> Filesystem | None:
+        filesystem = context.filesystem
+        return None if filesystem is None else filesystem.filtered(self.path_filter)
 
     def _paths(self, params: object) -> tuple[str, ...]:
         paths = self.path_of(params)

@@ -20,7 +20,7 @@ from handrail.agents.agent_file import AgentFile
 from handrail.agents.entries import FactoryFunction, Origin, toolset_factory
 from handrail.agents.toolsets.made import MadeToolset
 from handrail.errors import AgentError
-from handrail.filesystem import HostFilesystem
+from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool
 from handrail.session import Session
 
@@ -169,6 +169,8 @@ class FakeRun:
         self.agents: Mapping[str, AgentFile] = {}
         self.tool_names: tuple[str, ...] = ()
         self.toolset_names: tuple[str, ...] = ("desk",)
+        self.path_filter = PathFilter()
+        self.show_git = False
 
     def filesystem(self, folder: Path) -> HostFilesystem:
         """There is none."""

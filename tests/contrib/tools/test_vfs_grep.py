@@ -9,6 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits
+from handrail.contrib.tools.vfs_files import NOTHING_LEFT_OUT
 from handrail.contrib.tools.vfs_grep import Search, matcher
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStat, InMemoryFilesystem
@@ -26,7 +27,7 @@ def search(
 ) -> LinesFound:
     """What is found in all of these files."""
     filesystem = InMemoryFilesystem(files)
-    return Search(asked, VfsLimits(**limits), is_over).of(filesystem, filesystem.glob("**"))
+    return Search(asked, VfsLimits(**limits), is_over).of(filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT)
 
 
 def after(times: int) -> Callable[[], bool]:
@@ -140,7 +141,9 @@ def test_files_that_cannot_be_searched_are_named() -> None:
 
     files = {f"{number}.bin": b"x\0" for number in range(5)} | {"big.txt": b"x" * 101}
     filesystem = Locked({**files, "a.txt": "x\n", "locked.txt": "x"})
-    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(filesystem, filesystem.glob("**"))
+    found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(
+        filesystem, filesystem.glob("**"), NOTHING_LEFT_OUT
+    )
     assert found.render() == snapshot("""\
 x in .: 1 line matches in 1 file (1 file searched). Not searched: 0.bin, 1.bin, 2.bin and 2 more (not text), big.txt \
 (larger than 100 bytes), locked.txt (cannot be read).
@@ -202,13 +205,15 @@ def test_nothing_found_is_told_with_what_may_be_the_reason() -> None:
         "end, so \\n never matches."
     )
     for files, deeper in (("*.py", " To search at any depth, write **/*.py."), ("src/**", "")):
-        nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).of(InMemoryFilesystem(), ())
+        nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).of(
+            InMemoryFilesystem(), (), NOTHING_LEFT_OUT
+        )
         assert nothing.render() == f"lily in .: no line matches (0 files searched). No file fits {files}.{deeper}"
 
 
 def test_a_file_that_is_gone_when_it_is_searched_is_left_out() -> None:
     """Somebody else may remove it meanwhile."""
     gone = FileStat("gone.txt", "file", 1)
-    assert Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,)).unsearched[0].why == (
-        "cannot be read"
-    )
+    assert Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,), NOTHING_LEFT_OUT).unsearched[
+        0
+    ].why == ("cannot be read")

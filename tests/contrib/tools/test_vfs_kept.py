@@ -31,7 +31,7 @@ def session_with(*texts: str) -> Session:
     session = Session()
     ensure_kept(session, Long)
     for text in texts:
-        session.dispatch(Long(keep("grep_files", text.split("\n"), LIMITS)))
+        session.dispatch(Long(keep("grep_files", text.split("\n"), (), LIMITS)))
     return session
 
 
@@ -73,7 +73,7 @@ def test_the_older_half_is_dropped_when_there_would_be_too_many() -> None:
 @pytest.mark.parametrize("most, text", [(100, "one\ntwo\n"), (8, "one\ntwo\n"), (7, "one\n"), (1, "one\n")])
 def test_what_is_kept_are_whole_lines_and_one_at_least(most: int, text: str) -> None:
     """A text that is too long is cut at its end."""
-    assert keep("grep_files", ["one", "two"], VfsLimits(kept_characters=most)).text == text
+    assert keep("grep_files", ["one", "two"], (), VfsLimits(kept_characters=most)).text == text
 
 
 def test_a_part_is_read_like_a_part_of_a_file() -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from handrail.filesystem import FileStat
+from handrail.filesystem.paths import MAX_DEPTH
+from handrail.filesystem.walks import Scan, Stopped
 from handrail.session import stored_as
 
 LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]
@@ -21,6 +23,7 @@ class ListFiles:
         path: the folder.
         pattern: what to list, relative to the folder; `None` for all that the folder holds itself.
         offset: the number of the first entry to show, from 1.
+        include_ignored: whether what ignore files hide is listed, too.
     """
 
     path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
@@ -29,6 +32,52 @@ class ListFiles:
         metadata={"description": "List only what fits, such as '*.md'. To look at any depth, use glob_files."},
     )
     offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first entry to show."})
+    include_ignored: bool = field(
+        default=False,
+        metadata={"description": "Whether to show what .gitignore and .ignore files hide, too."},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a listing or search did not look at, and why.
+
+    Attributes:
+        ignored: how many files and folders it left out because ignore files hide them.
+        unlisted: how many it left out because of the rules of the run.
+        too_deep: how many folders it did not look into because they lie too deep.
+        stopped: what ended it before its end, if anything did.
+    """
+
+    ignored: int = 0
+    unlisted: int = 0
+    too_deep: int = 0
+    stopped: Stopped | None = None
+
+    @classmethod
+    def of(cls, scan: Scan) -> LeftOut:
+        """What a walk left out."""
+        return cls(scan.ignored, scan.unlisted, scan.too_deep, scan.stopped)
+
+    def notes(self) -> list[str]:
+        """A sentence for each reason."""
+        notes: list[str] = []
+        if self.stopped is not None:
+            why = "its time was over" if self.stopped == "time" else "there are too many files and folders"
+            notes.append(f"The walk stopped because {why}, so more may fit. Narrow it down with path and pattern.")
+        if self.ignored:
+            hidden = counted(self.ignored, "entry that ignore files hide is", "entries that ignore files hide are")
+            notes.append(f"{hidden} left out; include_ignored=true shows them.")
+        if self.unlisted:
+            notes.append(f"{counted(self.unlisted, 'entry is', 'entries are')} left out by the rules of this run.")
+        if self.too_deep:
+            deep = counted(self.too_deep, "folder lies", "folders lie")
+            notes.append(f"{deep} {MAX_DEPTH} levels deep and were not looked into.")
+        return notes
+
+
+NOTHING_LEFT_OUT = LeftOut()
+"""All of it was looked at."""
 
 
 @stored_as("handrail.file_list")
@@ -42,6 +91,7 @@ class FileList:
         entries: what is shown.
         first: the number of the first entry that is shown.
         total: how many there are.
+        left_out: what was not looked at.
     """
 
     path: str
@@ -49,12 +99,17 @@ class FileList:
     entries: tuple[FileStat, ...]
     first: int
     total: int
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
         """A line that says what is shown and how to go on, then one for each entry."""
+        return "\n".join((" ".join((self._head(), *self.left_out.notes())), *map(entry_line, self.entries)))
+
+    def _head(self) -> str:
         where = f"{self.pattern} in {self.path}" if self.pattern else self.path
         if not self.total:
-            return f"{where}: nothing fits." if self.pattern else f"{where}: the folder is empty."
+            nothing = "nothing to show" if self.left_out != NOTHING_LEFT_OUT else "the folder is empty"
+            return f"{where}: nothing fits." if self.pattern else f"{where}: {nothing}."
         last = self.first + len(self.entries) - 1
         if len(self.entries) == self.total:
             head = f"{where}: {counted(self.total, 'entry', 'entries')}."
@@ -64,7 +119,7 @@ class FileList:
             head = f"{where}: entries {self.first} to {last} of {self.total}."
         if last < self.total:
             head += f" Go on with offset={last + 1}, or narrow it down with pattern."
-        return "\n".join((head, *map(entry_line, self.entries)))
+        return head
 
 
 @stored_as("handrail.read_file")

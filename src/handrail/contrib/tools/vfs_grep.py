@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from handrail.contrib.tools.vfs_files import LeftOut
 from handrail.contrib.tools.vfs_kept import keep
 from handrail.contrib.tools.vfs_search import SEARCHED_OF_LINE, GrepFiles, LinesFound, Unsearched
 from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, fitting, lines_of, too_large
@@ -59,6 +60,7 @@ class Search:
         "_asked",
         "_cut",
         "_files",
+        "_found_in",
         "_is_over",
         "_limits",
         "_lines",
@@ -90,19 +92,20 @@ class Search:
         self._stopped: Literal["time", "room"] | None = None
         self._matching = 0
         self._files = 0
+        self._found_in: list[str] = []
         self._searched = 0
         self._cut = 0
         self._unsearched: dict[str, list[str]] = {}
 
-    def of(self, filesystem: Filesystem, stats: Sequence[FileStat]) -> LinesFound:
-        """Search files, in their order."""
+    def of(self, filesystem: Filesystem, stats: Sequence[FileStat], left_out: LeftOut) -> LinesFound:
+        """Search files, in their order; `left_out` is what was not looked at when they were looked for."""
         for place, stat in enumerate(stats):
             if self._stopped is not None:
-                return self._found(left=len(stats) - place)
+                return self._found(left=len(stats) - place, left_out=left_out)
             text = self._text(filesystem, stat)
             if text is not None:
                 self._search(stat.path, text)
-        return self._found(left=0)
+        return self._found(left=0, left_out=left_out)
 
     def _text(self, filesystem: Filesystem, stat: FileStat) -> str | None:
         """The text of a file; `None` for one that cannot be searched, which is noted."""
@@ -135,6 +138,7 @@ class Search:
         if found:
             self._matching += len(found)
             self._files += 1
+            self._found_in.append(path)
             self._take(self._with_context(path, lines, found))
 
     def _with_context(self, path: str, lines: Sequence[str], found: Sequence[int]) -> Iterator[str]:
@@ -160,7 +164,7 @@ class Search:
         most = self._limits.line_characters
         return line if len(line) <= most else f"{line[:most]} [cut: the line has {len(line):,} characters]"
 
-    def _found(self, *, left: int) -> LinesFound:
+    def _found(self, *, left: int, left_out: LeftOut) -> LinesFound:
         shown = fitting(map(len, self._lines), most=self._limits.lines, characters=self._limits.characters)
         return LinesFound(
             asked=self._asked,
@@ -174,5 +178,6 @@ class Search:
             unsearched=tuple(
                 Unsearched(why, tuple(paths[:_NAMED]), len(paths)) for why, paths in self._unsearched.items()
             ),
-            kept=keep("grep_files", self._lines, self._limits) if shown < len(self._lines) else None,
+            kept=keep("grep_files", self._lines, self._found_in, self._limits) if shown < len(self._lines) else None,
+            left_out=left_out,
         )

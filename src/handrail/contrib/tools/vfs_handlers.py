@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import escape
 
 from handrail.contrib.tools.vfs_content import content_of, identity_of
 from handrail.contrib.tools.vfs_edit import edited
 from handrail.contrib.tools.vfs_files import (
+    NOTHING_LEFT_OUT,
     EditFile,
     FileEdited,
     FileExcerpt,
@@ -22,6 +23,7 @@ from handrail.contrib.tools.vfs_files import (
     FileMoved,
     FileRemoved,
     FileWritten,
+    LeftOut,
     ListFiles,
     MoveFile,
     ReadFile,
@@ -31,11 +33,15 @@ from handrail.contrib.tools.vfs_files import (
     entry_line,
 )
 from handrail.contrib.tools.vfs_grep import Search
-from handrail.contrib.tools.vfs_kept import KeptExcerpt, ReadKept, ensure_kept, keep, part_of_kept
+from handrail.contrib.tools.vfs_kept import KeptExcerpt, KeptText, ReadKept, ensure_kept, keep, part_of_kept
 from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs_text import NoText, VfsLimits, excerpt, fitting
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
+from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.paths import normalise, parent_of
+from handrail.filesystem.patterns import Pattern
+from handrail.filesystem.walks import Look, Scan
 from handrail.prompt import FileShown, ToolContext, ToolResult
 
 
@@ -45,52 +51,57 @@ class FileHandlers:
 
     Attributes:
         limits: how much one call takes or shows.
+        path_filter: which paths exist for the tools, beside what the filesystem keeps back itself.
     """
 
     limits: VfsLimits
+    path_filter: PathFilter = field(default_factory=PathFilter)
 
     def list_files(self, params: ListFiles, *, context: ToolContext) -> ToolResult[FileList]:
         """Show a part of what a folder holds."""
-        with _filesystem(context) as filesystem:
-            entries = filesystem.list(params.path)
+        with self._filesystem(context) as filesystem:
+            look = self._look(context, include_ignored=params.include_ignored)
+            found = _scanned(filesystem, params.path, Pattern(params.pattern or "*"), look)
             folder = filesystem.stat(params.path).path
-            if params.pattern is not None:
-                entries = filesystem.glob(_below(folder, params.pattern))
+        entries = found.entries
         if params.offset > max(len(entries), 1):
             there = counted(len(entries), "entry", "entries")
             raise ToolValidationError(f"$.offset: there are {there}, so there is none at {params.offset:,}.")
         rest = entries[params.offset - 1 :]
         shown = rest[: self._fitting(rest)]
-        return ToolResult.ok(FileList(folder, params.pattern, shown, params.offset, len(entries)))
+        return ToolResult.ok(FileList(folder, params.pattern, shown, params.offset, len(entries), LeftOut.of(found)))
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
         """Show what fits, and keep the whole list if it is long."""
         ensure_kept(context.session, FilesFound)
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
+            pattern = Pattern(params.pattern)
             folder = self._folder(filesystem, params.path)
-            entries = filesystem.glob(_below(folder, params.pattern))
+            look = self._look(context, include_ignored=params.include_ignored)
+            found = _scanned(filesystem, folder, pattern, look)
+        entries = found.entries
         shown = self._fitting(entries)
-        kept = keep("glob_files", [entry_line(entry) for entry in entries], self.limits)
-        return ToolResult.ok(
-            FilesFound(params.pattern, folder, entries[:shown], len(entries), None if shown == len(entries) else kept)
-        )
+        kept = None if shown == len(entries) else self._kept(entries)
+        return ToolResult.ok(FilesFound(params.pattern, folder, entries[:shown], len(entries), kept, LeftOut.of(found)))
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
         """Show the lines that match, and keep all of them if they are many."""
         ensure_kept(context.session, LinesFound)
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
+            look = self._look(context, include_ignored=params.include_ignored)
+            search = Search(params, self.limits, look.is_over)
+            pattern = Pattern(params.files)
             there = filesystem.stat(params.path)
             if there.kind == "folder":
-                found = filesystem.glob(_below(there.path, params.files))
-                stats = [stat for stat in found if stat.kind == "file"]
-            else:
-                stats = [there]
-            search = Search(params, self.limits, _time_over(context, self.limits))
-            return ToolResult.ok(search.of(filesystem, stats))
+                found = _scanned(filesystem, there.path, pattern, look)
+                stats = [stat for stat in found.entries if stat.kind == "file"]
+                return ToolResult.ok(search.of(filesystem, stats, LeftOut.of(found)))
+            _scanned(filesystem, there.path, None, look)
+            return ToolResult.ok(search.of(filesystem, [there], NOTHING_LEFT_OUT))
 
     def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
         """Show a part of a file's text, or what the file is if it is none."""
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
             content = content_of(filesystem, params.path, self.limits)
         if isinstance(content.text, NoText):
             shown = FileExcerpt(content.path, "", 0, 0, 0, not_shown=content.text.what)
@@ -100,21 +111,22 @@ class FileHandlers:
 
     def read_kept(self, params: ReadKept, *, context: ToolContext) -> ToolResult[KeptExcerpt]:
         """Show a part of a long result."""
-        return ToolResult.ok(part_of_kept(context.session, params, self.limits))
+        filesystem = context.filesystem
+        seen = None if filesystem is None else filesystem.filtered(self.path_filter)
+        return ToolResult.ok(part_of_kept(context.session, params, self.limits, seen))
 
     def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
         """Make or replace a file."""
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
             created = not filesystem.exists(params.path)
             filesystem.write_text(params.path, params.content)
-            now = filesystem.stat(params.path)
-            data = params.content.encode()
-            shown = FileShown(now.path, identity_of(filesystem, now.path, data))
-        return ToolResult.ok(FileWritten(now.path, created, len(data)), files_shown=(shown,))
+            path, data = normalise(params.path), params.content.encode()
+            shown = FileShown(path, identity_of(filesystem, path, data))
+        return ToolResult.ok(FileWritten(path, created, len(data)), files_shown=(shown,))
 
     def edit_file(self, params: EditFile, *, context: ToolContext) -> ToolResult[FileEdited]:
         """Replace a piece of a file's text."""
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
             content = content_of(filesystem, params.path, self.limits)
             path, text = content.path, content.text
             if isinstance(text, NoText):
@@ -129,18 +141,41 @@ class FileHandlers:
 
     def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
         """Remove a file or folder."""
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
             there = filesystem.stat(params.path)
-            held = len(filesystem.glob(_below(there.path, "**"))) if there.kind == "folder" else 0
+            held = len(filesystem.scan(there.path, "**").entries) if there.kind == "folder" else 0
             filesystem.remove(there.path, recursive=params.recursive)
         return ToolResult.ok(FileRemoved(there.path, there.kind, held))
 
     def move_file(self, params: MoveFile, *, context: ToolContext) -> ToolResult[FileMoved]:
         """Give a file or folder another path."""
-        with _filesystem(context) as filesystem:
+        with self._filesystem(context) as filesystem:
             path = filesystem.stat(params.path).path
             filesystem.move(path, params.new_path)
-            return ToolResult.ok(FileMoved(path, filesystem.stat(params.new_path).path))
+            return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
+
+    def _kept(self, entries: tuple[FileStat, ...]) -> KeptText:
+        """What is kept of a long list."""
+        lines = [entry_line(entry) for entry in entries]
+        return keep("glob_files", lines, [entry.path for entry in entries], self.limits)
+
+    def _look(self, context: ToolContext, *, include_ignored: bool) -> Look:
+        """How one call looks for files."""
+        return Look(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
+
+    @contextmanager
+    def _filesystem(self, context: ToolContext) -> Generator[Filesystem, None, None]:
+        """The filesystem of a call, behind the filter; what it refuses to do is told to the model."""
+        filesystem = context.filesystem
+        if filesystem is None:
+            raise ToolValidationError(
+                "there are no files here: the program binds no Filesystem. It can do so by VfsToolsSection(filesystem) "
+                "or by prompt.bind(resources={Filesystem: filesystem}). Do without the file tools."
+            )
+        try:
+            yield filesystem.filtered(self.path_filter)
+        except FilesystemError as error:
+            raise ToolValidationError(str(error)) from error
 
     @staticmethod
     def _folder(filesystem: Filesystem, path: str) -> str:
@@ -157,24 +192,24 @@ class FileHandlers:
         return fitting(lengths, most=self.limits.entries, characters=self.limits.characters)
 
 
-@contextmanager
-def _filesystem(context: ToolContext) -> Generator[Filesystem, None, None]:
-    """The filesystem of a call; what it refuses to do is told to the model."""
-    filesystem = context.filesystem
-    if filesystem is None:
+def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: Look) -> Scan:
+    """What a walk finds in a folder, or of one file if there is no pattern.
+
+    Raises:
+        ToolValidationError: ignore files hide what was asked for.
+    """
+    if pattern is None:
+        name = path.rpartition("/")[2]
+        found = filesystem.scan(parent_of(path), escape(name), look)
+        hidden = found.start_ignored or found.ignored > 0
+    else:
+        found = filesystem.scan(path, pattern, look)
+        hidden = found.start_ignored
+    if hidden:
         raise ToolValidationError(
-            "there are no files here: the program binds no Filesystem. It can do so by VfsToolsSection(filesystem) or "
-            "by prompt.bind(resources={Filesystem: filesystem}). Do without the file tools."
+            f"$.path: {path} is hidden by ignore files (such as .gitignore). Set include_ignored to true to look at it."
         )
-    try:
-        yield filesystem
-    except FilesystemError as error:
-        raise ToolValidationError(str(error)) from error
-
-
-def _below(folder: str, pattern: str) -> str:
-    """A pattern over paths from the root that fits what the pattern fits in a folder."""
-    return pattern if folder == "." else f"{escape(folder)}/{pattern}"
+    return found
 
 
 def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:

@@ -16,7 +16,10 @@ from typing import Protocol
 from handrail.contrib.tools.vfs_files import FileExcerpt, ReadFile
 from handrail.contrib.tools.vfs_text import VfsLimits, excerpt
 from handrail.errors import ToolValidationError
+from handrail.filesystem import Filesystem
 from handrail.session import Append, Change, Keep, Replace, Session, SliceView, stored_as
+
+_GONE = "[not shown: the file is not there any more]\n"
 
 MOST_KEPT = 16
 """A session keeps at most so many texts; when there would be more, the older half is dropped."""
@@ -31,11 +34,13 @@ class KeptText:
         key: names it: the start of its digest, so the same text has the same key.
         tool: the tool whose result it is.
         text: the text, each line with its line end.
+        paths: the files and folders that it shows; each of its lines begins with one of them.
     """
 
     key: str
     tool: str
     text: str
+    paths: tuple[str, ...] = ()
 
     def reading_on(self, shown: int) -> str:
         """How to read what follows on the first `shown` lines, as a sentence without its end."""
@@ -94,12 +99,19 @@ class KeptExcerpt:
         return self.part.render()
 
 
-def keep(tool: str, lines: Sequence[str], limits: VfsLimits) -> KeptText:
-    """What is kept of a long result: its first lines, as many as may be kept, and one at least."""
+def keep(tool: str, lines: Sequence[str], paths: Sequence[str], limits: VfsLimits) -> KeptText:
+    """What is kept of a long result: its first lines, as many as may be kept, and one at least.
+
+    Args:
+        tool: the tool whose result it is.
+        lines: the lines of the result; each begins with one of the paths.
+        paths: what the result shows.
+        limits: how much may be kept.
+    """
     ends = accumulate(len(line) + 1 for line in lines)
     fit = sum(1 for end in ends if end <= limits.kept_characters)
     text = "".join(f"{line}\n" for line in lines[: max(fit, 1)])
-    return KeptText(hashlib.sha256(text.encode()).hexdigest()[:8], tool, text)
+    return KeptText(hashlib.sha256(text.encode()).hexdigest()[:8], tool, text, tuple(paths))
 
 
 def ensure_kept(session: Session, value_type: type[MayKeep]) -> None:
@@ -107,8 +119,12 @@ def ensure_kept(session: Session, value_type: type[MayKeep]) -> None:
     session[KeptText].register(value_type, _take_over)
 
 
-def part_of_kept(session: Session, asked: ReadKept, limits: VfsLimits) -> KeptExcerpt:
+def part_of_kept(
+    session: Session, asked: ReadKept, limits: VfsLimits, filesystem: Filesystem | None = None
+) -> KeptExcerpt:
     """The part of a kept text that is asked for.
+
+    A line about a file that does not exist any more, or that a filter has hidden since, is not shown.
 
     Raises:
         ToolValidationError: there is no such text, or no such line in it.
@@ -117,8 +133,18 @@ def part_of_kept(session: Session, asked: ReadKept, limits: VfsLimits) -> KeptEx
     if kept is None:
         raise ToolValidationError(f"$.key: there is no kept text {asked.key!r}. {_those_kept(session)}")
     lines = ReadFile(asked.key, asked.offset, asked.limit, asked.column)
-    part = excerpt(kept.text, lines, limits, path=f"kept result of {kept.tool}")
+    text = kept.text if filesystem is None else _what_is_there(kept, filesystem)
+    part = excerpt(text, lines, limits, path=f"kept result of {kept.tool}")
     return KeptExcerpt(kept.key, kept.tool, part)
+
+
+def _what_is_there(kept: KeptText, filesystem: Filesystem) -> str:
+    """The text without what it says of files that are not there for this filesystem."""
+    gone = tuple(path for path in kept.paths if not filesystem.exists(path))
+    if not gone:
+        return kept.text
+    starts = tuple(f"{path}{mark}" for path in gone for mark in ":-/ ")
+    return "".join(_GONE if line.startswith(starts) else line for line in kept.text.splitlines(keepends=True))
 
 
 def _take_over(view: SliceView[KeptText], value: MayKeep) -> Change[KeptText]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from handrail.errors import FilesystemError, PathConflictError, PathNotFoundError, SnapshotError
 from handrail.filesystem import FileStart, FileStat, Filesystem
+from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, join, normalise
-from handrail.filesystem.patterns import find
+from handrail.filesystem.patterns import PathPattern, Pattern
+from handrail.filesystem.walks import EVERYTHING, Look, Scan
 from handrail.turns import Turn
 
 _Place: TypeAlias = tuple[str, Filesystem, str]
@@ -22,11 +25,11 @@ class _Moment:
     """A snapshot of each part.
 
     Attributes:
-        tree: what it was taken of.
+        turn: the turn of what it was taken of.
         parts: the snapshots, in the order of the mounts.
     """
 
-    tree: MountedFilesystem
+    turn: Turn
     parts: tuple[object, ...]
 
 
@@ -41,7 +44,7 @@ class MountedFilesystem:
     another way cannot write to it (`TurnConflictError`).
     """
 
-    __slots__ = ("__weakref__", "_mounts", "_turn")
+    __slots__ = ("__weakref__", "_filter", "_mounts", "_turn")
 
     def __init__(self, mounts: Mapping[str, Filesystem]) -> None:
         """Put filesystems together, each under a name.
@@ -56,6 +59,7 @@ class MountedFilesystem:
         if len({id(filesystem) for filesystem in mounts.values()}) < len(mounts):
             raise ValueError("one filesystem is mounted twice, so that its files would have two paths; mount it once")
         self._mounts = dict(sorted(mounts.items()))
+        self._filter = PathFilter()
         self._turn = Turn()
 
     @property
@@ -114,14 +118,34 @@ class MountedFilesystem:
         """What a folder holds; see `Filesystem.list`."""
         folder = normalise(path)
         if folder == ROOT:
-            return tuple(FileStat(name, "folder", 0) for name in self._mounts)
+            return tuple(
+                FileStat(name, "folder", 0) for name in self._names() if self._filter.shows(name, name, "folder")
+            )
         with self._inside(path) as (filesystem, inner):
             found = filesystem.list(inner)
         return tuple(replace(stat, path=join(folder, stat.path.rpartition("/")[2])) for stat in found)
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path fits; see `Filesystem.glob`."""
-        return find(pattern, self.list)
+        return self.scan(ROOT, pattern).entries
+
+    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+        """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
+        pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
+        if normalise(folder) == ROOT:
+            return self._scan_all(pattern, look)
+        with self._inside(folder) as (filesystem, inner):
+            return _put_right(filesystem.scan(inner, pattern, look), inner, normalise(folder))
+
+    def filtered(self, path_filter: PathFilter) -> Self:
+        """The same files behind a filter, which is asked for their paths here; see `Filesystem.filtered`."""
+        together = self._filter.plus(path_filter)
+        if together == self._filter:
+            return self
+        behind = copy(self)  # it shares the turn, and what a subclass adds
+        behind._filter = together  # noqa: SLF001 - its own class, so below
+        behind._mounts = {name: part.filtered(path_filter.below(name)) for name, part in self._mounts.items()}  # noqa: SLF001
+        return behind
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
@@ -151,7 +175,7 @@ class MountedFilesystem:
 
     def snapshot(self) -> _Moment:
         """This moment of all parts, to be restored."""
-        return _Moment(self, tuple(filesystem.snapshot() for filesystem in self._mounts.values()))
+        return _Moment(self._turn, tuple(filesystem.snapshot() for filesystem in self._mounts.values()))
 
     def restore(self, snapshot: object, /) -> None:
         """Bring all parts back to a snapshot, one after the other; each does it as it always does.
@@ -160,16 +184,39 @@ class MountedFilesystem:
             SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
             ToldToModel: the call may not write; see `handrail.transaction.check_write`.
         """
-        if not isinstance(snapshot, _Moment) or snapshot.tree is not self:
+        if not isinstance(snapshot, _Moment) or snapshot.turn is not self._turn:
             raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
         for filesystem, part in zip(self._mounts.values(), snapshot.parts, strict=True):
             filesystem.restore(part)
+
+    def _scan_all(self, pattern: PathPattern, look: Look) -> Scan:
+        """What fits in all mounts, and of the mounts themselves."""
+        found = Scan()
+        for name in self._names():
+            if found.stopped is not None or found.looked_at == look.most:
+                return replace(found, stopped=found.stopped or "number")
+            mount, rest = FileStat(name, "folder", 0), pattern.rest(name)
+            if self._filter.unlisted(name, is_folder=True):
+                found = replace(found, looked_at=found.looked_at + 1, unlisted=found.unlisted + 1)
+                continue
+            fits = (mount,) if pattern.end in rest.start else ()
+            inside = Scan()
+            if pattern.leads_on(rest.start):
+                left = None if look.most is None else look.most - found.looked_at - 1
+                with _paths_of_mount(name):
+                    inside = self._mounts[name].scan(ROOT, rest, replace(look, most=left))
+            found = _added(
+                found, replace(inside, looked_at=inside.looked_at + 1), (*fits, *_renamed(inside, ROOT, name))
+            )
+        return found
 
     def _place(self, path: str) -> _Place | None:
         """Where a path leads; `None` for the root, and for what lies in no mount."""
         name, _, inner = normalise(path).partition("/")
         filesystem = self._mounts.get(name)
-        return None if filesystem is None else (name, filesystem, inner or ROOT)
+        if filesystem is None or self._filter.unreadable(name) is not None:
+            return None
+        return name, filesystem, inner or ROOT
 
     @contextmanager
     def _inside(self, path: str) -> Generator[tuple[Filesystem, str]]:
@@ -177,8 +224,8 @@ class MountedFilesystem:
         place = self._place(path)
         if place is None:
             if normalise(path) == ROOT:
-                raise PathConflictError(f"'.' is a folder, not a file. Give a path in {self._names()}.", path=ROOT)
-            msg = f"there is no file or folder {normalise(path)!r}. The root holds {self._names()} and nothing else."
+                raise PathConflictError(f"'.' is a folder, not a file. Give a path in {self._named()}.", path=ROOT)
+            msg = f"there is no file or folder {normalise(path)!r}. The root holds {self._named()} and nothing else."
             raise PathNotFoundError(msg, path=normalise(path))
         with _paths_of_mount(place[0]):
             yield place[1:]
@@ -188,7 +235,7 @@ class MountedFilesystem:
         """The filesystem in which something is to be made, and its path there."""
         if self._place(path) is None:
             msg = (
-                f"nothing can be made at {normalise(path)!r}. Give a path in {self._names()}; the root takes no other."
+                f"nothing can be made at {normalise(path)!r}. Give a path in {self._named()}; the root takes no other."
             )
             raise PathConflictError(msg, path=normalise(path))
         with self._inside(path) as place:
@@ -200,8 +247,12 @@ class MountedFilesystem:
             msg = f"{normalise(path)!r} cannot be removed or moved. Name the files and folders in it."
             raise PathConflictError(msg, path=normalise(path))
 
-    def _names(self) -> str:
-        return " and ".join(repr(name) for name in self._mounts)
+    def _names(self) -> tuple[str, ...]:
+        """The names of the mounts that exist for the caller."""
+        return tuple(name for name in self._mounts if self._filter.unreadable(name) is None)
+
+    def _named(self) -> str:
+        return " and ".join(map(repr, self._names())) or "nothing"
 
 
 @contextmanager
@@ -211,6 +262,28 @@ def _paths_of_mount(name: str) -> Generator[None]:
         yield
     except FilesystemError as error:
         raise type(error)(f"in {name!r}, where paths begin anew: {error}", path=join(name, error.path)) from error
+
+
+def _put_right(scan: Scan, inner: str, folder: str) -> Scan:
+    """What was found in a mount, under its paths in the whole tree."""
+    return replace(scan, entries=_renamed(scan, inner, folder))
+
+
+def _renamed(scan: Scan, inner: str, folder: str) -> tuple[FileStat, ...]:
+    start = 0 if inner == ROOT else len(inner) + 1
+    return tuple(replace(stat, path=join(folder, stat.path[start:])) for stat in scan.entries)
+
+
+def _added(scan: Scan, other: Scan, entries: tuple[FileStat, ...]) -> Scan:
+    """What two walks have found together; `entries` are those of the second."""
+    return Scan(
+        entries=(*scan.entries, *entries),
+        looked_at=scan.looked_at + other.looked_at,
+        ignored=scan.ignored + other.ignored,
+        unlisted=scan.unlisted + other.unlisted,
+        too_deep=scan.too_deep + other.too_deep,
+        stopped=scan.stopped or other.stopped,
+    )
 
 
 def _check(name: str, filesystem: object) -> None:

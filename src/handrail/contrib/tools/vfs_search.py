@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from handrail.contrib.tools.vfs_files import counted, entry_line
+from handrail.contrib.tools.vfs_files import NOTHING_LEFT_OUT, LeftOut, counted, entry_line
 from handrail.contrib.tools.vfs_kept import KeptText
 from handrail.filesystem import FileStat
 from handrail.session import stored_as
@@ -26,12 +26,17 @@ class GlobFiles:
     Attributes:
         pattern: what they are to fit, relative to `path`.
         path: the folder to look in.
+        include_ignored: whether what ignore files hide is found, too.
     """
 
     pattern: str = field(
         metadata={"description": "'**/*.py' for all Python files at any depth, '*.md' for those in the folder itself."}
     )
     path: str = field(default=".", metadata={"description": "The folder to look in, such as 'src'; '.' is the root."})
+    include_ignored: bool = field(
+        default=False,
+        metadata={"description": "Whether to show what .gitignore and .ignore files hide, too."},
+    )
 
 
 @stored_as("handrail.files_found")
@@ -45,6 +50,7 @@ class FilesFound:
         entries: those that are shown.
         total: how many there are.
         kept: the whole list, if not all are shown.
+        left_out: what was not looked at.
     """
 
     pattern: str
@@ -52,6 +58,7 @@ class FilesFound:
     entries: tuple[FileStat, ...]
     total: int
     kept: KeptText | None = None
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
         """A line that says how many there are and how to go on, then one for each entry."""
@@ -65,7 +72,8 @@ class FilesFound:
             head += f", the first {shown:,} of them shown" + (f", the first {kept:,} kept" if kept < self.total else "")
             head += f". {self.kept.reading_on(shown)}, or narrow" if kept > shown else ". Narrow"
             head += " it down with pattern"
-        return "\n".join((f"{head}.", *map(entry_line, self.entries)))
+        notes = " ".join((f"{head}.", *self.left_out.notes()))
+        return "\n".join((notes, *map(entry_line, self.entries)))
 
 
 @stored_as("handrail.grep_files")
@@ -79,6 +87,7 @@ class GrepFiles:
         files: which files of the folder to search, relative to `path`.
         ignore_case: whether upper and lower case are the same.
         context: how many lines to show before and after each line that matches.
+        include_ignored: whether files that ignore files hide are searched, too.
     """
 
     pattern: str = field(
@@ -92,6 +101,10 @@ class GrepFiles:
     context: int = field(
         default=0,
         metadata={"ge": 0, "le": MOST_CONTEXT, "description": "Lines to show before and after each that matches."},
+    )
+    include_ignored: bool = field(
+        default=False,
+        metadata={"description": "Whether to search what .gitignore and .ignore files hide, too."},
     )
 
 
@@ -131,6 +144,7 @@ class LinesFound:
         cut: how many lines were too long to be searched to their end.
         unsearched: files that cannot be searched.
         kept: all that was found, if not all of it is shown.
+        left_out: what was not looked at when the files were looked for.
     """
 
     asked: GrepFiles
@@ -143,6 +157,7 @@ class LinesFound:
     cut: int = 0
     unsearched: tuple[Unsearched, ...] = ()
     kept: KeptText | None = None
+    left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
         """A few lines that say what was found and how to go on, then the lines."""
@@ -164,7 +179,7 @@ class LinesFound:
             notes.append(f"{cut} searched up to character {SEARCHED_OF_LINE:,} only.")
         if self.unsearched:
             notes.append(f"Not searched: {', '.join(each.render() for each in self.unsearched)}.")
-        return [*notes, *self._hints()]
+        return [*notes, *self.left_out.notes(), *self._hints()]
 
     def _hints(self) -> list[str]:
         """What may be the reason that nothing was found."""

@@ -41,7 +41,8 @@ class VfsLimits:
         line_characters: characters of a line that `grep_files` shows.
         file_bytes: the largest file that is read, searched or edited, in bytes.
         kept_characters: characters that are kept of a result too long to be shown; a search that finds more stops.
-        search_seconds: how long `grep_files` searches.
+        search_seconds: how long `glob_files` and `list_files` look for files, and `grep_files` searches.
+        walked_entries: files and folders that one call looks at while it looks for files.
 
     Raises:
         ValueError: a limit is less than 1.
@@ -54,6 +55,7 @@ class VfsLimits:
     file_bytes: int = 10_000_000
     kept_characters: int = 100_000
     search_seconds: int = 10
+    walked_entries: int = 200_000
 
     def __post_init__(self) -> None:
         for name, limit in asdict(self).items():

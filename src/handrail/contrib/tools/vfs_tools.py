@@ -21,25 +21,23 @@ from handrail.contrib.tools.vfs_files import (
 from handrail.contrib.tools.vfs_handlers import FileHandlers
 from handrail.contrib.tools.vfs_kept import KeptExcerpt, ReadKept
 from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
-from handrail.contrib.tools.vfs_text import VfsLimits
 from handrail.filesystem import FileStat
 from handrail.prompt import Tool, ToolExample
 
 
-def file_tools(limits: VfsLimits, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
     """The file tools, those that only look first.
 
     Args:
-        limits: how much one call takes or shows.
+        files: what the tools do.
         accepts_overrides: whether their descriptions may be replaced when a prompt is tuned.
     """
-    looking = looking_tools(limits, accepts_overrides=accepts_overrides)
-    return (*looking, *_changing(FileHandlers(limits), accepts_overrides=accepts_overrides))
+    looking = looking_tools(files, accepts_overrides=accepts_overrides)
+    return (*looking, *_changing(files, accepts_overrides=accepts_overrides))
 
 
-def looking_tools(limits: VfsLimits, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
     """The file tools that only look; the arguments are those of `file_tools`."""
-    files = FileHandlers(limits)
     return (
         Tool[ListFiles, FileList](
             name="list_files",

@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.visible import Visible
+from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded
 from tests.filesystem.disks import picture
 
 
@@ -37,15 +37,16 @@ def test_path_is_shown_if_it_is_included_and_not_excluded(
     include: list[str], exclude: list[str], path: str, *, shown: bool
 ) -> None:
     """A pattern without a slash fits at any depth, and what lies in an excluded folder is excluded."""
-    assert Visible(include, exclude).shows(path, is_folder=False) is shown
+    sets = (ExcludedPaths(exclude), NotIncluded(include))
+    assert all(path == "." or each.why(path, is_folder=False) is None for each in sets) is shown
 
 
 def test_folder_that_may_hold_something_shown_can_be_reached() -> None:
     """A folder on the way is shown, another is not."""
-    visible = Visible(["docs/**/*.md"], [])
-    assert visible.shows("docs", is_folder=True)
-    assert visible.shows("docs/a/b", is_folder=True)
-    assert not visible.shows("src", is_folder=True)
+    hidden = NotIncluded(["docs/**/*.md"])
+    assert hidden.why("docs", is_folder=True) is None
+    assert hidden.why("docs/a/b", is_folder=True) is None
+    assert hidden.why("src", is_folder=True) is not None
 
 
 def test_pattern_that_leaves_the_root_is_refused(tmp_path: Path) -> None:

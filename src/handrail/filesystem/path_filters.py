@@ -1,0 +1,272 @@
+"""Which paths do not exist for a call, whatever the filesystem: one value that every operation asks.
+
+`Filesystem.filtered` gives the same files behind a `PathFilter`. The filter is asked for the path as it was given and
+for the path that it leads to (`Filesystem.resolve`), so no link reaches what the filter keeps back. What is made of its
+answers is the same in every filesystem:
+
+==================================  ==================================================================================
+a path in `reading`                 does not exist: reading raises `PathNotFoundError`; listings and searches pass it by
+a path in `writing`                 is not written, made, moved, moved onto or removed: `PathConflictError`
+a folder that holds one of either   is neither moved nor removed, as what it holds would be
+a path in `listing`                 exists, but is left out of listings and searches, which count what they left out
+==================================  ==================================================================================
+
+Undoing asks no filter: what a call changed comes back, whoever asks.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+from typing import Protocol, cast
+
+from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.patterns import Pattern
+
+GIT_FOLDER = ".git"
+"""What git keeps a repository in; excluded unless it is asked for."""
+
+_IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+"""Characters that do not count in names on the disks of macOS: there `.g<U+200C>it` is `.git`."""
+
+
+class PathSet(Protocol):
+    """A set of paths. What lies in a folder of the set belongs to it too."""
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        """Why a path belongs to the set, to complete "it is hidden by ..."; `None` if it does not belong to it.
+
+        Args:
+            path: the path in its shortest form; never the root.
+            is_folder: whether it is, or may be, a folder.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PathFilter:
+    """Which paths exist for a call, and which may be changed. A new one keeps nothing back.
+
+    Attributes:
+        reading: paths that do not exist for reading, listing and searching.
+        writing: paths that are not changed.
+        listing: paths that are left out of listings and searches, and counted there.
+    """
+
+    reading: tuple[PathSet, ...] = ()
+    writing: tuple[PathSet, ...] = ()
+    listing: tuple[PathSet, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it keeps anything back."""
+        return bool(self.reading or self.writing or self.listing)
+
+    def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
+        """What hides a path from reading; `None` if nothing does. The default is for what may be a folder."""
+        return _why(self.reading, path, is_folder=is_folder)
+
+    def unwritable(self, path: str, *, is_folder: bool = True) -> str | None:
+        """What keeps a path from being changed; `None` if nothing does."""
+        return _why(self.writing, path, is_folder=is_folder)
+
+    def unmovable(self, path: str, *, is_folder: bool = True) -> str | None:
+        """What keeps a path from being moved or removed with its folder; `None` if nothing does."""
+        return self.unwritable(path, is_folder=is_folder) or self.unreadable(path, is_folder=is_folder)
+
+    def unlisted(self, path: str, *, is_folder: bool) -> bool:
+        """Whether a path that may be read is left out of listings and searches."""
+        return _why(self.listing, path, is_folder=is_folder) is not None
+
+    def shows(self, path: str, real: str, kind: str) -> bool:
+        """Whether a listing shows what is at a path; `real` is the path that it leads to."""
+        is_folder = kind == "folder"
+        if not self:
+            return True
+        return not self.hides(path, real, is_folder=is_folder) and not self.unlisted(real, is_folder=is_folder)
+
+    def hides(self, path: str, real: str, *, is_folder: bool = True) -> bool:
+        """Whether a path does not exist, as it is spelled or as what it leads to."""
+        if self.unreadable(path, is_folder=is_folder) is not None:
+            return True
+        return path != real and self.unreadable(real, is_folder=is_folder) is not None
+
+    def plus(self, other: PathFilter) -> PathFilter:
+        """The filter that keeps back what either of the two does."""
+        return PathFilter(
+            _together(self.reading, other.reading),
+            _together(self.writing, other.writing),
+            _together(self.listing, other.listing),
+        )
+
+    def below(self, folder: str) -> PathFilter:
+        """The filter for paths that are relative to a folder."""
+        reading, writing, listing = (
+            tuple(_Below(each, folder) for each in sets) for sets in (self.reading, self.writing, self.listing)
+        )
+        return PathFilter(reading, writing, listing)
+
+
+NOTHING_FILTERED = PathFilter()
+"""Every path exists."""
+
+
+def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
+    """The filter for which paths that fit a pattern do not exist; nor does `.git`, unless it is to be shown.
+
+    Raises:
+        PathEscapeError: a pattern is none inside the root.
+        TypeError: the patterns are one string, or no strings.
+    """
+    given = exclude_patterns(patterns)
+    if not show_git and GIT_FOLDER not in given:
+        given = (GIT_FOLDER, *given)
+    if not given:
+        return PathFilter()
+    excluded = (ExcludedPaths(given),)
+    return PathFilter(reading=excluded, writing=excluded)
+
+
+def exclude_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Exclude patterns as they were given, as a tuple.
+
+    Raises:
+        TypeError: they are one string, or no strings.
+    """
+    given: object = patterns
+    if isinstance(given, str):
+        raise TypeError(f"exclude is a sequence of patterns, not one string; write exclude=({given!r},)")
+    found = tuple(patterns)
+    others: list[object] = [each for each in cast("tuple[object, ...]", found) if not isinstance(each, str)]
+    if others:
+        raise TypeError(f"an exclude pattern is a string such as '*.key', not {others[0]!r}")
+    return found
+
+
+class ExcludedPaths:
+    """The paths that fit a pattern, or lie in a folder that fits one. Two of the same patterns are equal.
+
+    A pattern is one of `Filesystem.glob`; one without a slash fits a name in any folder, and `folder/**` takes in the
+    folder too. Upper and lower case, and the forms that Unicode takes for one, are the same here, as they are on some
+    disks: `.ENV` is excluded with `.env`, whatever the disk.
+    """
+
+    __slots__ = ("_anywhere", "_name", "_patterns", "patterns")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        """Take the patterns.
+
+        Raises:
+            PathEscapeError: one is none inside the root.
+        """
+        self.patterns = tuple(patterns)
+        names: list[tuple[str, str]] = []
+        others: list[tuple[str, Pattern]] = []
+        for given in self.patterns:
+            shortest = _shortest(folded(given))
+            name = shortest.removeprefix("**/")
+            at_any_depth = name != shortest or "/" not in given.rstrip("/")
+            if at_any_depth and "/" not in name and name != "**":
+                Pattern(name)  # says what is wrong with it
+                names.append((given, name))
+            else:
+                others.append((given, Pattern(shortest)))
+        self._anywhere = tuple((given, re.compile(translate(name)).match) for given, name in names)
+        self._name = re.compile("|".join(translate(name) for _, name in names)).match if names else None
+        self._patterns = tuple(others)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExcludedPaths) and other.patterns == self.patterns
+
+    def __hash__(self) -> int:
+        return hash(self.patterns)
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:  # noqa: ARG002 - folders and files alike
+        """The pattern that fits a path; see `PathSet.why`."""
+        parts = folded(path).split("/")
+        if self._name is not None:
+            for part in parts:
+                if self._name(part):
+                    return _pattern(next(given for given, fits in self._anywhere if fits(part)))
+        for given, pattern in self._patterns:
+            if pattern.fits_at_or_above(parts):
+                return _pattern(given)
+        return None
+
+
+class NotIncluded:
+    """The paths that no pattern of a choice fits, nor a folder that they lie in. Folders on the way are not among them.
+
+    The patterns are as in `ExcludedPaths`, but upper and lower case differ.
+    """
+
+    __slots__ = ("_include",)
+
+    def __init__(self, include: Iterable[str]) -> None:
+        """Take the patterns of what is not in the set.
+
+        Raises:
+            PathEscapeError: one is none inside the root.
+        """
+        self._include = tuple((given, Pattern(_anywhere(given))) for given in include)
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        """The patterns, of which none fits a path; see `PathSet.why`."""
+        parts = path.split("/")
+        for _, pattern in self._include:
+            if pattern.fits_at_or_above(parts) or (is_folder and pattern.leads_through(path)):
+                return None
+        return f"the include patterns {', '.join(repr(given) for given, _ in self._include)}, which do not fit it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """A set as paths relative to a folder see it."""
+
+    whole: PathSet
+    folder: str
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        return self.whole.why(self.folder if path == ROOT else join(self.folder, path), is_folder=is_folder)
+
+
+def folded(path: str) -> str:
+    """A path, or pattern, in a spelling that is the same for all that some disk takes for one."""
+    if path.isascii():
+        return path.lower()
+    composed = unicodedata.normalize("NFD", _IGNORABLE.sub("", path)).casefold()
+    return unicodedata.normalize("NFC", composed)
+
+
+def _why(sets: tuple[PathSet, ...], path: str, *, is_folder: bool) -> str | None:
+    if not sets or path == ROOT:
+        return None
+    for each in sets:
+        why = each.why(path, is_folder=is_folder)
+        if why is not None:
+            return why
+    return None
+
+
+def _together(sets: tuple[PathSet, ...], others: tuple[PathSet, ...]) -> tuple[PathSet, ...]:
+    return (*sets, *(each for each in others if each not in sets))
+
+
+def _pattern(given: str) -> str:
+    return f"the exclude pattern {given!r}"
+
+
+def _shortest(pattern: str) -> str:
+    """A pattern without what does not count: empty parts, and `/**` at the end, which takes in the folder too."""
+    parts = [part for part in pattern.split("/") if part not in {"", "."}]
+    if pattern.startswith(("/", "../")) or ".." in parts or not parts:
+        return pattern  # none inside the root, which `Pattern` says
+    while len(parts) > 1 and parts[-1] == "**":
+        parts.pop()
+    return "/".join(parts)
+
+
+def _anywhere(pattern: str) -> str:
+    return pattern if "/" in pattern.rstrip("/") or pattern == "**" else f"**/{pattern}"

@@ -1,0 +1,301 @@
+"""What the file tools make of paths that are excluded, and of those that ignore files hide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from handrail.contrib.tools import KeptText, VfsToolsSection
+from handrail.contrib.tools.vfs_text import VfsLimits
+from handrail.errors import PathEscapeError
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.runtime import Session
+from tests.contrib.suites import SuiteRun
+from tests.filesystem.stores import tree_of
+
+Section = Callable[..., VfsToolsSection]
+
+PLAIN = {"plan.md": "buy milk\n", "src/a.py": "x = 1\n", "deep/er/b.md": "b\n"}
+SECRET = {
+    ".env": "KEY=hunter2\n",
+    ".git/config": "token=hunter2\n",
+    "src/site.key": "hunter2\n",
+    "deep/er/.env": "hunter2\n",
+    "secrets/a/b.txt": "hunter2\n",
+}
+EXCLUDE = (".env", "*.key", "secrets/**")
+LINKS = {
+    "to env": ".env",
+    "to secrets": "secrets",
+    "to deep": "deep",
+    "src/up": "../secrets/a",
+    "to new": "src/new.key",
+}
+
+
+@contextmanager
+def in_memory(files: Mapping[str, str], _folder: Path) -> Generator[tuple[dict[str, Any], Filesystem, str]]:
+    """A section over memory."""
+    filesystem = InMemoryFilesystem(files)
+    yield {"filesystem": filesystem}, filesystem, ""
+
+
+@contextmanager
+def on_disk(files: Mapping[str, str], folder: Path) -> Generator[tuple[dict[str, Any], Filesystem, str]]:
+    """A section over a folder with links."""
+    root = folder / "root"
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    for link, target in LINKS.items():
+        (root / link).symlink_to(target)
+    with HostFilesystem(root, journal=folder / "journal") as filesystem:
+        yield {"filesystem": filesystem}, filesystem, ""
+
+
+@contextmanager
+def mounted(files: Mapping[str, str], folder: Path) -> Generator[tuple[dict[str, Any], Filesystem, str]]:
+    """A section over a tree of two, of which a folder with links is one."""
+    with on_disk(files, folder) as (_, filesystem, _):
+        yield {"mounts": {"m": filesystem, "notes": InMemoryFilesystem({"n.md": "n\n"})}}, filesystem, "m/"
+
+
+Where = Callable[[Mapping[str, str], Path], AbstractContextManager[tuple[dict[str, Any], Filesystem, str]]]
+
+PLACES: dict[str, Where] = {"memory": in_memory, "disk": on_disk, "mounts": mounted}
+
+LOOKS: list[tuple[str, dict[str, Any]]] = [
+    *(("read_file", {"path": path}) for path in (".env", "./src/../.env", ".ENV", "src/site.key", "SRC/SITE.KEY")),
+    *(("read_file", {"path": path}) for path in (".git/config", ".GIT/config", ".g\u200cit/config", "secrets/a/b.txt")),
+    *(("read_file", {"path": path}) for path in ("to env", "to secrets/a/b.txt", "to deep/er/.env", "src/up/b.txt")),
+    *(("read_file", {"path": path}) for path in ("to deep/../.env", "secrets", "deep/er/.env/", "SECRETS/a/b.txt")),
+    *(("list_files", {"path": path}) for path in ("secrets", "to secrets", "src/up", ".git", "deep/er", ".", "src")),
+    ("list_files", {"path": ".", "pattern": ".e*"}),
+    ("list_files", {"path": "src", "pattern": "*.key"}),
+    ("list_files", {"path": ".", "include_ignored": True}),
+    *(("glob_files", {"pattern": pattern}) for pattern in ("**/.env", "**/*.key", "secrets/**", ".git/**", "**", "*")),
+    *(("glob_files", {"pattern": "**", "path": path}) for path in ("secrets", "secrets/a", ".git", "deep")),
+    ("glob_files", {"pattern": "**", "include_ignored": True}),
+    *(("grep_files", {"pattern": "hunter"}) for _ in range(1)),
+    *(("grep_files", {"pattern": "hunter", "path": path}) for path in (".env", "to env", "secrets", "deep", ".git")),
+    ("grep_files", {"pattern": "hunter", "files": "**/.env"}),
+    ("grep_files", {"pattern": "hunter", "include_ignored": True, "context": 3}),
+    ("grep_files", {"pattern": ".", "files": "**/*.key"}),
+]
+"""Calls that look, and would find something of what is excluded."""
+
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    *(("write_file", {"path": path, "content": "x"}) for path in (".env", ".ENV", "secrets/a/b.txt", "secrets/new")),
+    *(("write_file", {"path": path, "content": "x"}) for path in (".git/hooks/pre-commit", ".Git/config", "a/.git/x")),
+    *(("write_file", {"path": path, "content": "x"}) for path in ("to env", "to secrets/x", "to new", "src/new.key/x")),
+    *(("edit_file", {"path": path, "old": "hunter2", "new": "x"}) for path in (".env", "to env", "src/up/b.txt")),
+    *(("remove_file", {"path": path}) for path in (".env", "src/site.key", "secrets/a/b.txt", "to deep/er/.env")),
+    *(("remove_file", {"path": path, "recursive": True}) for path in ("secrets", ".git", "deep", "deep/er", "src")),
+    *(
+        ("move_file", {"path": path, "new_path": "out.md"})
+        for path in (".env", ".git/config", "secrets", "deep", "src")
+    ),
+    *(
+        ("move_file", {"path": "plan.md", "new_path": path})
+        for path in (".env", "a.key", ".git/hooks/x", "to secrets/x")
+    ),
+]
+"""Calls that change something, and would change what is excluded."""
+
+
+def under(folder: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with their paths in a mount."""
+    moved = {name: f"{folder}{value}" if "path" in name else value for name, value in arguments.items()}
+    if folder and "path" not in moved and "pattern" in moved:
+        moved["path"] = "m"
+    return moved
+
+
+def excluding(folder: str) -> tuple[str, ...]:
+    """The patterns; those with a slash are about the whole tree."""
+    return tuple(f"{folder}{each}" if "/" in each else each for each in EXCLUDE)
+
+
+def answers(files: Mapping[str, str], calls: list[tuple[str, dict[str, Any]]], where: Where, folder: Path) -> list[str]:
+    """What the model reads after each call."""
+    with where(files, folder) as (arguments, _, start):
+        run = SuiteRun(VfsToolsSection(**arguments, exclude=excluding(start)))
+        return [run.call(tool, **under(start, given)).content for tool, given in calls]
+
+
+@pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+def test_every_look_reads_as_if_what_is_excluded_were_not_there(where: Where, tmp_path: Path) -> None:
+    """Each of the calls is answered as in a tree that never had those files."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with_secrets = answers({**PLAIN, **SECRET}, LOOKS, where, tmp_path / "a")
+    without = answers(PLAIN, LOOKS, where, tmp_path / "b")
+    assert with_secrets == without
+    assert not [answer for answer in with_secrets if "hunter2" in answer]
+    assert len(LOOKS) >= 40
+
+
+@pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+def test_no_call_changes_what_is_excluded(where: Where, tmp_path: Path) -> None:
+    """Each fails, nothing is said of contents, and what is excluded stays byte for byte."""
+    with where({**PLAIN, **SECRET}, tmp_path) as (arguments, whole, start):
+        before = tree_of(whole)
+        run = SuiteRun(VfsToolsSection(**arguments, exclude=excluding(start), policies=()))
+        for tool, given in CHANGES:
+            assert "hunter2" not in run.call(tool, **under(start, given)).content
+        after = tree_of(whole)
+        assert {path: after.get(path) for path in SECRET} == {path: before[path] for path in SECRET}
+        made = after.keys() - before.keys()
+        assert not [path for path in made if {".git", ".env", "new.key", "a.key"} & {*path.lower().split("/")}]
+        assert not [path for path in made if path.startswith("secrets/")]
+
+
+@pytest.mark.parametrize("path", [".env", "src/new.key", "secrets/x"])
+def test_a_write_is_refused_alike_whether_the_file_is_there_or_not(path: str) -> None:
+    """The policy that has files read first does not tell either."""
+    told = set[str]()
+    for files in ({**PLAIN, **SECRET, "src/new.key": "hunter2"}, PLAIN):
+        run = SuiteRun(VfsToolsSection(InMemoryFilesystem(files), exclude=EXCLUDE))
+        told.add(run.refused("write_file", path=path, content="x"))
+        bound = SuiteRun(VfsToolsSection(exclude=EXCLUDE), resources={Filesystem: InMemoryFilesystem(files)})
+        told.add(bound.refused("write_file", path=path, content="x"))
+    assert len(told) == 1
+    assert "it is hidden by the exclude pattern" in told.pop()
+
+
+def test_a_filesystem_that_the_prompt_binds_is_behind_the_patterns_too() -> None:
+    """For the tools of the section, and for its policy."""
+    files = InMemoryFilesystem({**PLAIN, **SECRET})
+    run = SuiteRun(VfsToolsSection(exclude=EXCLUDE), resources={Filesystem: files})
+    assert "KEY=" not in run.told("grep_files", pattern="KEY|milk")
+    assert "there is no file" in run.refused("read_file", path=".git/config")
+
+
+def test_git_is_shown_when_it_is_asked_for() -> None:
+    """What else is excluded stays so."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(SECRET), exclude=EXCLUDE, show_git=True))
+    assert "hunter2" in run.told("read_file", path=".git/config")
+    run.refused("read_file", path=".env")
+
+
+def test_slip_in_the_patterns_is_told_when_the_section_is_made() -> None:
+    """Not when a secret has been read."""
+    with pytest.raises(PathEscapeError):
+        VfsToolsSection(InMemoryFilesystem(), exclude=("../x",))
+    with pytest.raises(TypeError, match="not one string"):
+        VfsToolsSection(InMemoryFilesystem(), exclude=".env")
+
+
+def test_a_long_result_that_was_kept_shows_nothing_of_what_is_excluded_since() -> None:
+    """As after a deployment that excludes more; lines about other files stay where they were."""
+    files = {f"{number}.md": "TODO\n" for number in range(4)} | {"2.env": "TODO hunter2\n"}
+    session, filesystem = Session(), InMemoryFilesystem(files)
+    before = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(lines=1)), session=session)
+    before.told("grep_files", pattern="TODO")
+    (kept,) = session[KeptText].all()
+    assert "hunter2" in kept.text
+    after = SuiteRun(VfsToolsSection(filesystem, exclude=("*.env",)), session=session)
+    assert after.told("read_kept", key=kept.key) == snapshot("""\
+kept result of grep_files: all of it, 5 lines.
+0.md:1: TODO
+1.md:1: TODO
+[not shown: the file is not there any more]
+2.md:1: TODO
+3.md:1: TODO\
+""")
+
+
+IGNORING = {
+    ".gitignore": "out/\n*.log\n",
+    "out/made.py": "x = 1\n",
+    "a.py": "x = 1\n",
+    "run.log": "x = 2\n",
+    "src/.gitignore": "!keep.log\n",
+    "src/keep.log": "x = 3\n",
+}
+
+
+def test_lists_and_searches_leave_out_what_ignore_files_hide() -> None:
+    """They say how much, and how to see it."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(IGNORING)))
+    assert run.told("list_files") == snapshot("""\
+.: 3 entries. 2 entries that ignore files hide are left out; include_ignored=true shows them.
+.gitignore (11 bytes)
+a.py (6 bytes)
+src/\
+""")
+    assert run.told("glob_files", pattern="**/*.py") == snapshot("""\
+**/*.py in .: 1 entry. 1 entry that ignore files hide is left out; include_ignored=true shows them.
+a.py (6 bytes)\
+""")
+    found = run.told("grep_files", pattern="x =")
+    assert (
+        "(4 files searched). 2 entries that ignore files hide are left out; include_ignored=true shows them.\n" in found
+    )
+    assert found.endswith("\na.py:1: x = 1\nsrc/keep.log:1: x = 3")
+
+
+def test_what_ignore_files_hide_is_shown_when_it_is_asked_for() -> None:
+    """In each of the three."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(IGNORING)))
+    assert "run.log" in run.told("list_files", include_ignored=True)
+    assert "out/made.py" in run.told("glob_files", pattern="**/*.py", include_ignored=True)
+    assert "out/made.py:1" in run.told("grep_files", pattern="x =", include_ignored=True)
+    assert "out/made.py" in run.told("list_files", path="out", include_ignored=True)
+    assert "run.log:1" in run.told("grep_files", pattern="x", path="run.log", include_ignored=True)
+
+
+def test_ignore_files_hide_and_do_not_protect() -> None:
+    """What is named by its path can be read, written, moved and removed."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(IGNORING)))
+    assert "x = 1" in run.told("read_file", path="out/made.py")
+    run.told("edit_file", path="out/made.py", old="1", new="2")
+    run.told("write_file", path="out/new.log", content="x")
+    run.told("move_file", path="out", new_path="in")
+    run.told("remove_file", path="in", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "tool,arguments",
+    [
+        ("list_files", {"path": "out"}),
+        ("glob_files", {"pattern": "*", "path": "out"}),
+        ("grep_files", {"pattern": "x", "path": "out"}),
+        ("grep_files", {"pattern": "x", "path": "run.log"}),
+    ],
+)
+def test_a_look_into_what_is_hidden_says_how_to_see_it(tool: str, arguments: dict[str, Any]) -> None:
+    """An empty answer would be taken for an empty folder."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(IGNORING)))
+    assert f"$.path: {arguments['path']} is hidden by ignore files (such as .gitignore). Set include_ignored" in (
+        run.refused(tool, **arguments)
+    )
+
+
+def test_rules_of_a_repository_count_although_it_is_excluded() -> None:
+    """`.git/info/exclude` is read for the walk, and not shown."""
+    files = {".git/info/exclude": "x\n", "x": "", "y": ""}
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(files)))
+    assert "y (0 bytes)" in run.told("glob_files", pattern="**")
+    assert "\nx" not in run.told("glob_files", pattern="**")
+
+
+def test_a_walk_that_is_too_long_says_so() -> None:
+    """The result is what was found until then."""
+    files = {f"{number}.md": "x\n" for number in range(20)}
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem(files), limits=VfsLimits(walked_entries=5)))
+    for tool, arguments in (("list_files", {}), ("glob_files", {"pattern": "*"}), ("grep_files", {"pattern": "x"})):
+        told = run.told(tool, **arguments)
+        assert "The walk stopped because there are too many files and folders, so more may fit." in told
+
+
+def test_patterns_are_checked_before_anything_is_looked_at() -> None:
+    """An expression that is none is told although the folder is not there."""
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem()))
+    assert "$.pattern is not a regular expression" in run.refused("grep_files", pattern="(", path="absent")
+    assert "at most 128" in run.refused("glob_files", pattern="/".join(["*"] * 129), path="absent")

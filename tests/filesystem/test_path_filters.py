@@ -1,0 +1,386 @@
+"""What a path filter keeps back does not exist, in every filesystem and for every operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from handrail.contrib.tools.vfs_mounts import MountedFilesystem
+from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, PathFilter, excluding
+from handrail.filesystem.disk import Disk
+from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathSet
+from handrail.transaction import Transaction
+from handrail.turns import draw
+from tests.filesystem.stores import STORES, tree_of
+
+SECRETS = {".env": "hunter1", "deep/er/.env": "hunter2", "secrets/a.txt": "hunter3", ".git/config": "hunter4"}
+PLAIN = {"plan.md": "buy milk", "deep/b.md": "b", "docs/c.md": "c"}
+FILTER = excluding((".env", "secrets/**"))
+
+
+@contextmanager
+def mounted(store: str, files: dict[str, str]) -> Generator[Filesystem]:
+    """The files as the mount `m` of a tree, which has another mount."""
+    with STORES[store](files) as inner:
+        yield MountedFilesystem({"m": inner, "other": InMemoryFilesystem({"x": "x"})})
+
+
+@dataclass(frozen=True)
+class Place:
+    """A filesystem, and where the files lie in it."""
+
+    whole: Filesystem
+    seen: Filesystem
+    folder: str
+
+    def __call__(self, path: str) -> str:
+        return f"{self.folder}{path}"
+
+
+@pytest.fixture(params=["memory", "disk", "mounted memory", "mounted disk"])
+def place(request: pytest.FixtureRequest) -> Generator[Place]:
+    """Each filesystem in turn, with secrets, and behind the filter."""
+    kind = str(request.param)
+    store = kind.removeprefix("mounted ")
+    with ExitStack() as stack:
+        if store == kind:
+            whole, folder = stack.enter_context(STORES[store]({**SECRETS, **PLAIN})), ""
+        else:
+            whole, folder = stack.enter_context(mounted(store, {**SECRETS, **PLAIN})), "m/"
+        path_filter = FILTER if not folder else excluding((".env", "m/secrets/**"))
+        yield Place(whole, whole.filtered(path_filter), folder)
+
+
+READING: dict[str, Callable[[Filesystem, str], object]] = {
+    "read_text": lambda fs, path: fs.read_text(path),
+    "read_bytes": lambda fs, path: fs.read_bytes(path),
+    "digest": lambda fs, path: fs.digest(path),
+    "identity": lambda fs, path: fs.identity(path),
+    "read_start": lambda fs, path: fs.read_start(path, 3),
+    "stat": lambda fs, path: fs.stat(path),
+    "remove": lambda fs, path: fs.remove(path, recursive=True),
+    "move": lambda fs, path: fs.move(path, f"{path}.moved.md"),
+}
+"""What needs something to be there."""
+
+WRITING: dict[str, Callable[[Filesystem, str], object]] = {
+    "write_text": lambda fs, path: fs.write_text(path, "x"),
+    "write_bytes": lambda fs, path: fs.write_bytes(path, b"x"),
+    "make_folder": lambda fs, path: fs.make_folder(path),
+}
+"""What makes something."""
+
+EXCLUDED = [
+    ".env",
+    "deep/er/.env",
+    "secrets",
+    "secrets/a.txt",
+    "./deep//er/../er/.env",
+    ".ENV",
+    "SECRETS/A.TXT",
+    ".GIT",
+]
+"""Paths that are excluded, there or not, however they are spelled."""
+
+
+@pytest.mark.parametrize("operate", READING.values(), ids=READING)
+@pytest.mark.parametrize("path", EXCLUDED)
+def test_what_is_excluded_is_not_there(place: Place, operate: Callable[[Filesystem, str], object], path: str) -> None:
+    """The error is that of a path at which there is nothing, and nothing changes."""
+    before = tree_of(place.whole)
+    with pytest.raises(PathNotFoundError) as caught:
+        operate(place.seen, place(path))
+    assert "hunter" not in str(caught.value)
+    assert tree_of(place.whole) == before
+    assert not place.seen.exists(place(path))
+
+
+@pytest.mark.parametrize("operate", WRITING.values(), ids=WRITING)
+@pytest.mark.parametrize("path", [*EXCLUDED, "docs/.env", ".git/hooks/pre-commit", ".g\u200cit/x", "secrets/new/x"])
+def test_nothing_is_made_where_paths_are_excluded(
+    place: Place, operate: Callable[[Filesystem, str], object], path: str
+) -> None:
+    """The refusal names the pattern, and is the same whether anything is there or not."""
+    before = tree_of(place.whole)
+    with pytest.raises(PathConflictError, match="cannot be written: it is hidden by the exclude pattern"):
+        operate(place.seen, place(path))
+    with pytest.raises(PathConflictError, match="cannot be written: it is hidden by the exclude pattern"):
+        place.seen.move(place("plan.md"), place(path))
+    assert tree_of(place.whole) == before
+
+
+@pytest.mark.parametrize("folder", ["deep", "deep/er"])
+def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str) -> None:
+    """It is neither removed nor moved, empty as it may look: what is excluded would go with it."""
+    before = tree_of(place.whole)
+    operations: tuple[Callable[[], object], ...] = (
+        lambda: place.seen.remove(place(folder), recursive=True),
+        lambda: place.seen.move(place(folder), place("elsewhere")),
+    )
+    for operate in operations:
+        with pytest.raises(PathConflictError, match=r"holds something that is hidden by the exclude pattern '\.env'"):
+            operate()
+    with suppress(PathConflictError):
+        place.seen.remove(place(folder))
+    assert tree_of(place.whole) == before
+
+
+def test_lists_and_searches_pass_it_by(place: Place) -> None:
+    """In the folder and at any depth."""
+    found = [stat.path.removeprefix(place.folder) for stat in place.seen.glob(place("**"))]
+    assert found == ["deep", "deep/b.md", "deep/er", "docs", "docs/c.md", "plan.md"]
+    assert [stat.path for stat in place.seen.list(place("deep/er"))] == []
+    assert [stat.path.removeprefix(place.folder) for stat in place.seen.list(place("."))] == ["deep", "docs", "plan.md"]
+    assert place.seen.scan(place("."), "**/.env").entries == ()
+
+
+def test_what_is_not_excluded_works_as_without_a_filter(place: Place) -> None:
+    """Reading, writing, moving and removing."""
+    place.seen.write_text(place("deep/new/a.md"), "a")
+    place.seen.move(place("deep/new"), place("new"))
+    assert place.whole.read_text(place("new/a.md")) == "a"
+    place.seen.remove(place("new"), recursive=True)
+    assert not place.whole.exists(place("new"))
+    with pytest.raises(PathConflictError, match=r"is not empty \(it holds 2\)"):
+        place.seen.remove(place("deep"))
+
+
+def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -> None:
+    """The two are one participant, with one turn, and a snapshot of one is one of the other."""
+    before = tree_of(place.whole)
+    moment = place.whole.snapshot()
+    ticket = draw((place.seen.turn,), exclusive=True)
+    with Transaction("write", ticket=ticket, writes=True):
+        place.seen.write_text(place("plan.md"), "x")
+        place.whole.write_text(place(".env"), "y")
+    ticket.release()
+    assert tree_of(place.whole) == before
+    place.seen.write_text(place("plan.md"), "x")
+    place.seen.restore(moment)
+    assert tree_of(place.whole) == before
+    assert place.seen.turn is place.whole.turn
+
+
+def test_filters_add_up(place: Place) -> None:
+    """One on the other keeps back what either does, and the same one again changes nothing."""
+    twice = place.seen.filtered(excluding(("plan.md",)))
+    assert not twice.exists(place("plan.md"))
+    assert not twice.exists(place(".env"))
+    assert twice.filtered(excluding(("plan.md",))) is twice
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """A set of one path and what lies below."""
+
+    path: str
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        return f"the rule on {self.path}" if f"{path}/".startswith(f"{self.path}/") else None
+
+
+def sets(place: Place, path: str) -> tuple[PathSet, ...]:
+    """Sets of one path."""
+    return (Exactly(place(path)),)
+
+
+def test_a_path_may_be_kept_from_reading_alone(place: Place) -> None:
+    """It can be written unseen; its folder is not moved, since it could be read where it went."""
+    seen = place.whole.filtered(PathFilter(reading=sets(place, "deep/b.md")))
+    assert not seen.exists(place("deep/b.md"))
+    seen.write_text(place("deep/b.md"), "new")
+    assert place.whole.read_text(place("deep/b.md")) == "new"
+    with pytest.raises(PathConflictError, match=r"hidden by the rule on .*deep/b\.md"):
+        seen.move(place("deep"), place("x"))
+
+
+def test_a_path_may_be_kept_from_writing_alone(place: Place) -> None:
+    """It is read and listed, and neither written, moved nor removed."""
+    seen = place.whole.filtered(PathFilter(writing=sets(place, "deep/b.md")))
+    assert seen.read_text(place("deep/b.md")) == "b"
+    path = place("deep/b.md")
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: seen.write_text(path, "x"),
+        lambda: seen.remove(path),
+        lambda: seen.move(path, place("x")),
+        lambda: seen.remove(place("deep"), recursive=True),
+    )
+    for change in changes:
+        with pytest.raises(PathConflictError, match="the rule on"):
+            change()
+    assert place.whole.read_text(path) == "b"
+
+
+def test_a_path_may_be_kept_out_of_lists_alone(place: Place) -> None:
+    """It can be read by its path; a search says how many it left out."""
+    seen = place.whole.filtered(PathFilter(listing=sets(place, "deep/b.md")))
+    assert seen.read_text(place("deep/b.md")) == "b"
+    assert place("deep/b.md") not in [stat.path for stat in seen.list(place("deep"))]
+    found = seen.scan(place("."), "**/*.md")
+    assert [stat.path.removeprefix(place.folder) for stat in found.entries] == ["docs/c.md", "plan.md"]
+    assert found.unlisted == 1
+
+
+@pytest.mark.parametrize(
+    "pattern,path,excluded",
+    [
+        ("*.key", "a/b.KEY", True),
+        ("*.key", "b.key/inside", True),
+        ("secrets/", "a/secrets/x", True),
+        ("./secrets", "a/secrets", False),
+        ("./secrets", "secrets/x", True),
+        ("a/*.key", "a/b.key", True),
+        ("a/*.key", "c/a/b.key", False),
+        ("**/a/*.key", "c/a/b.key", True),
+        ("A/B", "a/b/c", True),
+        ("caf\u00e9", "cafe\u0301", True),
+        ("cafe\u0301*", "CAF\u00c9.txt", True),
+        ("stra\u00dfe", "STRASSE", True),
+        (".git", ".g\u200bit", False),
+        (".git", ".g\u200dit/config", True),
+        (".git", ".gitignore", False),
+        ("**", "anything", True),
+        ("a/**/b", "a/b", True),
+        ("a/**/b", "a/x/y/b/z", True),
+        ("[ab].md", "A.md", True),
+    ],
+)
+def test_patterns_fit_every_spelling_that_some_disk_takes_for_the_name(
+    pattern: str, path: str, *, excluded: bool
+) -> None:
+    """Upper and lower case, composed and decomposed letters, and characters that count for nothing."""
+    assert (ExcludedPaths((pattern,)).why(path, is_folder=False) is not None) is excluded
+
+
+@pytest.mark.parametrize("pattern", ["", "/etc/passwd", "../x", "a/../../x", "a\\b", "a\0b", "/".join("x" * 129)])
+def test_pattern_that_no_path_fits_is_refused(pattern: str) -> None:
+    """A slip would protect nothing."""
+    with pytest.raises(PathEscapeError):
+        excluding((pattern,))
+
+
+def test_one_string_is_not_taken_for_patterns() -> None:
+    """Each of its letters would be one."""
+    with pytest.raises(TypeError, match=r"write exclude=\('\.env',\)"):
+        excluding(".env")
+    with pytest.raises(TypeError, match="not 3"):
+        excluding((3,))  # type: ignore[arg-type]
+
+
+def test_git_is_excluded_unless_it_is_asked_for() -> None:
+    """A repository's own files, at any depth; the files beside it are others."""
+    for path in (".git", ".git/hooks/pre-commit", "sub/.git/config", ".GIT/config"):
+        assert excluding(()).unreadable(path)
+        assert excluding(()).unwritable(path)
+        assert not excluding((), show_git=True)
+    assert excluding(()).unreadable(".gitignore") is None
+
+
+@contextmanager
+def linked(tmp_path: Path) -> Generator[HostFilesystem]:
+    """A folder on disk with links to what is excluded."""
+    root = tmp_path / "root"
+    for path, text in {**SECRETS, **PLAIN}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "to file").symlink_to(".env")
+    (root / "to folder").symlink_to("secrets")
+    (root / "to link").symlink_to("to folder/a.txt")
+    (root / "to above").symlink_to("deep")
+    (root / "to new").symlink_to("docs/.env")
+    (root / "absolute").symlink_to(root / "secrets")
+    with HostFilesystem(root, journal=root.parent / "journal") as fs:
+        yield fs
+
+
+LINKS = ["to file", "to folder/a.txt", "to link", "to above/er/.env", "to new", "absolute/a.txt"]
+
+
+@pytest.mark.parametrize("path", LINKS)
+def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str) -> None:
+    """Reading finds nothing, and writing is refused."""
+    with linked(tmp_path) as whole:
+        fs, before = whole.filtered(FILTER), tree_of(whole)
+        for read in (fs.read_text, fs.read_bytes, fs.digest):
+            with pytest.raises(PathNotFoundError):
+                read(path)
+        writes: tuple[Callable[[], object], ...] = (
+            lambda: fs.write_text(path, "x"),
+            lambda: fs.write_bytes(path, b"x"),
+        )
+        for write in writes:
+            with pytest.raises(PathConflictError, match="hidden by"):
+                write()
+        assert tree_of(whole) == before
+
+
+def test_listing_through_a_link_is_listing_what_it_leads_to(tmp_path: Path) -> None:
+    """The pattern is about where a file lies, not about how one came there."""
+    with linked(tmp_path) as whole:
+        fs = whole.filtered(excluding(("docs/c.md", "secrets/a.txt")))
+        (whole.root / "d").symlink_to("docs")
+        assert fs.list("d") == ()
+        assert fs.scan("d", "**").entries == ()
+        assert fs.list("to folder") == ()
+        with pytest.raises(PathNotFoundError):
+            whole.filtered(FILTER).list("to folder")
+
+
+def test_a_disk_that_folds_case_does_not_tell_the_name_of_what_is_excluded(tmp_path: Path) -> None:
+    """Neither by its own path nor by a link to another spelling of it."""
+
+    class Folding(Disk):
+        def folds_case(self, folder: Path) -> bool:
+            return True
+
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".env").write_text("SECRET")
+    (root / ".ENV").write_text("the same file, on such a disk")
+    (root / "link").symlink_to(".ENV")
+    with HostFilesystem(root, journal=root.parent / "journal", disk=Folding()) as whole:
+        fs = whole.filtered(FILTER)
+        for path in (".ENV", "link", ".Env"):
+            with pytest.raises(PathNotFoundError):
+                fs.read_text(path)
+
+
+def test_closing_what_is_behind_a_filter_closes_nothing(tmp_path: Path) -> None:
+    """It leaves that to the filesystem that it was made of."""
+    with linked(tmp_path) as whole:
+        whole.filtered(FILTER).close()
+        assert whole.read_text("plan.md") == "buy milk"
+
+
+def test_what_a_subclass_adds_is_there_behind_a_filter() -> None:
+    """A filesystem of one's own stays what it is."""
+
+    class Counting(InMemoryFilesystem):
+        reads: int = 0
+
+    fs = Counting({"a": ""})
+    fs.reads = 3
+    behind = fs.filtered(FILTER)
+    assert isinstance(behind, Counting)
+    assert behind.reads == 3
+
+
+def test_include_patterns_tell_case_apart() -> None:
+    """What is not included stays out, however it is spelled."""
+    outside = NotIncluded(("docs/**",))
+    assert outside.why("docs/a", is_folder=False) is None
+    assert outside.why("DOCS/a", is_folder=False) is not None
+
+
+def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
+    """A method that is added to the protocol must be added above."""
+    methods = {name for name in vars(Filesystem) if not name.startswith("_")}
+    tried = {*READING, *WRITING, "exists", "list", "glob", "scan", "filtered"}
+    assert methods - {"parameters"} == tried
+    assert isinstance(place.seen, Filesystem)
+    assert issubclass(PathNotFoundError, FilesystemError)

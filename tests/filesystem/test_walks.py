@@ -1,0 +1,167 @@
+"""How far a walk goes, and what it costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import PathConflictError, PathEscapeError
+from handrail.filesystem import Filesystem, HostFilesystem, Look
+from handrail.filesystem.paths import MAX_DEPTH
+from tests.filesystem.disks import WatchedDisk
+
+DEEPEST = "/".join(["d"] * MAX_DEPTH)
+
+
+def dig(root: Path, depth: int) -> None:
+    """Folders in each other, deeper than a path can name."""
+    at = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=at)
+        inner = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+
+
+def fill_up(root: Path) -> None:
+    """Take the folders away again, of which a path cannot name the deepest."""
+    shutil.rmtree(root)
+
+
+def counting(asked: Counter[str]) -> Callable[[str], object]:
+    """Counts the calls of a disk, by name."""
+
+    def count(name: str) -> None:
+        asked[name] += 1
+
+    return count
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Generator[tuple[HostFilesystem, Counter[str]]]:
+    """A folder on disk that holds 400 folders in each other, and what is asked of the disk."""
+    root, asked = tmp_path / "root", Counter[str]()
+    root.mkdir()
+    dig(root, 400)
+    disk = WatchedDisk()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        disk.before = counting(asked)
+        yield fs, asked
+    fill_up(root)
+
+
+def test_a_walk_opens_each_folder_once(watched: tuple[HostFilesystem, Counter[str]]) -> None:
+    """What it costs grows with what it finds, and not with how deep that lies; at the greatest depth it stops."""
+    fs, asked = watched
+    found = fs.scan(".", "**")
+    assert (len(found.entries), found.too_deep) == (MAX_DEPTH, 1)
+    assert asked["step"] <= MAX_DEPTH + 1
+    assert asked["open_folder"] <= MAX_DEPTH + 2
+    assert asked["look"] <= MAX_DEPTH + 1
+
+
+def test_a_folder_of_too_deep_folders_is_neither_removed_nor_moved(
+    watched: tuple[HostFilesystem, Counter[str]],
+) -> None:
+    """What could not be named could not be put back; finding out costs a walk."""
+    fs, asked = watched
+    changes: tuple[Callable[[], object], ...] = (lambda: fs.remove("d", recursive=True), lambda: fs.move("d", "e"))
+    for change in changes:
+        with pytest.raises(PathConflictError, match="'d' holds folders deeper than 128 levels"):
+            change()
+    assert asked["step"] <= 4 * MAX_DEPTH
+
+
+def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Filesystem]) -> None:
+    """Every operation refuses what is deeper, and says how deep it is."""
+    fs = make()
+    fs.make_folder(DEEPEST)
+    assert [stat.path for stat in fs.glob(DEEPEST)] == [DEEPEST]
+    assert fs.scan(".", "**").too_deep == 1
+    operations: tuple[Callable[[str], object], ...] = (
+        fs.read_text,
+        fs.exists,
+        fs.list,
+        fs.glob,
+        fs.make_folder,
+        fs.remove,
+        lambda path: fs.write_text(path, "x"),
+        lambda path: fs.move("d", path),
+    )
+    for operate in operations:
+        with pytest.raises(PathEscapeError, match="the path has 129 names, and at most 128 may follow on each other"):
+            operate(f"{DEEPEST}/x")
+    fs.make_folder("a/b")
+    with pytest.raises(PathEscapeError, match="the path has 129 names"):
+        fs.move("d", "a/d")
+    fs.remove("d", recursive=True)
+    assert not fs.exists("d")
+
+
+def test_a_walk_ends_when_it_has_looked_at_enough(make: Callable[..., Filesystem]) -> None:
+    """It says so, and what it has found counts."""
+    fs = make({f"a/{number}": "" for number in range(10)})
+    found = fs.scan(".", "**", Look(most=4))
+    assert (found.looked_at, found.stopped, len(found.entries)) == (4, "number", 4)
+    assert fs.scan(".", "**", Look(most=11)).stopped is None
+
+
+def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> None:
+    """The time is asked for before each folder is listed."""
+    fs = make({"a/b/c": "", "x": ""})
+    answers = iter((False, True))
+    found = fs.scan(".", "**", Look(is_over=lambda: next(answers)))
+    assert ([stat.path for stat in found.entries], found.stopped) == (["a", "x"], "time")
+
+
+def test_only_folders_that_can_hold_a_match_are_listed(tmp_path: Path) -> None:
+    """What a pattern costs is what it can find."""
+    root, asked = tmp_path / "root", Counter[str]()
+    for path in ("src/deep/er", "docs/a", "docs/b"):
+        (root / path).mkdir(parents=True)
+    disk = WatchedDisk()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        disk.before = counting(asked)
+        assert fs.glob("src/*.py") == ()
+        assert asked["names"] == 2
+
+
+def test_a_pattern_is_checked_before_anything_is_walked(watched: tuple[HostFilesystem, Counter[str]]) -> None:
+    """A slip costs nothing."""
+    fs, asked = watched
+    for pattern in ("../*", "/".join(["**"] * 129), "a\0"):
+        with pytest.raises(PathEscapeError):
+            fs.scan(".", pattern)
+    assert asked["names"] == 0
+
+
+def test_each_ignore_file_is_read_once_in_a_walk(tmp_path: Path) -> None:
+    """And none is looked for where there is none."""
+    root, asked = tmp_path / "root", Counter[str]()
+    for number in range(20):
+        (root / f"{number}/deep").mkdir(parents=True)
+    for path in (".gitignore", "3/.gitignore", "3/deep/.ignore"):
+        (root / path).write_text("x\n")
+    disk = WatchedDisk()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
+        disk.before = counting(asked)
+        fs.scan(".", "**", Look(ignored=False))
+    assert asked["open_file"] == 3
+
+
+def test_links_are_found_but_not_followed(tmp_path: Path) -> None:
+    """A link may lead in a circle; the folder that a look begins in may be one."""
+    root = tmp_path / "root"
+    (root / "a").mkdir(parents=True)
+    (root / "a/b").write_text("")
+    (root / "a/up").symlink_to("..")
+    (root / "link").symlink_to("a")
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
+        assert [stat.path for stat in fs.glob("**")] == ["a", "a/b", "a/up", "link"]
+        assert [stat.path for stat in fs.scan("link", "**").entries] == ["link/b", "link/up"]
