@@ -136,12 +136,25 @@ def test_a_file_that_is_listed_twice_is_imported_once(tmp_path: Path) -> None:
     assert found.modules[0].module.value is found.modules[1].module.value
 
 
-def test_a_link_to_a_file_elsewhere_is_a_module_of_the_project(tmp_path: Path) -> None:
-    """It goes by the name of the link, and finds the siblings of the link."""
-    write(tmp_path, {"shared/tools.py": "from helpers import x", "desk/helpers.py": "x = 1"})
-    (tmp_path / "desk" / "tools.py").symlink_to(tmp_path / "shared" / "tools.py")
-    (tools,) = loaded(tmp_path / "desk", "tools.py")
-    assert tools.x == 1
+def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path) -> None:
+    """Neither as a listed file, nor below a linked folder, nor by an import; a link within the project is a file."""
+    left = tmp_path / "executed"
+    text = f"from pathlib import Path\nPath({str(left)!r}).touch()\nx = 1\n"
+    write(tmp_path, {"shared/tools.py": text, "desk/shop.py": "from helpers import x", "desk/own.py": "x = 1"})
+    desk = tmp_path / "desk"
+    for link in ("tools.py", "helpers.py"):
+        (desk / link).symlink_to(tmp_path / "shared" / "tools.py")
+    (desk / "lib").symlink_to(tmp_path / "shared", target_is_directory=True)
+    (desk / "also.py").symlink_to("own.py")
+    found = imported(desk, "tools.py", "lib/tools.py", "shop.py", "also.py")
+    told = f"link out of the project, to {tmp_path / 'shared/tools.py'}; copy the file into the project, or install it"
+    assert [str(problem) for problem in found.problems] == [
+        f"tools.py was not executed: it is a {told} as a package",
+        f"lib/tools.py was not executed: it is a {told} as a package",
+        f"shop.py cannot be imported: ImportError: helpers.py is a {told} as a package (shop.py:1)",
+    ]
+    assert [module.where for module in found.modules] == ["own.py"]
+    assert not left.exists()
 
 
 def test_modules_are_executed_once_until_they_are_forgotten(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
-from tests.cli.desk import Command, Ran
+from tests.cli.desk import Command, Ran, Terminal
 
 Check = Callable[..., Ran]
 
@@ -69,10 +69,130 @@ def test_for_programs_there_is_one_document(check: Check) -> None:
         "source": "tool note (tools.py)",
         "section": "",
         "policies": [],
+        "on_arguments": [],
         "hints": [],
     }
     assert [one["name"] for one in told.pop("tools")] == ["look"]
-    assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": []}
+    assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": [], "warnings": []}
+
+
+RULES = """
+allow:
+  - {tool: note, arguments: {text: "buy *"}}
+ask:
+  - {tool: look, agent: desk}
+deny:
+  - {tool: "*", arguments: {text: "**secret**"}}
+  - {tool: note, arguments: {text: "x"}, agent: other}
+"""
+
+
+def test_rules_on_arguments_are_shown_for_each_tool(check: Check, folder: Path, terminal: Terminal) -> None:
+    """Those that can say something else than what holds without them; at 80 columns too, and for programs."""
+    other = "---\nname: other\n---\nHello.\n"
+    write(folder, other__agent=other, rules__yaml=RULES, pyproject__toml="[tool.handrail]\napproval = 'rules.yaml'\n")
+    ran = check()
+    assert ran.code == 0, ran.err
+    assert [line.split() for line in ran.out.splitlines()[4:]] == [
+        ["tool", "says", "where", "its", "arguments", "are", "rule"],
+        ["note", "deny", "text:", "**secret**", "rules.yaml:7"],
+        ["note", "allow", "text:", "buy", "*", "rules.yaml:3"],
+    ]
+    (_, note) = json.loads(check("--format", "json").out)["tools"]
+    assert note["approval"]["verdict"] == "ask"
+    assert note["on_arguments"] == [
+        {"verdict": "deny", "arguments": {"text": "**secret**"}, "rule": "rules.yaml:7"},
+        {"verdict": "allow", "arguments": {"text": "buy *"}, "rule": "rules.yaml:3"},
+    ]
+    assert terminal.run("check", "desk.agent", width=80) == 0
+    assert "note  deny   text: **secret**         rules.yaml:7" in terminal.lines
+    assert all(len(line) <= 80 for line in terminal.lines if "rules.yaml" in line)
+
+
+def test_rules_on_arguments_that_never_speak_are_not_shown(check: Check, folder: Path) -> None:
+    """A rule on the tool itself wins over those that stand below it."""
+    write(folder, rules__yaml="ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n")
+    assert len(check("--rules", "rules.yaml").out.splitlines()) == 3
+
+
+MISSPELT = """
+deny:
+  - noet
+  - {tool: note, arguments: {txet: x}}
+  - {tool: note, agent: dsk}
+  - "wirte_*"
+"""
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_rules_that_name_what_there_is_not_are_problems(check: Check, folder: Path, *, typed: bool) -> None:
+    """With file, line and column and the nearest name; those of the project, and those that are typed instead."""
+    write(folder, rules__yaml=MISSPELT, pyproject__toml="" if typed else "[tool.handrail]\napproval = 'rules.yaml'\n")
+    words = ["--rules", "rules.yaml"] if typed else []
+    ran = check(*words)
+    assert ran.code == 1
+    for place, told in (
+        ("rules.yaml:3:5", "the tool 'noet', and the project has no such tool. Did you mean 'note'?"),
+        ("rules.yaml:4:5", "the argument 'txet', and note has no such argument. Did you mean 'text'?"),
+        ("rules.yaml:5:5", "the agent 'dsk', and the project has no such agent. Did you mean 'desk'?"),
+    ):
+        (line,) = [line for line in ran.err.splitlines() if place in line]
+        assert line.startswith("handrail: ")
+        assert told in line
+    (warning,) = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
+    assert "rules.yaml:6:5: the deny rule \"wirte_*\" has the glob 'wirte_*', which fits no tool" in warning
+    assert ran.err.endswith("desk cannot run: 3 problems.\n")
+    told_json = json.loads(check(*words, "--format", "json").out)
+    assert {problem["kind"] for problem in told_json["problems"]} == {"ApprovalRulesError"}
+    assert len(told_json["warnings"]) == 1
+
+
+def test_warnings_are_no_problems(check: Check, folder: Path) -> None:
+    """The agent can run."""
+    write(folder, rules__yaml="deny: ['wirte_*', {tool: refund, expect: unmatched}]\n")
+    ran = check("--rules", "rules.yaml")
+    assert ran.code == 0
+    assert ran.err.count("warning: ") == 1
+
+
+def test_the_tools_of_agents_that_can_be_called_are_known(check: Check, folder: Path) -> None:
+    """Their factories are called, so a name that none of them has is a problem."""
+    made = (
+        "\n\ndef ring() -> str:\n    'Rings.'\n    return ''\n\n\ndef bells(ctx):\n    return FunctionToolset([ring])\n"
+    )
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
+        other__agent="---\nname: other\ntoolsets: [bells]\n---\nHello.\n",
+        tools__py=f"from pydantic_ai.toolsets import FunctionToolset\n{made}\nTOOLSETS = [bells]\n",
+        rules__yaml="deny: [ring]",
+    )
+    assert check("--rules", "rules.yaml").code == 0
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
+        tools__py=f"from pydantic_ai.toolsets import FunctionToolset\n{made}\nTOOLSETS = [bells]\n",
+        rules__yaml="deny: [rnig]",
+    )
+    ran = check("--rules", "rules.yaml")
+    assert ran.code == 1
+    assert "Did you mean 'ring'?" in ran.err
+
+
+def test_rules_about_what_is_missing_for_another_fault_are_not_at_fault(check: Check, folder: Path) -> None:
+    """A module that cannot be imported is told once, and not again for each rule about its tools."""
+    write(folder, tools__py="1 / 0", rules__yaml="deny: [note]")
+    ran = check("--rules", "rules.yaml")
+    assert ran.code == 1
+    assert "ZeroDivisionError" in ran.err
+    assert "the deny rule" not in ran.err
+
+
+def test_a_file_of_rules_that_is_typed_must_be_there(check: Check) -> None:
+    """Exit code 2: nothing was checked."""
+    ran = check("--rules", "nowhere.yaml")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--rules nowhere.yaml is no file" in ran.err
 
 
 def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
@@ -118,6 +238,22 @@ def test_every_problem_is_told_at_once(check: Check, folder: Path) -> None:
     assert not told["ok"]
     assert len(told["problems"]) >= 3
     assert {"ResolutionError", "AgentFileError", "ProjectError"} <= {problem["kind"] for problem in told["problems"]}
+
+
+def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, folder: Path) -> None:
+    """It says how many others there are; for programs there are all of them."""
+    names = ", ".join(f"tool_{number}" for number in range(500))
+    agents = {f"a{number}__agent": f"---\nname: a{number}\ntools: [{names}]\n---\nHello.\n" for number in range(30)}
+    write(folder, **agents, pyproject__toml="".join(["[tool.handrail]\n", *(f"key{n} = 1\n" for n in range(300))]))
+    told = check().err
+    assert "289 more problems of this class (ProjectError); handrail check FILE --format json has all." in told
+    write(folder, **agents, pyproject__toml="")
+    ran = check()
+    assert "29 more problems of this class (ResolutionError); handrail check FILE --format json has all." in ran.err
+    assert "more characters; handrail check FILE --format json has all." in ran.err
+    for printed in (told, ran.err):
+        assert sum(-(-len(line) // 80) for line in printed.splitlines()) <= 2 * 24 + 1
+    assert len(json.loads(check("--format", "json").out)["problems"]) == 30
 
 
 @pytest.mark.parametrize("name", ["desk__agent", "tools__py"])

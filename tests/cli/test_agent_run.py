@@ -122,6 +122,43 @@ def test_rules_may_be_given(run: Run, folder: Path) -> None:
     assert "note ok" in run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml").err
 
 
+@pytest.mark.parametrize("typed", [True, False])
+def test_rules_that_name_what_there_is_not_keep_a_run_from_beginning(run: Run, folder: Path, *, typed: bool) -> None:
+    """Those of the project and those that are typed: exit code 2, because nothing has run."""
+    (folder / "rules.yaml").write_text("deny: [noet, {tool: '*', agent: dsk}]")
+    if not typed:
+        (folder / "pyproject.toml").write_text("[tool.handrail]\napproval = 'rules.yaml'\n")
+    ran = run("note it", "--model", noting(folder, "milk"), *(("--rules", "rules.yaml") if typed else ()))
+    assert (ran.code, ran.out) == (2, "")
+    told = [line.partition(": ")[2] for line in ran.err.splitlines()]
+    assert len(told) == 2
+    assert "rules.yaml:1:8: the deny rule noet names the tool 'noet'" in told[0]
+    assert "rules.yaml:1:14: the deny rule {tool: \"*\", agent: dsk} names the agent 'dsk'" in told[1]
+
+
+def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(run: Run, folder: Path) -> None:
+    """The factory has been called by then, but no model was asked."""
+    tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef ring() -> str:\n    'Rings.'\n    return ''\n\n"
+    tools += "\ndef bells(ctx):\n    return FunctionToolset([ring])\n\nTOOLSETS = [bells]\n"
+    write(folder, desk__agent="---\nname: desk\ntoolsets: [bells]\n---\nHello.\n", tools__py=tools)
+    (folder / "rules.yaml").write_text("deny: [rnig]")
+    ran = run("Go.", "--model", script(folder, HELLO), "--rules", "rules.yaml")
+    assert (ran.code, ran.out) == (2, "")
+    assert "Did you mean 'ring'?" in ran.err
+
+
+def test_a_rule_that_fits_nothing_is_warned_of_while_the_run_goes_on(run: Run, folder: Path) -> None:
+    """On standard error, and as an event for programs."""
+    (folder / "rules.yaml").write_text("deny: ['noet*']")
+    ran = run("Hello", "--model", script(folder, HELLO), "--rules", "rules.yaml")
+    assert (ran.code, ran.out) == (0, "Hello.\n")
+    assert "desk: warning: rules.yaml:1:8: the deny rule \"noet*\" has the glob 'noet*', which fits no" in ran.err
+    ran = run("Hello", "--model", script(folder, HELLO), "--rules", "rules.yaml", "--format", "json")
+    (warned,) = [event for event in events(ran.out) if event["event"] == "run_warned"]
+    assert warned["path"] == ["desk"]
+    assert warned["message"].startswith("rules.yaml:1:8: ")
+
+
 def test_rules_that_are_none_are_told(run: Run, folder: Path) -> None:
     """With the line, and exit code 2: nothing has run."""
     (folder / "rules.yaml").write_text("alow: [note]")

@@ -20,6 +20,7 @@ from handrail.agents.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    RunWarned,
     TextDelta,
 )
 from handrail.cli.progress import NOBODY_TO_ASK, Recorded, Told
@@ -150,6 +151,7 @@ def test_nested_agents_say_what_they_say_on_standard_error() -> None:
     "event, line",
     [
         (RunStarted(DESK, "m", "s", resumed=True), "desk: goes on on m"),
+        (RunWarned(DESK, "a rule\nfits nothing"), "desk: warning: a rule\\nfits nothing"),
         (ended(replayed=True), "desk: look ok, 0.2 s (replayed: it has happened before)"),
         (ended("no\nsuch \x1b file", success=False), "desk: look failed: no such \\x1b file"),
         (ended("x" * 300, success=False), f"desk: look failed: {'x' * 200}..."),

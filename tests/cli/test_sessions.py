@@ -274,6 +274,19 @@ def test_a_fork_takes_an_id_with_a_slash_as_it_is(handrail: Command, store: Stor
         assert told["entries"] == 4
 
 
+@pytest.mark.parametrize("call_id", ["a\0b", "\ud800", "x" * 100_000], ids=["a NUL", "no Unicode", "long"])
+def test_a_fork_takes_an_id_that_no_store_can_look_up(handrail: Command, store: Store, call_id: str) -> None:
+    """It is stored under its digest; one that there is not is refused in few words."""
+    ref = CallRef("resp_1", call_id)
+    record(store, 3, ref.stored)
+    ran = handrail("sessions", "fork", SESSION, "--at", str(ref), "--format", "json")
+    assert json.loads(ran.out)["entries"] == 4
+    ran = handrail("sessions", "fork", SESSION, "--at", f"{ref}z")
+    assert ran.code == 1
+    assert "has no entry of a call" in ran.err
+    assert len(ran.err) < 1_000
+
+
 def test_a_fork_without_a_call_shares_all_and_gets_an_id(handrail: Command, store: Store) -> None:
     """The document for programs names it."""
     told = json.loads(handrail("sessions", "fork", SESSION, "--format", "json").out)

@@ -142,6 +142,7 @@ RULES: Mapping[str, Files] = {
     "leads to no argument": _rules("allow: [{tool: ping, arguments: {a..b: x}}]"),
     "several are several rules": _rules("allow: [{tool: ping, arguments: {path: [a, b]}}]"),
     "a default is one of": _rules("defaults: {read: perhaps}"),
+    "expect is one of": _rules("deny: [{tool: ping, expect: nothing}]"),
 }
 """Approval rules."""
 

@@ -75,6 +75,13 @@ def _link(folder: Path) -> Fault:
     return raised(lambda: load_agent(folder / "desk.agent"))
 
 
+def _link_out(folder: Path) -> Fault:
+    desk = written(folder / "desk", {"../shared.py": TOOLS})
+    (folder / "desk/tools.py").unlink()
+    (folder / "desk/tools.py").symlink_to("../shared.py")
+    return raised(lambda: load_agent(desk))
+
+
 def _loop(folder: Path) -> Fault:
     (folder / "loop").symlink_to("loop")
     return raised(lambda: Project.load(folder / "loop"))
@@ -247,11 +254,25 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 """What is typed."""
 
+
+def _ruled(rule: str) -> Callable[[Path], Fault]:
+    """A run under a deny rule, in a project whose one tool takes a text."""
+    tools = TOOLS.replace("def ping()", "def ping(text: str)")
+    settings = '[tool.handrail]\napproval = "approval.yaml"\nmodel = "test"\n'
+
+    def act(folder: Path) -> Fault:
+        files = {"tools.py": tools, "pyproject.toml": settings, "approval.yaml": f"deny: [{rule}]"}
+        return raised(lambda: load_agent(written(folder, files)).run("Go."))
+
+    return act
+
+
 ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "there is no such file": _no_file,
     "an agent file is a text file": _a_folder,
     "does not exist": _no_folder,
     "is a link that leads nowhere": _link,
+    "is a link out of the project": _link_out,
     "cannot be listed": _loop,
     "put a file there": _pipe,
     "cannot be worked on as a whole": _whole_disk,
@@ -262,6 +283,9 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "which model is agent": _no_model,
     "run would stop the event loop": _on_a_loop,
     "mode is": _wrong_mode,
+    "and the project has no such tool": _ruled("pign"),
+    "has no such argument": _ruled("{tool: ping, arguments: {txet: x}}"),
+    "and the project has no such agent": _ruled("{tool: ping, agent: dsk}"),
     "stopped:": _too_many_requests,
     "are carried out by somebody outside": _deferred,
     "it needs approval": _nobody_to_ask,

@@ -66,6 +66,18 @@ def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run) -> None:
 
 
 @pytest.mark.requirement("S-01a")
+@pytest.mark.parametrize("asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200])
+def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str) -> None:
+    """With the nearest names first: the list of all of them took 18 kB of the model's context."""
+    names = [f"read_file_{number:04}" for number in range(1000)]
+    told = executor(*map(tool, names)).execute(call(asked)).content
+    assert len(told.encode()) < 1000
+    assert re.search(r"and 9\d\d more\.$", told)
+    if asked.startswith("read"):
+        assert "Did you mean read_file_0500? The tools are: read_file_0500, " in told
+
+
+@pytest.mark.requirement("S-01a")
 def test_a_prompt_without_tools_says_so() -> None:
     """There are no names to list."""
     assert "has no tools" in executor().execute(call("echo")).content

@@ -35,6 +35,7 @@ from handrail.agents.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    RunWarned,
     TextDelta,
 )
 from handrail.agents.loaded import BUILT_INS, LoadedAgent, load_agent
@@ -69,6 +70,7 @@ __all__ = [
     "RunOptions",
     "RunResult",
     "RunStarted",
+    "RunWarned",
     "TextDelta",
     "current_run",
     "files_toolset",

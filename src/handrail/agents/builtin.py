@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.current import CurrentRun, current_run
 from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
-from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory, toolset_factory
+from handrail.agents.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
 from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell_rules import rules_of
 from handrail.errors import AgentError, PathEscapeError
+from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.path_filters import exclude_patterns, excluding
 from handrail.prompt import MarkdownSection, Section
+from handrail.session import Session
 
 FolderOf = Callable[[CurrentRun], Path]
 """Which folder a run works on."""
@@ -49,8 +52,10 @@ def built_ins() -> tuple[Entry, ...]:
         "files_ro": _files(_root, _Shown(read_only=True)),
         "project_files": _files(_project_folder, _Shown()),
         "project_files_ro": _files(_project_folder, _Shown(read_only=True)),
-        "planning": toolset_factory(_planning),
-        "shell": toolset_factory(_shell),
+        "planning": ToolsetFactory(
+            _planning, known_tools=cache(lambda: _UNPREFIXED.known(PlanningToolsSection(session=Session())))
+        ),
+        "shell": ToolsetFactory(_shell, known_tools=cache(lambda: _UNPREFIXED.known(ShellToolsSection("/")))),
     }
     return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
 
@@ -126,7 +131,7 @@ def shell_toolset(
         )
         return names.given_to(section, run)
 
-    return toolset_factory(make_shell)
+    return ToolsetFactory(make_shell, known_tools=cache(lambda: names.known(ShellToolsSection("/"))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,13 @@ class _Names:
             return section
         return run.section_toolset(section, id=f"{self.prefix}_{section.key}").prefixed(self.prefix)
 
+    def known(self, section: Section[Any]) -> Mapping[str, ToolDef]:
+        """The tools of a section by the names that they have with the prefix."""
+        return {f"{self.prefix}_{tool.name}" if self.prefix else tool.name: tool for tool in section.tools}
+
+
+_UNPREFIXED = _Names("")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
@@ -182,7 +194,11 @@ def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFacto
         )
         return names.given_to(section, run)
 
-    return toolset_factory(make_files)
+    @cache
+    def known_tools() -> Mapping[str, ToolDef]:
+        return names.known(VfsToolsSection(InMemoryFilesystem(), read_only=shown.read_only))
+
+    return ToolsetFactory(make_files, known_tools=known_tools)
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:

@@ -47,6 +47,7 @@ class AgentCapability(PipelineCapability):
         conversation: what was said.
         describe: how a call looks to the gate.
         admit: refuses a tool whose calls would not take the pipeline of this run.
+        tools_known: is called at each step once its tools are known, before the model is offered any.
         count: counts what a reply of the model has used.
         tell: tells what happens.
         output_names: the names of the tools by which the model gives structured answers.
@@ -57,6 +58,7 @@ class AgentCapability(PipelineCapability):
     conversation: Conversation = field(kw_only=True)
     describe: Describe = field(kw_only=True)
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
+    tools_known: Callable[[], None] = field(kw_only=True)
     count: Callable[[ModelResponse], None] = field(kw_only=True)
     tell: Callable[[RunEvent], None] = field(kw_only=True)
     output_names: dict[str, str] = field(default_factory=dict[str, str])
@@ -68,10 +70,11 @@ class AgentCapability(PipelineCapability):
         """Look at the tools of a step before the model is offered any.
 
         Raises:
-            AgentError: the calls of one would not take the pipeline of this run.
+            AgentError: the calls of one would not take the pipeline of this run; or a rule names what there is not.
         """
         for definition in tool_defs:
             self.admit(definition)
+        self.tools_known()
         return tool_defs
 
     @override

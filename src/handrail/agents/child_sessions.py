@@ -31,7 +31,7 @@ def session_of_call(
         AgentError: what was said there cannot be read.
         SessionHeldError: another process has the session.
     """
-    name = f"{caller.session_id}/{call}" if call.call_id else None
+    name = f"{caller.session_id}/{call.key}" if call.call_id else None
     if name is not None and not _exists(caller, name):
         name = _name_of_before(caller, call.call_id, agent, input) or name
     with caller.child(session_id=name) as session:

@@ -22,6 +22,7 @@ from handrail.adapters.pydantic_ai.foreign_effects import declared
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.policy import GatePolicy, approver
+from handrail.agents.approval.rules import rules_on_arguments
 from handrail.agents.approval.values import GatedCall, Verdict
 from handrail.agents.filtered_resources import behind_filter
 from handrail.agents.tool_report import ToolReport
@@ -185,6 +186,7 @@ class RunDoors:
             digest="",
             default=default,
         )
+        found = self._tree.gate.judge(call)
         return ToolReport(
             name=definition.name,
             description=definition.description or "",
@@ -192,9 +194,10 @@ class RunDoors:
             section=section,
             policies=policies,
             effect=said.effect,
-            approval=self._tree.gate.judge(call),
+            approval=found,
             parameters=definition.parameters_json_schema,
             hints=hints,
+            on_arguments=rules_on_arguments(self._tree.rules, definition.name, self._path, found),
         )
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:

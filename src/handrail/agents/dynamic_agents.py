@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -18,9 +19,13 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.agents.agent_file import NAME_PATTERN, AgentFile
 from handrail.agents.current import CurrentRun, current_run
-from handrail.agents.entries import BUILT_IN, Entry, toolset_factory
+from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory
 from handrail.errors import ToolValidationError
+from handrail.serde.naming import enumerated, shortened
 from handrail.session import Session, stored_as
+
+_LONGEST_NAME = 64
+_MOST_LISTED = 600  # bytes of names
 
 _GUIDANCE = """\
 You can make agents for parts of your work. agent_create makes one, with instructions of its own and with some of your \
@@ -66,6 +71,10 @@ def made_agents(session: Session) -> dict[str, AgentFile]:
 
 def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
     """The toolset `dynamic_agents`, for one run."""
+    return _toolset()
+
+
+def _toolset() -> FunctionToolset[Any]:
     create = PydanticTool[Any](_create, name="agent_create", metadata={"effect": "state", "approval": "allow"})
     call = PydanticTool[Any](
         _call, name="agent_call", metadata={"effect": "state", "concurrent": True, "approval": "allow"}
@@ -73,7 +82,9 @@ def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
     return FunctionToolset[Any]([create, call], id="dynamic_agents", instructions=_GUIDANCE)
 
 
-DYNAMIC_AGENTS = Entry("dynamic_agents", "toolset", toolset_factory(dynamic_agents), BUILT_IN)
+DYNAMIC_AGENTS = Entry(
+    "dynamic_agents", "toolset", ToolsetFactory(dynamic_agents, known_tools=cache(lambda: _toolset().tools)), BUILT_IN
+)
 """The toolset, as every project has it."""
 
 Names = Annotated[list[str], Field(default_factory=list[str])]
@@ -119,10 +130,11 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
     run = current_run()
     within_reach = _within_reach(run)
     if agent not in within_reach:
-        near = get_close_matches(agent, within_reach, n=1)
+        asked = shortened(agent, _LONGEST_NAME)
+        near = get_close_matches(asked, within_reach, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        known = ", ".join(within_reach) or "none; make one with agent_create"
-        raise ToolValidationError(f"there is no agent {agent!r} that you may call.{hint} The agents are: {known}.")
+        known = enumerated(within_reach, limit=_MOST_LISTED, wanted=asked) or "none; make one with agent_create"
+        raise ToolValidationError(f"there is no agent {asked!r} that you may call.{hint} The agents are: {known}.")
     return await run.call_agent(agent, input, ctx)
 
 

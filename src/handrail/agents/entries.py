@@ -6,7 +6,7 @@ Handrail's, a factory of either, or an agent. What a program registers is kept a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,10 +36,13 @@ class ToolsetFactory:
     Attributes:
         function: takes the run context, and returns a toolset, a section, or `None`; plain or `async`.
         per_run_step: whether it is called at every step of a run; otherwise once for each run.
+        known_tools: gives the tools that it makes, by name, before it is called; `None` if only a run can tell. They
+            are declared as those of a run will be, and work on nothing.
     """
 
     function: FactoryFunction
     per_run_step: bool = False
+    known_tools: Callable[[], Mapping[str, ToolDef]] | None = None
 
     @property
     def qualname(self) -> str:

@@ -36,6 +36,19 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class RunWarned:
+    """Something about the run may not be as it was meant, such as an approval rule that fits nothing; the run goes on.
+
+    Attributes:
+        path: the agents that called each other.
+        message: what it is, and the cure.
+    """
+
+    path: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     """A piece of what the model says.
 
@@ -172,7 +185,17 @@ class RunEnded:
     usage: TokenUsage
 
 
-RunEvent = RunStarted | TextDelta | CallStarted | CallWaits | CallEnded | QuestionAsked | QuestionDecided | RunEnded
+RunEvent = (
+    RunStarted
+    | RunWarned
+    | TextDelta
+    | CallStarted
+    | CallWaits
+    | CallEnded
+    | QuestionAsked
+    | QuestionDecided
+    | RunEnded
+)
 """Everything that a run tells."""
 
 Listener = Callable[[RunEvent], None]

@@ -11,8 +11,9 @@
   into Python wins over the file, as it does there; a mere folder stands back behind any module.
 - `tools.py` beside `tools/`: the folder's modules are imported as `tools.<name>`, and `tools` itself is the file. With
   an `__init__.py` in the folder Python could not tell which of the two `tools` is, so that is an error.
-- A symbolic link to a file of the folder is that file. No bytecode is kept, so the folder stays as it is, and what runs
-  is what stands there.
+- A symbolic link to a file of the folder is that file. What a link out of the folder leads to is not executed, neither
+  as a listed file nor by an import: whoever may write a link there does not say what runs.
+- No bytecode is kept, so the folder stays as it is, and what runs is what stands there.
 - If an import fails, everything that was imported along with it leaves again, and the next one starts afresh. With a
   module, the names that `stored_as` gave to its classes are forgotten.
 """
@@ -138,7 +139,7 @@ def _named(folder: Path, package: str, files: Iterable[Path]) -> Mapping[str, st
 
 
 def _inside(folder: Path, path: Path) -> Path:
-    """A file's path from the folder; that of what it links to, if that lies in the folder, too."""
+    """A file's path from the folder: that of what it links to, unless that lies elsewhere and will be refused."""
     real = path.resolve()
     return real.relative_to(folder) if real.is_relative_to(folder) else path.relative_to(folder)
 
@@ -161,6 +162,9 @@ def _import(folder: Path, name: str, where: str) -> ModuleType:
             "content of one into the other",
             module=where,
         )
+    outside = _outside(folder, file)
+    if outside is not None:
+        raise DiscoveryError(f"{where} was not executed: it {outside}", module=where)
     try:
         return importlib.import_module(name)
     except SystemExit as error:
@@ -172,6 +176,14 @@ def _import(folder: Path, name: str, where: str) -> ModuleType:
         raise DiscoveryError(
             f"{where} cannot be imported: {type(error).__name__}: {told}{_place(folder, error)}", module=where
         ) from error
+
+
+def _outside(folder: Path, file: Path) -> str | None:
+    """Why a file of a project folder must not be executed; `None` unless it is a link out of the folder."""
+    real = file.resolve()
+    if real.is_relative_to(folder):
+        return None
+    return f"is a link out of the project, to {real}; copy the file into the project, or install it as a package"
 
 
 def _place(folder: Path, error: BaseException) -> str:
@@ -238,6 +250,9 @@ class _Loader(SourceFileLoader):
         package = module.__name__.partition(".")[0]
         folder = Path(sys.modules[package].__path__[0])
         file = Path(self.path)
+        outside = _outside(folder, file)
+        if outside is not None:
+            raise ImportError(f"{file.relative_to(folder).as_posix()} {outside}")
         itself = _module_name(package, _inside(folder, file))
         if itself != module.__name__:
             sys.modules[module.__name__] = importlib.import_module(itself)

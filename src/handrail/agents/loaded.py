@@ -15,7 +15,8 @@ from handrail.agents.approval.kept import open_questions
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.rules_file import read_rules
 from handrail.agents.builtin import built_ins
-from handrail.agents.inspection import inspect_run
+from handrail.agents.inspection import Inspection, inspect_run
+from handrail.agents.known_names import refuse_unmatched, unmatched_rules
 from handrail.agents.options import DEFAULT_OPTIONS, RunOptions
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.resolution import ResolvedAgent, resolve
@@ -87,11 +88,13 @@ class LoadedAgent:
         Raises:
             AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
                 of an agent at a time.
+            ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
         tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
+            refuse_unmatched(unmatched_rules(tree.rules, self.project, self.file))
             model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
             with one_at_a_time(tree.session, self.name, of="agent"):
                 waiting = await self._settle_open_questions(tree) if input is None else None
@@ -109,6 +112,15 @@ class LoadedAgent:
         Raises:
             AgentError: a factory made no toolset, or names are taken twice.
             BaseException: what a toolset raises when it is entered.
+        """
+        return (await self.inspection(options)).tools
+
+    async def inspection(self, options: RunOptions = DEFAULT_OPTIONS) -> Inspection:
+        """The same with what is known of all its toolsets, as the check of approval rules needs it.
+
+        Raises:
+            AgentError: as for `inspect`.
+            BaseException: as for `inspect`.
         """
         tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
         try:

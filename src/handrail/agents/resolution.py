@@ -11,9 +11,9 @@ from handrail.agents.declared import bulleted, fault_of_factory
 from handrail.agents.entries import Entry, Kind, ToolsetFactory
 from handrail.agents.registry import Registry
 from handrail.errors import DiscoveryError, ResolutionError
-from handrail.serde.naming import shortened
+from handrail.serde.naming import enumerated, shortened
 
-_MOST_NAMES = 50
+_MOST_LISTED = 600  # bytes of names
 _LONGEST_SHOWN = 100
 
 
@@ -92,9 +92,5 @@ def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[s
     near = get_close_matches(name[:_LONGEST_SHOWN], there, n=1)
     if near:
         fault += f" Did you mean {near[0]!r}?"
-    return f"{fault} Available {kind}s: {_listed(sorted(there)) or 'none'}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+    listed = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name)
+    return f"{fault} Available {kind}s: {listed or 'none'}."

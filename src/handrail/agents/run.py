@@ -7,7 +7,7 @@ Every call goes through the pipeline (`PipelineCapability`); the gate is asked a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Generator, Mapping
+from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from pydantic_ai import (
     TextPart,
     TextPartDelta,
     ToolDefinition,
+    ToolsetTool,
     UsageLimits,
 )
 from pydantic_ai.models import Model
@@ -44,11 +45,13 @@ from handrail.agents.current import running
 from handrail.agents.doors import RunDoors
 from handrail.agents.dynamic_agents import made_agents
 from handrail.agents.events import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
+from handrail.agents.known_names import Listings, refuse_unmatched, unmatched_rules
 from handrail.agents.members import members_of
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.tool_report import ToolReport
+from handrail.agents.toolsets.listing import listing_of
 from handrail.agents.toolsets.preflight import static_conflicts, static_names
-from handrail.agents.toolsets.sourced import Reserved, SourcedToolset
+from handrail.agents.toolsets.sourced import Reserved, Source, SourcedToolset
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, excluding
@@ -116,6 +119,8 @@ class AgentRun:
         self.path_filter = excluding(agent.file.exclude, show_git=True)  # each toolset says for itself if .git is shown
         self._doors = RunDoors(tree, session, path, self._stack, path_filter=self.path_filter)
         self._put_off: set[CallRef] = set()
+        self._listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]] = ()
+        self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
         self._used = TokenUsage()
 
     @property
@@ -185,8 +190,15 @@ class AgentRun:
             members_of(self.agent, self.tree.project.agents),
             reserved=reserved,
             check=checked,
-            tell=self._doors.note_origins,
+            tell=self._note_listed,
         )
+
+    def listings(self) -> Listings:
+        """The tools of the toolsets that have been made, as far as they are known at this step."""
+        return {
+            source.label: listing_of(source.toolset).with_definitions(tool.tool_def for tool in tools.values())
+            for source, tools in self._listed
+        }
 
     def describe(self, definition: ToolDefinition) -> ToolReport:
         """A tool of this run, for people."""
@@ -266,6 +278,7 @@ class AgentRun:
             conversation=conversation,
             describe=self._doors.describe_ahead,
             admit=self._doors.admit,
+            tools_known=self._check_rules,
             count=self._count,
             tell=self.tree.tell,
             output_names=output_names,
@@ -303,6 +316,19 @@ class AgentRun:
             session_id=self.session.session_id,
             messages=tuple(result.all_messages()),
         )
+
+    def _note_listed(self, listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]) -> None:
+        self._listed = listed
+        self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
+
+    def _check_rules(self) -> None:
+        """Refuse rules that name what the project does not have, and warn of those that may; once in a run."""
+        if self._has_checked_rules:
+            return
+        self._has_checked_rules = True
+        found = unmatched_rules(self.tree.rules, self.tree.project, self.agent.file, self.listings())
+        refuse_unmatched(found)
+        self.tree.warn(self.path, [str(each) for each in found])
 
     def _count(self, response: ModelResponse) -> None:
         # PydanticAI counts for all runs that share the limits; what is told of a run is its own.

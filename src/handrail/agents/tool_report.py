@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handrail.agents.approval.values import Judgement
+from handrail.agents.approval.rules import Rule
+from handrail.agents.approval.values import Judgement, Verdict
 from handrail.prompt.effect import Effect
 
 
@@ -21,7 +22,8 @@ class ToolReport:
         section: the section that brings it, as `files`; empty for a tool without one.
         policies: what judges its calls beside the approval rules.
         effect: what a call does to the world.
-        approval: what the rules say of a call without arguments; a rule about arguments may say something else.
+        approval: what holds for a call that no rule on arguments fits.
+        on_arguments: the rules that say something else where their arguments fit; the first that fits decides.
         parameters: the JSON Schema of its arguments.
         hints: what whoever declared it may not have meant, in sentences.
     """
@@ -35,3 +37,4 @@ class ToolReport:
     approval: Judgement
     parameters: Mapping[str, Any] = field(repr=False)
     hints: tuple[str, ...] = ()
+    on_arguments: tuple[tuple[Verdict, Rule], ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from handrail.agents.approval.kept import (
 )
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.values import Decision, GatedCall
-from handrail.agents.events import QuestionAsked, QuestionDecided, RunEvent
+from handrail.agents.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
 from handrail.agents.folders import FOLDERS
 from handrail.agents.options import RunOptions
 from handrail.agents.project import Project
@@ -30,6 +31,8 @@ from handrail.session import Session
 
 _log = logging.getLogger("handrail.agents")
 
+_MOST_WARNINGS = 20
+
 
 class RunTree:
     """A run and all runs nested in it, as far as they are one.
@@ -37,6 +40,7 @@ class RunTree:
     Attributes:
         project: where agents and their tools come from.
         options: what the program chose.
+        rules: what is allowed, asked and denied.
         session: the session of the outermost run.
         gate: says which calls may run.
         ledger: remembers the effects of all runs.
@@ -46,6 +50,7 @@ class RunTree:
         """Begin; `close` ends it."""
         self.project = project
         self.options = options
+        self.rules = rules
         self.session = Session() if options.session is None else options.session
         self.ledger: EffectLedger = ledger_of(self.session)
         self.gate = ApprovalGate(
@@ -109,6 +114,15 @@ class RunTree:
             listener(event)
         except Exception:  # noqa: BLE001 - logged; who listens must not stop the run
             _log.exception("the listener failed on %s", type(event).__name__)
+
+    def warn(self, path: tuple[str, ...], messages: Sequence[str]) -> None:
+        """Log warnings about a run that begins, and tell the listener; of many only the first."""
+        shown = list(messages[:_MOST_WARNINGS])
+        if len(messages) > len(shown):
+            shown.append(f"{len(messages) - len(shown):,} more warnings; handrail check shows them")
+        for message in shown:
+            _log.warning("%s: %s", "/".join(path), message)
+            self.tell(RunWarned(path, message))
 
     def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
         if decision is None:

@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,20 +18,34 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
+from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.agents.approval.rules_file import read_rules
+from handrail.agents.approval.unmatched import Unmatched
+from handrail.agents.approval.values import Verdict
 from handrail.agents.builtin import built_ins
 from handrail.agents.entries import AgentReference
+from handrail.agents.known_names import Listings, unmatched_rules
 from handrail.agents.loaded import LoadedAgent
 from handrail.agents.options import RunOptions
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.tool_report import ToolReport
+from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agent_models import NamedModel, check_name, chosen_model
-from handrail.cli.agent_problems import described, once, problems_of
+from handrail.cli.agent_problems import described, once, problems_of, tell_all, within_a_screen
 from handrail.cli.exit_codes import DONE, FAILED
 from handrail.cli.run_store import check_url, chosen_store
 from handrail.cli.screen import Column, Screen
 from handrail.cli.text import counted
-from handrail.errors import AgentError, DiscoveryError, DocumentError, HandrailError, StoreError
+from handrail.errors import (
+    AgentError,
+    ApprovalRulesError,
+    DiscoveryError,
+    DocumentError,
+    HandrailError,
+    ResolutionError,
+    StoreError,
+)
 
 _COLUMNS = (
     Column("tool"),
@@ -40,6 +54,14 @@ _COLUMNS = (
     Column("from", spare=1),
     Column("section", spare=3),
     Column("policies", spare=2),
+)
+
+
+_RULE_COLUMNS = (
+    Column("tool"),
+    Column("says", styles={"deny": "red", "ask": "yellow", "allow": "green"}),
+    Column("where its arguments are"),
+    Column("rule", spare=1),
 )
 
 
@@ -52,34 +74,38 @@ class Findings:
         model: the model that would run it; `None` if none is named.
         tools: the tools that it would be offered.
         problems: what is wrong with it and its project.
+        warnings: approval rules that may fit nothing.
     """
 
     file: AgentFile | None = None
     model: NamedModel | None = None
     tools: tuple[ToolReport, ...] = ()
     problems: list[HandrailError] = field(default_factory=list[HandrailError])
+    warnings: list[str] = field(default_factory=list[str])
 
     def note(self, error: HandrailError) -> None:
         """Add the problems that an error is made of."""
         self.problems = once([*self.problems, *problems_of(error)])
 
 
-def report(agent_file: Path, *, as_json: bool) -> int:
+def report(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
     """Check an agent, print what is found, and return the exit code."""
     screen = Screen()
     # Standard output is for the findings alone: what modules and factories print goes to standard error.
     with redirect_stdout(sys.stderr):
-        findings = found(agent_file)
+        findings = found(agent_file, rules)
     if as_json:
         screen.json(findings_json(agent_file, findings))
         return FAILED if findings.problems else DONE
     if findings.tools:
         screen.table(_COLUMNS, [_cells(tool) for tool in findings.tools])
-    for tool in findings.tools:
-        for hint in tool.hints:
-            screen.remark(f"hint: {tool.name}: {hint}.")
-    for problem in findings.problems:
-        screen.problem(str(problem))
+    on_arguments = [_rule_cells(tool, *said) for tool in findings.tools for said in tool.on_arguments]
+    if on_arguments:
+        screen.say("")
+        screen.table(_RULE_COLUMNS, on_arguments)
+    _remark_all(screen, [f"warning: {warning}" for warning in findings.warnings], "warning")
+    _remark_all(screen, [f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints], "hint")
+    tell_all(screen, findings.problems)
     name = agent_file if findings.file is None else findings.file.name
     if findings.problems:
         screen.remark(f"{name} cannot run: {counted(len(findings.problems), 'problem')}.")
@@ -90,8 +116,22 @@ def report(agent_file: Path, *, as_json: bool) -> int:
     return DONE
 
 
-def found(agent_file: Path) -> Findings:
-    """Read everything that belongs to an agent, and make its tools as if it began to run."""
+def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
+    """Print remarks of one kind, at most a screenful."""
+    shown, more = within_a_screen(remarks)
+    for remark in shown:
+        screen.remark(remark)
+    if more:
+        screen.remark(f"{counted(more, f'more {noun}')}; handrail check FILE --format json has all.")
+
+
+def found(agent_file: Path, rules: Path | None = None) -> Findings:
+    """Read everything that belongs to an agent, and make its tools as if it began to run.
+
+    Args:
+        agent_file: the agent file.
+        rules: the file of approval rules instead of the project's.
+    """
     findings = Findings()
     folder = project_folder_of(agent_file).resolve()
     try:
@@ -110,8 +150,24 @@ def found(agent_file: Path) -> Findings:
     _note_settings(findings, project)
     resolved = {name: agent for name, file in files.items() if (agent := _resolved(findings, file, project))}
     if findings.file is not None and findings.file.name in resolved:
-        asyncio.run(_make_tools(findings, project, resolved, findings.file.name))
+        is_sound = all(isinstance(problem, ResolutionError) for problem in problems)
+        loaded = LoadedAgent(project, resolved[findings.file.name])
+        try:
+            held = loaded.rules() if rules is None else read_rules(rules)
+        except ApprovalRulesError as error:
+            findings.note(error)
+            return findings
+        made = asyncio.run(_make_tools(findings, project, resolved, findings.file.name, held))
+        if is_sound:  # else what is missing is told already, and rules that name it are not at fault
+            _check_rules(findings, unmatched_rules(held, project, findings.file, made))
     return findings
+
+
+def _check_rules(findings: Findings, unmatched: Sequence[Unmatched]) -> None:
+    for each in unmatched:
+        if each.certain:
+            findings.note(each.error())
+    findings.warnings += [str(each) for each in unmatched if not each.certain]
 
 
 def _note_settings(findings: Findings, project: Project) -> None:
@@ -136,22 +192,27 @@ def _resolved(findings: Findings, file: AgentFile, project: Project) -> Resolved
         return None
 
 
-async def _make_tools(findings: Findings, project: Project, resolved: Mapping[str, ResolvedAgent], name: str) -> None:
+async def _make_tools(
+    findings: Findings, project: Project, resolved: Mapping[str, ResolvedAgent], name: str, rules: ApprovalRules
+) -> Listings:
     """Make the tools of the agent, and of those that it can call: their names may be taken twice as well."""
+    made: dict[str, Listing] = {}
     for called in _called(resolved, name):
         agent = LoadedAgent(project, resolved[called])
         try:
             # The folder to work on is a new one: the real one may be in use by a run.
             with tempfile.TemporaryDirectory(prefix="handrail-check-") as root:
-                tools = await agent.inspect(RunOptions(root=Path(root)))
+                inspection = await agent.inspection(RunOptions(root=Path(root), rules=rules))
         except (AgentError, DocumentError) as error:
             findings.note(error)
             continue
         except Exception as error:  # noqa: BLE001 - factories and servers of tools raise whatever they like
             findings.note(AgentError(f"the tools of {called} cannot be made: {described(error)}"))
             continue
+        made |= inspection.listings
         if called == name:
-            findings.tools = tools
+            findings.tools = inspection.tools
+    return made
 
 
 def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:
@@ -173,6 +234,7 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "model": None if model is None else {"name": model.name, "source": model.source},
         "ok": not findings.problems,
         "problems": [{"kind": type(problem).__name__, "message": str(problem)} for problem in findings.problems],
+        "warnings": list(findings.warnings),
         "tools": [_tool_json(tool) for tool in findings.tools],
     }
 
@@ -183,6 +245,10 @@ def _tool_json(tool: ToolReport) -> dict[str, Any]:
         "description": tool.description,
         "effect": tool.effect,
         "approval": {"verdict": tool.approval.verdict, "reason": tool.approval.reason},
+        "on_arguments": [
+            {"verdict": verdict, "arguments": dict(rule.arguments), "rule": rule.source}
+            for verdict, rule in tool.on_arguments
+        ],
         "source": tool.source,
         "section": tool.section,
         "policies": list(tool.policies),
@@ -194,3 +260,8 @@ def _tool_json(tool: ToolReport) -> dict[str, Any]:
 def _cells(tool: ToolReport) -> tuple[str, ...]:
     policies = ", ".join(tool.policies) or "-"
     return (tool.name, tool.effect, tool.approval.verdict, tool.source, tool.section or "-", policies)
+
+
+def _rule_cells(tool: ToolReport, verdict: Verdict, rule: Rule) -> tuple[str, ...]:
+    where = ", ".join(f"{name}: {glob}" for name, glob in rule.arguments.items())
+    return (tool.name, verdict, where, rule.source or "-")

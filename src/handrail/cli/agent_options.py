@@ -110,12 +110,21 @@ class RunChoices:
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
         if self.root is not None and found_at(self.root) != "folder":
             raise CycloptsError(msg=f"--root {self.root} is no folder")
-        if self.rules is not None and found_at(self.rules) in {"folder", "nothing"}:
-            raise CycloptsError(msg=f"--rules {self.rules} is no file")
+        check_rules_path(self.rules)
 
 
 AS_TYPED = RunChoices()
 """Nothing said on the command line."""
+
+
+def check_rules_path(rules: Path | None) -> None:
+    """Make sure that a file of approval rules is there, if one was typed.
+
+    Raises:
+        CycloptsError: it is not.
+    """
+    if rules is not None and found_at(rules) in {"folder", "nothing"}:
+        raise CycloptsError(msg=f"--rules {rules} is no file")
 
 
 def check_agent_path(path: Path) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from handrail.cli.screen import Screen
+from handrail.cli.text import counted
 from handrail.errors import AgentError, HandrailError
+
+_LINES = 22  # of 24: two are left to say how many others there are
+_COLUMNS = 80
+_BEFORE = len("handrail: ")
+_ALL_OF_THEM = "handrail check FILE --format json has all."
 
 
 def problems_of(error: HandrailError) -> list[HandrailError]:
@@ -22,9 +29,55 @@ def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
 
 
 def tell(screen: Screen, error: HandrailError) -> None:
-    """Print every problem that an error is made of."""
-    for problem in problems_of(error):
-        screen.problem(str(problem))
+    """Print the problems that an error is made of; see `tell_all`."""
+    tell_all(screen, problems_of(error))
+
+
+def tell_all(screen: Screen, problems: Sequence[HandrailError]) -> None:
+    """Print problems, those of one class after the other: of each class at most a screenful."""
+    classes: dict[str, list[str]] = defaultdict(list)
+    for problem in problems:
+        classes[type(problem).__name__].append(str(problem))
+    for name, messages in classes.items():
+        shown, more = within_a_screen(messages)
+        for message in shown:
+            screen.problem(message)
+        if more:
+            screen.remark(f"{counted(more, 'more problem')} of this class ({name}); {_ALL_OF_THEM}")
+
+
+def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:
+    """As many messages as a screen of 24 lines and 80 columns has room for, and how many others there are.
+
+    A first message that does not fit is cut, and says so at its end.
+    """
+    shown: list[str] = []
+    room = _LINES
+    for message in messages:
+        taken = sum(_rows(line) for line in message.splitlines()) or 1
+        if taken > room and shown:
+            break
+        shown.append(message if taken <= room else _cut(message))
+        room -= taken
+    return shown, len(messages) - len(shown)
+
+
+def _rows(line: str) -> int:
+    """How many lines of a screen a line takes, with what is printed before it."""
+    return -(-(len(line) + _BEFORE) // _COLUMNS)
+
+
+def _cut(message: str) -> str:
+    """The lines of a message that a screen has room for, and at its end how much of it is left out."""
+    kept: list[str] = []
+    room = _LINES - 1
+    for line in message.splitlines():
+        kept.append(line[: room * _COLUMNS - _BEFORE])
+        room -= _rows(line)
+        if room <= 0:
+            break
+    text = "\n".join(kept)
+    return f"{text}\n... and {counted(len(message) - len(text), 'more character')}; {_ALL_OF_THEM}"
 
 
 def described(error: Exception) -> str:

@@ -37,7 +37,7 @@ from handrail.cli.run_store import check_kept, chosen_store, opened_session
 from handrail.cli.screen import Screen
 from handrail.cli.text import counted, without_passwords
 from handrail.clock import SYSTEM_CLOCK
-from handrail.errors import AgentError, DocumentError, HandrailError, ScriptError
+from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
 from handrail.session import Session
 
 _WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it here and now."
@@ -152,7 +152,8 @@ def _told_failure(error: Exception, run: Prepared, screen: Screen, listener: _Li
     """Say why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
         tell(screen, error)
-        return FAILED if listener.heard else USAGE
+        nothing_ran = not listener.heard or isinstance(error, ApprovalRulesError)
+        return USAGE if nothing_ran else FAILED
     # What a provider, a factory or a toolset of the program raises comes with the place where it was raised.
     known = isinstance(error, HandrailError | AgentRunError | UserError)
     screen.fault(f"{run.agent.name}: the run failed: {error if known else described(error)}")

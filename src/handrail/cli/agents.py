@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from handrail.cli.agent_options import AS_TYPED, AgentPath, RunChoices, check_agent_path
+from handrail.cli.agent_options import AS_TYPED, AgentPath, RunChoices, check_agent_path, check_rules_path
 
 RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
 leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
@@ -55,6 +55,9 @@ def check_agent(
     agent_file: AgentPath,
     /,
     *,
+    rules: Annotated[
+        Path | None, Parameter(metavar="FILE", help="The approval rules, instead of the project's.")
+    ] = None,
     format: Annotated[
         Literal["table", "json"],
         Parameter(help="`table` for people; `json` for programs: one document, with the schemas too."),
@@ -62,13 +65,15 @@ def check_agent(
 ) -> int:
     """Check an agent without a model: all files of its project, all names, and the tools that a run would have.
 
-    The table says of each tool what it does to the world, whether the approval rules let it run, and where it is from.
+    The table says of each tool what it does to the world, whether the approval rules let it run, and where it is from;
+    a second one, which rules on arguments say otherwise. A rule that names what the project does not have is a problem.
     """
     _need_extra()
     check_agent_path(agent_file)
+    check_rules_path(rules)
     from handrail.cli.agent_checking import report  # noqa: PLC0415 - as above
 
-    return report(agent_file, as_json=format == "json")
+    return report(agent_file, rules, as_json=format == "json")
 
 
 def new_agent(

@@ -23,6 +23,7 @@ from handrail.agents.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    RunWarned,
     TextDelta,
 )
 from handrail.cli.questions import shown_value
@@ -59,6 +60,8 @@ class Told:
             case RunStarted():
                 begun = "goes on" if event.resumed else "started"
                 self._remark(f"{_path(event.path)}: {begun} on {event.model}")
+            case RunWarned():
+                self._remark(f"{_path(event.path)}: warning: {event.message}")
             case TextDelta():
                 self._text(event)
             case CallStarted():

@@ -16,10 +16,13 @@ from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.text import counted
 from handrail.errors import SessionError, SessionNotFoundError
-from handrail.session.calls import CallRef
+from handrail.serde.naming import shortened
+from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.storage import Entry, SessionRow
 from handrail.store import Store
+
+_LONGEST_SHOWN = 200
 
 PAGE = 50
 """How many rows a table shows unless `--limit` says otherwise; JSON shows all."""
@@ -213,21 +216,21 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
         SessionError: there is none, or several replies have a call of that id.
     """
     named = CallRef.parse(at)
-    number = None
+    shown, number = shortened(at, _LONGEST_SHOWN), None
     if named.reply is not None:  # `/CALL` is the one for which no reply was stated
-        number = store.record_of_call(session, CallRef(named.reply or None, named.call_id))
-    for call_id in dict.fromkeys((at, named.call_id) if named.reply is None else (at,)):
+        number = store.record_of_call(session, CallRef(named.reply or None, named.call_id).stored)
+    for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):
         if number is not None:
             break
         found = store.recorded_calls(session, limit=_MOST_RECORDS, call_id=call_id)
         calls = dict.fromkeys(call for call, _ in found)
         if len(calls) > 1:
             texts = ", ".join(str(call) if call.reply else f"/{call}" for call in islice(calls, _MOST_NAMED))
-            raise SessionError(f"several replies of session {session} have a call {at}; name one with --at: {texts}")
+            raise SessionError(f"several replies of session {session} have a call {shown}; name one with --at: {texts}")
         number = found[0][1] if found else None
     if number is None:
         raise SessionError(
-            f"session {session} has no entry of a call {at}; handrail sessions show {session} lists them"
+            f"session {session} has no entry of a call {shown}; handrail sessions show {session} lists them"
         )
     return number
 

@@ -236,8 +236,8 @@ def _decoded(params: object) -> Mapping[str, object] | None:
 
 
 def slot_key(call: CallRef) -> str:
-    """The key of a call's slot: the call itself, whatever it asks for."""
-    return f"{_SLOT}:{call}"
+    """The key of a call's slot: the call itself, whatever it asks for, or its digest where its name is too long."""
+    return f"{_SLOT}:{call.key}"
 
 
 def slot_effect_key(call: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:

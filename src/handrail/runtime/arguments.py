@@ -10,25 +10,32 @@ from handrail.prompt import Tool
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal
 from handrail.runtime.invocation import Invocation
+from handrail.serde.naming import enumerated, shortened
 
 _LONGEST_NAME = 80
 """Characters of an unknown name that are given back; tools have names of at most 64."""
+
+_LONGEST_MESSAGE = 999
+"""Bytes of UTF-8 in the message for an unknown tool, however many tools there are."""
 
 
 def unknown_tool(run: Invocation) -> Never:
     """Refuse a call of a tool that the prompt does not have.
 
     Raises:
-        Refusal: always; the message lists the names there are, and the nearest one.
+        Refusal: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
+    wanted = asked.strip("'")
     known = [tool.name for tool in run.environment.rendered_prompt.tools]
     if not known:
         raise Refusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
-    near = get_close_matches(asked.strip("'"), known, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    raise Refusal(f"there is no tool {asked}.{hint} The tools are: {', '.join(known)}.")
+    near = get_close_matches(wanted, known, n=1)
+    hint = f" Did you mean {shortened(near[0], _LONGEST_NAME)}?" if near else ""
+    told = f"there is no tool {asked}.{hint} The tools are: "
+    left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
+    raise Refusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:

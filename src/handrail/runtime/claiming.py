@@ -19,6 +19,7 @@ from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.recorded_arguments import read_arguments, recorded_arguments
 from handrail.runtime.ways import OverranError
+from handrail.session.calls import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import Transaction, current
 from handrail.turns import Ticket
@@ -127,10 +128,10 @@ def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: b
 
 def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
     return CallIdReusedError(
-        f"call {str(run.ref)!r} of session {run.environment.session.session_id!r} stands for an effect of {row.tool} "
-        f"that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was asked for again "
-        "with another tool or other arguments. State the reply, execute(call, reply=...), or give the call an id of "
-        "its own.",
+        f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} stands for an effect of "
+        f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was asked "
+        "for again with another tool or other arguments. State the reply, execute(call, reply=...), or give the call "
+        "an id of its own.",
         call_id=run.call.id,
         reply=run.ref.reply,
         recorded_at=row.created_at,

@@ -12,6 +12,7 @@ from handrail.runtime.events import ToolInvoked
 from handrail.runtime.messages import ToolCall
 from handrail.runtime.stored_calls import as_recorded
 from handrail.serde import digest
+from handrail.session.calls import shown_id
 
 
 def written_arguments(call: ToolCall) -> object:
@@ -47,16 +48,16 @@ def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReus
     when = f"recorded at {recorded.at.isoformat(timespec='seconds')}"
     if call is None:
         msg = (
-            f"call {recorded.call_id!r} of session {recorded.session_id!r} (tool {recorded.name}) has a final record, "
-            f"{when}. State the reply: execute(call, reply=...) answers a call that is asked again from its record; a "
-            "new call needs an id of its own"
+            f"call {shown_id(recorded.call_id)} of session {recorded.session_id!r} (tool {recorded.name}) has a final "
+            f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
+            "record; a new call needs an id of its own"
         )
     else:
         other = f"tool {call.name}" if call.name != recorded.name else "other arguments"
         msg = (
-            f"call {recorded.call_id!r} of reply {recorded.reply!r} in session {recorded.session_id!r} stands for a "
-            f"call of {recorded.name}, {when}, and was asked for again with {other}. Give each reply of the model a "
-            "name of its own, and each call of a reply an id of its own"
+            f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
+            f"{recorded.session_id!r} stands for a call of {recorded.name}, {when}, and was asked for again with "
+            f"{other}. Give each reply of the model a name of its own, and each call of a reply an id of its own"
         )
     return CallIdReusedError(
         msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name

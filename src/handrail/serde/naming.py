@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 _LONGEST_KEY = 60
+_MOST_NEAR = 10
+_LEAST_LIKENESS = 0.4
 _MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
 
 
@@ -34,6 +37,34 @@ def quoted(text: str) -> str:
 def shortened(text: str, limit: int) -> str:
     """`text`, cut to `limit` characters; an ellipsis says that something is gone."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:
+    """Names with commas between them: all of them, or those that fit into `limit` bytes, and how many more there are.
+
+    Args:
+        names: the names.
+        limit: how many bytes of UTF-8 the text may have; a name longer than 64 characters is cut.
+        wanted: where not all fit, the names nearest to this one come first.
+    """
+    shown = [shortened(name, _LONGEST_KEY + 4) for name in names]
+    text = ", ".join(shown)
+    if _size(text) <= limit:
+        return text
+    near = get_close_matches(shortened(wanted, _LONGEST_KEY), shown, n=_MOST_NEAR, cutoff=_LEAST_LIKENESS)
+    ordered = [*near, *(name for name in shown if name not in near)]
+    kept: list[str] = []
+    left = limit - _size(f" and {len(shown):,} more")
+    for name in ordered:
+        left -= _size(name) + len(", ")
+        if left < 0:
+            break
+        kept.append(name)
+    return f"{', '.join(kept)} and {len(shown) - len(kept):,} more"
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))
 
 
 def type_name(kind: object) -> str:

@@ -18,6 +18,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import quote, unquote
 
+from handrail.serde.naming import shortened
+
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
 
@@ -28,6 +30,8 @@ _SAFE = "".join(chr(code) for code in range(33, 127) if chr(code) not in "%/")
 _NEEDS_NO_QUOTES = re.compile(r"[\w.:-]+", re.ASCII).fullmatch
 _COMMON_ID = re.compile(rf"[ -~]{{1,{MAX_IDENTITY_CHARACTERS}}}").fullmatch
 _MOST_LOADED = 10_000
+_LONGEST_KEY = 600
+_LONGEST_SHOWN = 200
 
 
 class CallRef(NamedTuple):
@@ -68,7 +72,16 @@ class CallRef(NamedTuple):
         if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
             return self
         mark = NESTED_MARK if type(reply) is str and reply.startswith(NESTED_MARK) else ""
-        return CallRef(None if reply is None else _storable(reply, mark), _storable(call_id))
+        return CallRef(None if reply is None else storable_id(reply, mark), storable_id(call_id))
+
+    @property
+    def key(self) -> str:
+        """The call in one word of at most 600 ASCII characters, for keys in a database: `str` of it, or its digest.
+
+        A database refuses to index longer ones, and the names of nested calls hold those of their parents.
+        """
+        text = str(self)
+        return text if len(text) <= _LONGEST_KEY else _digest(text)
 
     @property
     def is_named(self) -> bool:
@@ -114,10 +127,25 @@ def is_reply(text: object) -> bool:
     return is_storable_id(text) and not str(text).startswith(NESTED_MARK)
 
 
-def _storable(text: object, mark: str = "") -> str:
+def shown_id(text: object) -> str:
+    """The reply or the id of a call as messages show it: quoted, and cut if it is long."""
+    return shortened(repr(text), _LONGEST_SHOWN)
+
+
+def storable_id(text: object, mark: str = "") -> str:
+    """The reply or the id of a call as a store names it: itself, or its digest where no store could look it up.
+
+    Args:
+        text: the reply or the id.
+        mark: what the digest begins with.
+    """
     if is_storable_id(text):
         return str(text)
-    return f"{mark}sha256-{hashlib.sha256(str(text).encode(errors='surrogatepass')).hexdigest()}"
+    return f"{mark}{_digest(str(text))}"
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 class CallRecord(Protocol):

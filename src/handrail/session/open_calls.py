@@ -59,8 +59,10 @@ def note_postponed(session: Intake, call: CallRef, tool: str, at: datetime) -> N
         SessionError: the session is closed.
         StoreError: the store cannot be read.
     """
-    if call.is_named and not any(item.call == call for item in _own(session[PostponedCall].all(), session.session_id)):
-        session[PostponedCall].append(PostponedCall(session.session_id, *call, tool, at))
+    stored = call.stored if call.call_id else call  # an empty id is listed as it is
+    own = _own(session[PostponedCall].all(), session.session_id)
+    if call.is_named and not any(item.call == stored for item in own):
+        session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at))
 
 
 def listed_calls(session: Intake, kinds: Iterable[type[Any]]) -> list[OpenCall]:

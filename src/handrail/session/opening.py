@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json
 
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
-from handrail.session.calls import CallRef
+from handrail.session.calls import CallRef, shown_id, storable_id
 from handrail.session.keeping import Kept
 from handrail.session.layout import Layout, layout_of, load_layouts, spans
 from handrail.session.slices import Owner, SlicePolicy, Version
@@ -150,13 +150,14 @@ def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None
         SessionError: several replies have a call of that id; the message names them.
     """
     if not isinstance(at, str):
-        return store.record_of_call(session_id, CallRef(*at))
-    found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=at) if at else []
+        return store.record_of_call(session_id, CallRef(*at).stored)
+    found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=storable_id(at)) if at else []
     calls = dict.fromkeys(call for call, _ in found)
     if len(calls) > 1:
         named = ", ".join(repr(tuple(call)) for call in islice(calls, _MOST_NAMED))
         raise SessionError(
-            f"several replies of session {session_id!r} have a call {at!r}; name one as (reply, call id): {named}"
+            f"several replies of session {session_id!r} have a call {shown_id(at)}; name one as (reply, call id): "
+            f"{named}"
         )
     return found[0][1] if found else None
 

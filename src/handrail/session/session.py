@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from handrail.errors import SessionError, SessionNotFoundError
 from handrail.events import Dispatcher
-from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, still_open
+from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, shown_id, still_open
 from handrail.session.intake import Intake
 from handrail.session.keeping import Kept
 from handrail.session.open_calls import listed_calls
@@ -309,7 +309,9 @@ class Session(Intake):
         if row is None:
             raise SessionNotFoundError(f"session {self.session_id!r} is no longer in the store", session_id=new_id)
         if end is None:
-            raise SessionError(f"session {self.session_id!r} has recorded no call {at!r}, so it cannot be forked there")
+            raise SessionError(
+                f"session {self.session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there"
+            )
         fork_row = row._replace(session_id=new_id, parent=self.session_id, created_at=store.now(), head=end)
         if not store.copy(self.session_id, fork_row):
             raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")

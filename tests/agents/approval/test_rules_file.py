@@ -37,7 +37,8 @@ def test_the_example_of_the_module_is_read_as_it_says() -> None:
         Rule("lookup", agent="desk/*"),
     )
     assert rules.ask == (Rule("write_file", {"path": "reports/**"}),)
-    assert rules.deny == (Rule("*", {"path": "**/.env"}),)
+    assert rules.deny == (Rule("*", {"path": "**/.env"}), Rule("refund"))
+    assert [rule.expect for rule in rules.deny] == [None, "unmatched"]
     assert rules.defaults == {"read": "allow", "state": "ask", "external": "ask"}
 
 
@@ -112,6 +113,9 @@ def test_names_are_read_without_the_blanks_around_them() -> None:
             "allow: [{tool: x, arguments: {a: .inf}}]",
             "'.inf' is no number that an argument could have; put it in quotes",
         ),
+        ("allow: [{tool: x, expect: nothing}]", "approval.yaml:1:27: expect is one of unmatched, not 'nothing'"),
+        ("allow: [{tool: x, expect: }]", "expect is one of unmatched, not ''"),
+        ("allow: [{tool: x, expect: [unmatched]}]", "approval.yaml:1:27: text is due here"),
         ("allow: [", "approval.yaml:1:9"),
         ("deny:\n- *\n", "approval.yaml:2:4: a glob that begins with a star stands in quotes: '*'"),
         ("deny: [{tool: **/x}]", "approval.yaml:1:15: a glob that begins with a star stands in quotes"),

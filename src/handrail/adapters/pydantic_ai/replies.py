@@ -45,7 +45,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
-from handrail.session.calls import CallRef, is_reply
+from handrail.session.calls import CallRef, is_reply, is_storable_id
 
 STAMP = "handrail_reply"
 """The key in the metadata of a response under which its name is stored."""
@@ -131,13 +131,14 @@ def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelRespo
     """A response whose calls have ids that are not taken; those that they have are taken from then on.
 
     Some models begin to count anew in each reply, or give several calls of one reply the same id. Providers take
-    letters, digits, `_` and `-`. Lone surrogates are escaped before anything is done, so that a call is the same one
-    when its response comes from a store.
+    letters, digits, `_` and `-`. An id that no store could look up, of a megabyte or with a NUL, is replaced too: the
+    conversation, its approvals and the sessions of called agents are stored under it. Lone surrogates are escaped
+    before anything is done, so that a call is the same one when its response comes from a store.
     """
     changed: dict[int, ModelResponsePart] = {}
     for place, part in enumerate(response.parts):
         if isinstance(part, ToolCallPart):
-            first, number = escaped(part.tool_call_id) or "call", 1
+            first, number = _sendable(escaped(part.tool_call_id) or "call"), 1
             unique = first
             while unique in taken:
                 number += 1
@@ -273,6 +274,13 @@ def _open_replies(session: Session) -> dict[str, datetime]:
 def _stamp(response: ModelResponse) -> str | None:
     name: object = (response.metadata or {}).get(STAMP)
     return name if isinstance(name, str) and is_reply(name) else None
+
+
+def _sendable(call_id: str) -> str:
+    """The id of a call, or one made of its digest if no store could look it up."""
+    if is_storable_id(call_id):
+        return call_id
+    return f"call_{hashlib.sha256(call_id.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
 def _storable(name: str) -> str:

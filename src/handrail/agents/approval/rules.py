@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Final, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from handrail.agents.approval.globs import Reading
 from handrail.agents.approval.matching import Segment, argument_path, fits_agents, fits_call, fits_name
@@ -36,8 +36,26 @@ VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 """What a tool may do to the world."""
 
+Expect = Literal["unmatched"]
+"""What a rule may say of itself: that it is known to fit no call of the project as it is."""
+
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
+
+
+@dataclass(frozen=True, slots=True)
+class RulePlace:
+    """Where a rule stands.
+
+    Attributes:
+        file: the file, as errors call it.
+        line: the line, from 1.
+        column: the column, from 1.
+    """
+
+    file: str
+    line: int
+    column: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +67,28 @@ class Rule:
         arguments: globs over arguments, by where they are: `path`, `options.force`, `steps[*].title`.
         agent: a glob over the agents that called each other, as `desk/research`; `None` for every agent.
         source: where the rule stands, for messages: `approval.yaml:12`.
+        place: the same, for errors; `None` for a rule of the program.
+        expect: `"unmatched"` if it is known that the names of the rule are those of nothing in the project, so that
+            neither `handrail check` nor the start of a run remarks on it. The rule holds all the same.
 
     Raises:
-        AgentError: something is no glob, or leads to no argument.
+        AgentError: something is no glob, or leads to no argument; or `expect` is another word.
     """
 
     tool: str
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     agent: str | None = None
     source: str = field(default="", compare=False)
+    place: RulePlace | None = field(default=None, compare=False)
+    expect: Expect | None = field(default=None, compare=False)
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_glob("tool", self.tool)
         if self.agent is not None:
             _check_glob("agent", self.agent)
+        if self.expect is not None:
+            check_choice("expect of a rule", self.expect, get_args(Expect))
         if not isinstance(cast("object", self.arguments), Mapping):
             raise AgentError(f"arguments of a rule are a mapping from argument to glob, not {self.arguments!r}")
         for where, pattern in self.arguments.items():
@@ -78,11 +103,18 @@ class Rule:
 
         Each of them is held against the arguments that will run and against those that the model wrote.
         """
-        return (
-            fits_name(self.tool, call.tool)
-            and (self.agent is None or fits_agents(self.agent, call.path))
-            and all(fits_call(glob, place, call.arguments, call.written, reading) for place, glob in self._places)
+        return self.is_about(call.tool, call.path) and all(
+            fits_call(glob, place, call.arguments, call.written, reading) for place, glob in self._places
         )
+
+    def is_about(self, tool: str, path: Sequence[str]) -> bool:
+        """Whether the rule is about a tool of the agents that called each other, whatever its arguments are."""
+        return fits_name(self.tool, tool) and (self.agent is None or fits_agents(self.agent, path))
+
+    @property
+    def places(self) -> tuple[tuple[Segment, ...], ...]:
+        """The steps to each argument that the rule names, in the order of `arguments`."""
+        return tuple(place for place, _ in self._places)
 
     def __str__(self) -> str:
         """As the file of rules has it: `{tool: write_file, arguments: {path: "reports/**"}} (approval.yaml:12)`."""
@@ -131,6 +163,25 @@ class ApprovalRules:
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
 
 
+def rules_on_arguments(
+    rules: ApprovalRules, tool: str, path: Sequence[str], found: Judgement
+) -> tuple[tuple[Verdict, Rule], ...]:
+    """The rules that say something else of a tool where its arguments fit; the first that fits decides.
+
+    Args:
+        rules: the rules.
+        tool: the name of the tool.
+        path: the agents that call each other.
+        found: what is said of a call that no such rule fits. Rules that would not win over it are left out.
+    """
+    said: list[tuple[Verdict, Rule]] = []
+    for verdict, members, _ in _readings(rules):
+        if found.explicit and verdict == found.verdict:
+            break
+        said.extend((verdict, rule) for rule in members if rule.arguments and rule.is_about(tool, path))
+    return tuple(said)
+
+
 def judge(call: GatedCall, rules: ApprovalRules, mode: Mode) -> Judgement:
     """What the rules and the mode say of a call; the table of this module is the order."""
     found = _asked_by_policies(call, _by_rules(call, rules) or _by_default(call, rules))
@@ -158,16 +209,16 @@ def check_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
 
 
 def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
-    readings: tuple[tuple[Verdict, tuple[Rule, ...], Reading], ...] = (
-        ("deny", rules.deny, "wide"),
-        ("ask", rules.ask, "wide"),
-        ("allow", rules.allow, "narrow"),
-    )
-    for verdict, members, reading in readings:
+    for verdict, members, reading in _readings(rules):
         for rule in members:
             if rule.fits(call, reading):
                 return Judgement(verdict, f"the {verdict} rule {rule} fits", explicit=True)
     return None
+
+
+def _readings(rules: ApprovalRules) -> tuple[tuple[Verdict, tuple[Rule, ...], Reading], ...]:
+    """The lists of rules, the one that wins over the others first, each with how its globs are read."""
+    return ("deny", rules.deny, "wide"), ("ask", rules.ask, "wide"), ("allow", rules.allow, "narrow")
 
 
 def _by_default(call: GatedCall, rules: ApprovalRules) -> Judgement:

@@ -9,6 +9,7 @@ ask:
   - {tool: write_file, arguments: {path: "reports/**"}}
 deny:
   - {tool: "*", arguments: {path: "**/.env"}}        # a glob that begins with a star stands in quotes
+  - {tool: refund, expect: unmatched}                # a tool that the project does not have yet
 
 What the rules mean: `handrail.agents.approval.rules`; what globs fit: `handrail.agents.approval.matching`.
 """
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path, PurePath
+from typing import get_args
 
-from handrail.agents.approval.rules import EFFECTS, VERDICTS, ApprovalRules, Rule, check_choice
+from handrail.agents.approval.rules import EFFECTS, VERDICTS, ApprovalRules, Expect, Rule, RulePlace, check_choice
 from handrail.agents.approval.values import Verdict
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
@@ -30,7 +32,7 @@ from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
 KEYS = ("defaults", "allow", "ask", "deny")
 """The keys of a file of rules."""
 
-RULE_KEYS = ("tool", "arguments", "agent")
+RULE_KEYS = ("tool", "arguments", "agent", "expect")
 """The keys of a rule."""
 
 
@@ -112,9 +114,9 @@ class _RulesReader(Reader):
 
     def rule(self, tree: Tree) -> Rule:
         """A tool, or a mapping that says more."""
-        source = f"{PurePath(self.file).name}:{tree.line}"
+        source, place = f"{PurePath(self.file).name}:{tree.line}", RulePlace(self.file, tree.line, tree.column)
         if not isinstance(tree, Mapping):
-            return Rule(self.name(tree, "tool"), source=source)
+            return Rule(self.name(tree, "tool"), source=source, place=place)
         keys = self.mapping(tree, "a rule", RULE_KEYS)
         if "tool" not in keys:
             self.note(self.fault(tree, "a rule has the key 'tool', with a glob over names of tools; '*' is every tool"))
@@ -123,7 +125,17 @@ class _RulesReader(Reader):
             self.read(keys, "arguments", self.arguments) or {},
             self.read(keys, "agent", lambda found: self.name(found, "agent")),
             source=source,
+            place=place,
+            expect=self.read(keys, "expect", self.expect),
         )
+
+    def expect(self, tree: Tree) -> Expect:
+        """What a rule says of itself: one word."""
+        try:
+            check_choice("expect", self.text(tree), get_args(Expect))
+        except AgentError as error:
+            self.fail(tree, str(error))
+        return "unmatched"
 
     def name(self, tree: Tree, what: str) -> str:
         """A glob over names."""

@@ -37,6 +37,7 @@ class MadeToolset(AbstractToolset[Any]):
         name: what the factory is registered as; the id of the toolset.
         origin: where the factory comes from.
         kind: the namespace of the name: a tool may need a toolset that is made, too.
+        has_made: whether the factory has made what this run has; that may be nothing.
     """
 
     def __init__(self, factory: ToolsetFactory, *, name: str, origin: Origin, kind: Kind = "toolset") -> None:
@@ -45,6 +46,7 @@ class MadeToolset(AbstractToolset[Any]):
         self.name = name
         self.origin = origin
         self.kind: Kind = kind
+        self.has_made = False
         self._raw: Made = None  # what the factory returned last: the same object again is not entered again
         self._current: AbstractToolset[Any] | None = None  # what shows its tools
         self._entered: AbstractToolset[Any] | None = None  # what has to be left; steps may put another one in its place
@@ -61,6 +63,11 @@ class MadeToolset(AbstractToolset[Any]):
         """In words, for messages: `toolset files (built-in)`."""
         return f"{self.kind} {self.name} ({self.origin})"
 
+    @property
+    def product(self) -> AbstractToolset[Any] | None:
+        """What shows the tools at present; `None` if nothing was made."""
+        return self._current
+
     @override
     async def for_run(self, ctx: RunContext[Any]) -> MadeToolset:
         """The toolset of one run; unless the factory is for each step, it is called here.
@@ -73,6 +80,7 @@ class MadeToolset(AbstractToolset[Any]):
         if not self.factory.per_run_step:
             new._raw = await new._made(ctx)
             new._current = await new._product(new._raw, ctx)
+            new.has_made = True
         return new
 
     @override
@@ -87,6 +95,7 @@ class MadeToolset(AbstractToolset[Any]):
             raw = await self._made(ctx)
             if raw is not self._raw:
                 await self._replace_by(raw, ctx)
+            self.has_made = True
         if self._current is not None:
             self._current = await self._current.for_run_step(ctx)
         return self

@@ -28,14 +28,6 @@ Reserved = Callable[[], Mapping[str, str]]
 """Gives names that no tool of a toolset may have, each with what has it, in words."""
 
 
-Tell = Callable[[Mapping[str, str]], None]
-"""Hears where the tools of a step come from, in words, by their names."""
-
-
-def _tell_nobody(_origins: Mapping[str, str]) -> None:
-    """Whoever does not ask is not told."""
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """A toolset, and what people know it by.
@@ -52,6 +44,14 @@ class Source:
     instructs: bool = True
 
 
+Tell = Callable[[Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]], None]
+"""Is told the toolsets of a step, each with its tools by name."""
+
+
+def _tell_nobody(_listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]) -> None:
+    """Whoever does not ask is not told."""
+
+
 class SourcedToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
 
@@ -60,7 +60,7 @@ class SourcedToolset(CombinedToolset[Any]):
         toolsets: those of them that may have instructions; this is whom PydanticAI asks for them.
         reserved: gives the names that are taken by others, e.g. by output tools.
         check: whether names are checked here; without, PydanticAI's own check still ends the run at a conflict.
-        tell: hears at each step where the tools come from: the label of the source, by the name of the tool.
+        tell: is told the toolsets and their tools at each step.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SourcedToolset(CombinedToolset[Any]):
         conflict = name_conflict(((source.label, tools) for source, tools in listed), self.reserved())
         if conflict is not None:
             raise conflict
-        self.tell({name: source.label for source, tools in listed for name in tools})
+        self.tell(listed)
         owners = {name: (source.toolset, tool) for source, tools in listed for name, tool in tools.items()}
         return await CombinedToolset([_Listed(self, owners)]).get_tools(ctx)
 

@@ -1,0 +1,195 @@
+"""Which tools a toolset is known to have before it is asked, and what their arguments may be called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
+
+from handrail.agents import files_toolset, shared, shell_toolset
+from handrail.agents.builtin import built_ins
+from handrail.agents.entries import AgentReference, Entry, Origin, ToolsetFactory
+from handrail.agents.toolsets.argument_names import names_of_fields, names_of_parameters
+from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
+from handrail.contrib.tools import VfsToolsSection
+from handrail.prompt import MarkdownSection, Section
+from tests.runtime.bench import tool
+
+PROGRAM = Origin("program")
+
+
+def ping(text: str) -> str:
+    """Ping."""
+    return text
+
+
+def pong(text: str) -> str:
+    """Pong."""
+    return text
+
+
+def named(listing: Listing) -> tuple[list[str], bool]:
+    """The names of a listing, and whether it has all of them."""
+    return [each.name for each in listing.tools], listing.complete
+
+
+def never(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
+    """Hide every tool."""
+    return False
+
+
+async def unchanged(ctx: RunContext[Any], definitions: list[ToolDefinition]) -> list[ToolDefinition]:
+    """Hand the tools on."""
+    return definitions
+
+
+def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+    """Make a toolset."""
+    return FunctionToolset([ping])
+
+
+class OfTheProgram(FunctionToolset[Any]):
+    """A class of the program, which may list others."""
+
+
+BOTH = FunctionToolset[Any]([ping, pong])
+
+
+@pytest.mark.parametrize(
+    "toolset, names, complete",
+    [
+        (BOTH, ["ping", "pong"], True),
+        (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
+        (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
+        (BOTH.filtered(never), ["ping", "pong"], True),
+        (BOTH.prepared(unchanged), ["ping", "pong"], True),
+        (BOTH.approval_required(), ["ping", "pong"], True),
+        (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
+        (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
+        (shared(BOTH), ["ping", "pong"], True),
+        (OfTheProgram([ping]), ["ping"], False),
+        (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False),
+        (WrapperToolset(BOTH), ["ping", "pong"], False),
+        (DynamicToolset(make), [], False),
+        (CombinedToolset([BOTH, DynamicToolset(make)]), ["ping", "pong"], False),
+    ],
+)
+def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
+    toolset: AbstractToolset[Any], names: list[str], complete: bool
+) -> None:
+    """Also those that are hidden at present; a class of the program may have others."""
+    assert named(listing_of(toolset)) == (names, complete)
+
+
+READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
+
+
+@pytest.mark.parametrize(
+    "value, names, complete",
+    [
+        (Tool(ping), ["ping"], True),
+        (tool("echo"), ["echo"], True),
+        (AgentReference("clerk"), ["clerk"], True),
+        (ToolsetFactory(make), [], False),
+        (files_toolset("a", read_only=True, prefix="a"), READING, True),
+        (shell_toolset(allow=[("make", "test")]), ["shell_run"], True),
+        (
+            Section[None](
+                title="Above",
+                tools=(tool("above"),),
+                children=(
+                    MarkdownSection(title="Below", template="", tools=(tool("below"),), enabled=lambda _params: False),
+                ),
+            ),
+            ["above", "below"],
+            True,
+        ),
+    ],
+)
+def test_the_tools_of_an_entry_are_known_before_a_run(value: Any, names: list[str], complete: bool) -> None:
+    """A factory of the program is asked when a run begins; the names of its tools are known then."""
+    assert named(listing_of_entry(Entry("name", "toolset", value, PROGRAM))) == (names, complete)
+
+
+@pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)
+def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Entry) -> None:
+    """So a rule about one is checked in a project whose agents do not have it."""
+    listing = listing_of_entry(entry)
+    assert listing.complete
+    assert listing.tools
+    for each in listing.tools:
+        schema = each.parameters()
+        assert schema is not None
+        assert each.takes(("nowhere_at_all",)) == "no"
+        assert all(each.takes((argument,)) == "yes" for argument in schema.get("properties", {}))
+
+
+@dataclass
+class Inner:
+    """A part of an argument."""
+
+    deep: Annotated[int, Field(alias="tief")] = 0
+
+
+class Renamed(BaseModel):
+    """An argument whose fields have other names in JSON."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    path: str = Field(alias="filePath")
+    mode: str = Field(default="", validation_alias=AliasChoices("m", "how"))
+    inner: list[Inner] = []
+
+
+class Rewriting(BaseModel):
+    """An argument that takes whatever its validator takes."""
+
+    path: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rewritten(cls, given: Any) -> Any:
+        return given
+
+
+def test_the_names_of_arguments_in_python_are_known_beside_those_of_the_schema() -> None:
+    """Of parameters, fields and all aliases; rules look at what was written and at what runs."""
+
+    def save(ctx: RunContext[Any], target: Renamed) -> None:
+        """Save."""
+
+    names = names_of_parameters(save)
+    assert names is not None
+    assert {"target", "path", "filePath", "mode", "m", "how", "inner", "deep", "tief"} <= names
+
+
+def test_names_that_cannot_be_known_are_none() -> None:
+    """A validator may take others; an annotation may not be found."""
+
+    def rewrite(target: Rewriting) -> None:
+        """Rewrite."""
+
+    assert names_of_parameters(rewrite) is None
+    assert names_of_fields(Rewriting) is None
+    rewrite.__annotations__["target"] = "Nowhere"
+    assert names_of_parameters(rewrite) is None
+
+
+def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
+    """What its function makes of the schema is known only at each step."""
+
+    async def prepare(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition:
+        """Hand it on."""
+        return definition
+
+    for toolset in (
+        FunctionToolset[Any]([Tool(ping, prepare=prepare)]),
+        FunctionToolset[Any]([ping]).prepared(unchanged),
+    ):
+        (known,) = listing_of(toolset).tools
+        assert (known.takes(("text",)), known.takes(("txt",))) == ("yes", "unsure")
