@@ -109,7 +109,7 @@ def test_an_effect_is_told_whole_to_programs() -> None:
         False,
     )
     assert told["lease_until"] == "2026-01-01T11:59:00+00:00"
-    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written"}
+    assert set(told) == {*EffectRow._fields, "state", "value_unavailable", "agent", "written", "testimony"}
     assert told["owner"] == {
         "session_id": SESSION,
         "reply": "resp_1",

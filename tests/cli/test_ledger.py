@@ -14,7 +14,7 @@ from handrail.cli.beside import found_beside
 from handrail.cli.ledger import newest
 from handrail.session.storage import Entry, SessionRow
 from handrail.session.stored_types import stored_type
-from handrail.store import Store
+from handrail.store import Store, protocol
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
 
@@ -202,6 +202,19 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     nobody = effect("n", "unknown", store.now(), owner=ClaimOwner())
     shown = found_beside(store, [row, slot, gone, nobody])
     assert [beside.agent for _, beside in shown] == [agent, agent, "", ""]
+
+
+def test_an_effect_is_shown_with_what_was_learned_late(handrail: Command, store: Store) -> None:
+    """Who gave up an effect may know that it happened; where another owner has started it since, it may be two."""
+    store.insert(effect("late", "done", store.now())._replace(fence=3))
+    row = store.get("", "late")
+    assert row is not None
+    store.testify(protocol.Testimony(row.effect_id, 1, store.now(), "done", "charged 500"))
+    told = handrail("ledger", "show", "late").out
+    assert "fence 1: done, charged 500; the effect may have happened twice" in " ".join(told.split())
+    (said,) = json.loads(handrail("ledger", "show", "late", "--format", "json").out)["testimony"]
+    assert (said["fence"], said["status"], said["message"]) == (1, "done", "charged 500")
+    assert said["possible_duplicate"] is True
 
 
 def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store) -> None:

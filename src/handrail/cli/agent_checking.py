@@ -83,9 +83,9 @@ class Findings:
     problems: list[HandrailError] = field(default_factory=list[HandrailError])
     warnings: list[str] = field(default_factory=list[str])
 
-    def note(self, error: HandrailError) -> None:
-        """Add the problems that an error is made of."""
-        self.problems = once([*self.problems, *problems_of(error)])
+    def note(self, *errors: HandrailError) -> None:
+        """Add the problems that errors are made of."""
+        self.problems = once([*self.problems, *(problem for error in errors for problem in problems_of(error))])
 
 
 def report(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
@@ -164,9 +164,7 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
 
 
 def _check_rules(findings: Findings, unmatched: Sequence[Unmatched]) -> None:
-    for each in unmatched:
-        if each.certain:
-            findings.note(each.error())
+    findings.note(*(each.error() for each in unmatched if each.certain))
     findings.warnings += [str(each) for each in unmatched if not each.certain]
 
 

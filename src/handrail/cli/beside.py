@@ -1,4 +1,4 @@
-"""What the store knows of effects beside their rows: which agent asked for them."""
+"""What the store knows of effects beside their rows: which agent asked for them, and what was learned late."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
         session_id = row.owner.session_id or row.partition
         if session_id not in agents:
             agents[session_id] = _agent_of(store, session_id)
-        found.append((row, Beside(agent=agents[session_id])))
+        # Only what has passed to another owner, or was taken from one, can have been lost by a witness.
+        testimony = store.testimony(row.effect_id) if row.fence > 1 else ()
+        found.append((row, Beside(agent=agents[session_id], testimony=testimony)))
     return found
 
 

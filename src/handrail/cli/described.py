@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from handrail.cli.text import moment, span
 from handrail.errors import StoreCorruptError
-from handrail.runtime.effect_states import expired, lapsed
+from handrail.runtime.effect_states import expired, lapsed, possible_duplicate
 from handrail.runtime.recorded_arguments import read_arguments
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Entry, SessionRow
-from handrail.store import EffectRow
+from handrail.store import EffectRow, Testimony
 from handrail.store.processes import process_in_words
 
 State = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
@@ -183,9 +183,11 @@ class Beside:
 
     Attributes:
         agent: the agent, or the prompt, whose call has claimed it last; empty if that is not known.
+        testimony: what former owners have said of it, in the order of their fencing tokens.
     """
 
     agent: str = ""
+    testimony: tuple[Testimony, ...] = ()
 
 
 _NOTHING_BESIDE = Beside()
@@ -232,8 +234,16 @@ def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESID
         ("expires", _when(row.expires_at)),
         ("message", row.message),
         ("value", value_text(row)),
+        ("testimony", "\n".join(_testimony_line(row, said) for said in beside.testimony)),
     ]
     return [(name, value) for name, value in fields if value]
+
+
+def _testimony_line(row: EffectRow, said: Testimony) -> str:
+    """What a former owner says, in one line."""
+    words = said.message or said.note.partition("\n")[0]
+    duplicate = "; the effect may have happened twice" if possible_duplicate(row, said) else ""
+    return f"{_when(said.given_at)}, fence {said.fence}: {said.status}{f', {words}' if words else ''}{duplicate}"
 
 
 def arguments_texts(row: EffectRow) -> tuple[str, str]:
@@ -291,6 +301,17 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
     told |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
     told["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
     told |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
+    told["testimony"] = [
+        {
+            "given_at": said.given_at.isoformat(),
+            "fence": said.fence,
+            "status": said.status,
+            "message": said.message,
+            "note": said.note,
+            "possible_duplicate": possible_duplicate(row, said),
+        }
+        for said in beside.testimony
+    ]
     if row.value is not None:
         try:
             told["value"] = json.loads(row.value)
