@@ -21,6 +21,7 @@ from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.runtime.effect_states import possible_duplicate
 from handrail.testing import crash_at
 from handrail.testing.crash import Trap
+from tests.handler_threads import HandlerThreads
 
 Kind = Literal["external", "late", "row", "files"]
 """What the tool changes: the world outside, the same with a handler that ends late, the store's own database, files."""
@@ -125,6 +126,7 @@ def overrun(cell: Cell, at: str | None, stage: Stage) -> Told:
     The handler charges before either begins.
     """
     charged, release, entered = threading.Event(), threading.Event(), threading.Event()
+    threads = HandlerThreads()
     trap = None if at is None else Trap(at, 1)
 
     def reached(point: str) -> None:
@@ -151,9 +153,7 @@ def overrun(cell: Cell, at: str | None, stage: Stage) -> Told:
         charged.wait()
         arm(None if stage == "the call" else trap)
         release.set()
-        for thread in threading.enumerate():
-            if thread.name == "handrail-call":
-                thread.join()
+        threads.join()
         return Told(message.success, message.replayed, message.content)
 
 

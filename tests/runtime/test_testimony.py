@@ -20,6 +20,7 @@ from handrail.runtime.effect_states import possible_duplicate
 from handrail.runtime.effects import NotApplied
 from handrail.store import EffectRow, Store, protocol
 from handrail.testing import FakeClock
+from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import BOTH_WAYS, Note, call, executor, tool
 from tests.store.stores import STORES
 
@@ -53,6 +54,7 @@ class World:
 
     store: Store
     clock: FakeClock
+    threads: HandlerThreads = field(default_factory=HandlerThreads)
 
     @property
     def ledger(self) -> EffectLedger:
@@ -88,9 +90,7 @@ def pay(handler: Any, **said: Any) -> Tool[Note, Note]:
 
 def wait_for_testimony(world: World) -> tuple[protocol.Testimony, ...]:
     """The testimony, once the thread that was left behind has given it."""
-    for thread in threading.enumerate():
-        if thread.name == "handrail-call":
-            thread.join()
+    world.threads.join()
     return world.testimony()
 
 

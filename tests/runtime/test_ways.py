@@ -16,6 +16,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime.ways import INLINE, ON_LOOP, Inline, OnLoop, OverranError, drive
 from handrail.testing import FakeClock
+from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, call, executor, tool
 
 
@@ -164,18 +165,12 @@ def overrun(way: Inline | OnLoop, body: Callable[[], Any], *, is_async: bool, la
         VARIABLE.set("")
 
 
-def join_threads() -> None:
-    """Wait until the threads of all handlers have ended."""
-    for thread in threading.enumerate():
-        if thread.name == "handrail-call":
-            thread.join(10)
-
-
 @pytest.fixture(autouse=True)
-def _threads_end() -> Generator[None]:
-    """Handlers that were left behind end before the next test, which would find what they log."""
-    yield
-    join_threads()
+def threads() -> Generator[HandlerThreads]:
+    """The threads of a test; they end before the next one, which would find what they log."""
+    started = HandlerThreads()
+    yield started
+    started.join()
 
 
 both = pytest.mark.parametrize("way", [INLINE, ON_LOOP], ids=["inline", "on loop"])
@@ -255,7 +250,7 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
 
 
 @both
-def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Inline | OnLoop) -> None:
+def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Inline | OnLoop, threads: HandlerThreads) -> None:
     """There is nothing to hear."""
     late = Heard()
 
@@ -263,7 +258,7 @@ def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Inline | On
         await asyncio.Event().wait()
 
     overrun(way, slow, is_async=True, late=late)
-    join_threads()
+    threads.join()
     assert late.ended == []
 
 
@@ -288,7 +283,9 @@ def test_what_ends_in_time_is_not_heard(way: Inline | OnLoop) -> None:
 
 
 @pytest.mark.parametrize("ending", ["returns", "is cancelled"])
-def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
+    ending: str, monkeypatch: pytest.MonkeyPatch, threads: HandlerThreads
+) -> None:
     """It cannot be cancelled there, and has ended in time as far as its own loop knows."""
     monkeypatch.setattr("handrail.runtime.ways._CLEAN_UP_SECONDS", SOON)
     release, late = threading.Event(), Heard()
@@ -302,12 +299,14 @@ def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(ending: str, monkeypa
     overrun(INLINE, blocking, is_async=True, late=late)
     assert late.ended == []
     release.set()
-    join_threads()
+    threads.join()
     assert [ended.result() for ended in late.ended] == (["paid"] if ending == "returns" else [])
 
 
 @both
-def test_what_late_raises_is_logged(way: Inline | OnLoop, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_late_raises_is_logged(
+    way: Inline | OnLoop, caplog: pytest.LogCaptureFixture, threads: HandlerThreads
+) -> None:
     """And goes nowhere else: there is no caller left."""
     release, late = threading.Event(), Heard(fails=True)
 
@@ -324,7 +323,7 @@ def test_what_late_raises_is_logged(way: Inline | OnLoop, caplog: pytest.LogCapt
     overrun(way, lambda: release.wait() and "paid", is_async=False, late=thread)
     release.set()
     assert thread.outcome() == "paid"
-    join_threads()  # it is logged after that
+    threads.join()  # it is logged after that
     assert "the store is down" in caplog.text
     assert {record.name for record in caplog.records} == {"handrail.runtime"}
 
