@@ -60,7 +60,7 @@ class Run:
             self.opened[where] = self.stack.enter_context(files)
         return self.opened[where]
 
-    def section_toolset(self, section: Section[Any], *, id: str) -> AbstractToolset[Any]:
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
         template = PromptTemplate(ns="tests", key="run", sections=[section])
         return HandrailToolset(ToolExecutor(prompt=Prompt(template), session=self.session), id=id)
 

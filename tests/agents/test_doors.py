@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai.foreign import ForeignTool
 from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
+from handrail.agents.agent_file import AgentFile
 from handrail.agents.doors import RunDoors
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentError
@@ -35,7 +36,7 @@ def doors(tmp_path: Path) -> Iterator[RunDoors]:
     """The doors of a run of `desk`."""
     with ExitStack() as stack:
         tree = RunTree(desk(tmp_path).project, RunOptions(), ApprovalRules())
-        yield RunDoors(tree, tree.session, ("desk",), stack)
+        yield RunDoors(tree, tree.session, ("desk",), stack, AgentFile(name="desk", instructions="Work."))
 
 
 def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunDoors) -> None:

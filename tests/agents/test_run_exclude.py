@@ -72,7 +72,7 @@ async def test_nothing_is_written_where_paths_are_excluded(tmp_path: Path) -> No
     """The model is told which pattern it was."""
     agent = loaded(tmp_path, "exclude: ['secrets/**']", also=["files"])
     (told,) = await answers(agent, tmp_path, WRITE)
-    assert told == "'secrets/b' cannot be written: it is hidden by the exclude pattern 'secrets/**'. Give another path."
+    assert told == "'secrets/b' cannot be changed, because of the exclude pattern 'secrets/**'. Give another path."
     assert not (tmp_path / "work/secrets/b").exists()
 
 

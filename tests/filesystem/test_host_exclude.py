@@ -97,7 +97,7 @@ def test_hidden_files_are_not_changed(
 ) -> None:
     """The refusal names the pattern, and nothing changes."""
     before = picture(tmp_path / "root")
-    with pytest.raises(PathConflictError, match=r"hidden by the exclude pattern '(\.git|\*\.key)'"):
+    with pytest.raises(PathConflictError, match=r"because of the exclude pattern '(\.git|\*\.key)'"):
         change(fs)
     assert picture(tmp_path / "root") == before
 
@@ -108,6 +108,6 @@ def test_what_is_not_included_is_refused_with_the_patterns(tmp_path: Path) -> No
     root.mkdir()
     with HostFilesystem(root, journal=tmp_path / "journal", include=["docs/**"]) as fs:
         fs.write_text("docs/a.md", "x")
-        with pytest.raises(PathConflictError, match=r"hidden by the include patterns 'docs/\*\*'"):
+        with pytest.raises(PathConflictError, match=r"because of the include patterns 'docs/\*\*'"):
             fs.write_text("src/a.md", "x")
         assert [stat.path for stat in fs.glob("**")] == ["docs", "docs/a.md"]

@@ -107,11 +107,26 @@ def test_nothing_is_made_where_paths_are_excluded(
 ) -> None:
     """The refusal names the pattern, and is the same whether anything is there or not."""
     before = tree_of(place.whole)
-    with pytest.raises(PathConflictError, match="cannot be written: it is hidden by the exclude pattern"):
+    with pytest.raises(PathConflictError, match="cannot be changed, because of the exclude pattern"):
         operate(place.seen, place(path))
-    with pytest.raises(PathConflictError, match="cannot be written: it is hidden by the exclude pattern"):
+    with pytest.raises(PathConflictError, match="cannot be changed, because of the exclude pattern"):
         place.seen.move(place("plan.md"), place(path))
     assert tree_of(place.whole) == before
+
+
+def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place) -> None:
+    """Alone or with its folder; the files beside it may go."""
+    staying = place.whole.filtered(PathFilter(removing=(ExcludedPaths(("b.md",)),)))
+    staying.write_text(place("deep/b.md"), "new")
+    after = tree_of(place.whole)
+    for path in ("deep/b.md", "deep"):
+        with pytest.raises(PathConflictError, match=r"because of the exclude pattern 'b\.md'"):
+            staying.remove(place(path), recursive=True)
+        with pytest.raises(PathConflictError, match=r"because of the exclude pattern 'b\.md'"):
+            staying.move(place(path), place("elsewhere"))
+    assert tree_of(place.whole) == after
+    staying.remove(place("deep/er"), recursive=True)
+    assert staying.read_text(place("deep/b.md")) == "new"
 
 
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
@@ -123,7 +138,9 @@ def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str) -> 
         lambda: place.seen.move(place(folder), place("elsewhere")),
     )
     for operate in operations:
-        with pytest.raises(PathConflictError, match=r"holds something that is hidden by the exclude pattern '\.env'"):
+        with pytest.raises(
+            PathConflictError, match=r"holds something that cannot be changed, because of the exclude pattern '\.env'"
+        ):
             operate()
     with suppress(PathConflictError):
         place.seen.remove(place(folder))
@@ -195,7 +212,7 @@ def test_a_path_may_be_kept_from_reading_alone(place: Place) -> None:
     assert not seen.exists(place("deep/b.md"))
     seen.write_text(place("deep/b.md"), "new")
     assert place.whole.read_text(place("deep/b.md")) == "new"
-    with pytest.raises(PathConflictError, match=r"hidden by the rule on .*deep/b\.md"):
+    with pytest.raises(PathConflictError, match=r"because of the rule on .*deep/b\.md"):
         seen.move(place("deep"), place("x"))
 
 
@@ -314,7 +331,7 @@ def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str) -> None:
             lambda: fs.write_bytes(path, b"x"),
         )
         for write in writes:
-            with pytest.raises(PathConflictError, match="hidden by"):
+            with pytest.raises(PathConflictError, match="because of"):
                 write()
         assert tree_of(whole) == before
 

@@ -160,7 +160,8 @@ class _Names:
         """The section, or a toolset of it whose tools have the prefix."""
         if not self.prefix:
             return section
-        return run.section_toolset(section, id=f"{self.prefix}_{section.key}").prefixed(self.prefix)
+        toolset = run.section_toolset(section, id=f"{self.prefix}_{section.key}", prefix=f"{self.prefix}_")
+        return toolset.prefixed(self.prefix)
 
     def known(self, section: Section[Any]) -> Mapping[str, ToolDef]:
         """The tools of a section by the names that they have with the prefix."""

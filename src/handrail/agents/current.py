@@ -78,8 +78,12 @@ class CurrentRun(Protocol):
         """
         ...
 
-    def section_toolset(self, section: Section[Any], *, id: str) -> AbstractToolset[Any]:
-        """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session."""
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
+        """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session.
+
+        `prefix` is what the caller puts before the names of its tools, so that approval rules on paths that name them
+        so hold for its files.
+        """
         ...
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> AbstractToolset[Any]:

@@ -21,6 +21,8 @@ from handrail.adapters.pydantic_ai.foreign import arguments_of
 from handrail.adapters.pydantic_ai.foreign_effects import declared
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.approval.path_rules import path_filter_of
 from handrail.agents.approval.policy import GatePolicy, approver
 from handrail.agents.approval.rules import rules_on_arguments
 from handrail.agents.approval.values import GatedCall, Verdict
@@ -28,11 +30,11 @@ from handrail.agents.filtered_resources import behind_filter
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell_paths import ProgramPaths
 from handrail.errors import AgentError, DumpError
-from handrail.filesystem import PathFilter
-from handrail.filesystem.path_filters import NOTHING_FILTERED
+from handrail.filesystem.path_filters import excluding
 from handrail.limits import RunContext
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.section import registry_of
 from handrail.prompt.tree import PlacedSection
@@ -63,6 +65,7 @@ class RunDoors:
     Attributes:
         foreign: the executor for tools that are not Handrail's.
         policy: what judges every call of the run.
+        path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
     """
 
     def __init__(
@@ -71,8 +74,7 @@ class RunDoors:
         session: Session,
         path: tuple[str, ...],
         stack: ExitStack,
-        *,
-        path_filter: PathFilter = NOTHING_FILTERED,
+        file: AgentFile,
     ) -> None:
         """Open the doors; what they need is closed with `stack`.
 
@@ -81,13 +83,15 @@ class RunDoors:
             session: what the run works on.
             path: the agents that called each other, this one last.
             stack: closes what is opened.
-            path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
+            file: the agent that runs; it says which paths do not exist for its tools.
         """
         self._tree = tree
         self._session = session
         self._path = path
         self._stack = stack
-        self._path_filter = path_filter
+        self._show_git = file.show_git
+        excluded = excluding(file.exclude, show_git=True)  # each toolset says for itself if .git is shown
+        self.path_filter = excluded.plus(path_filter_of(tree.rules, path, tree.options.mode))
         self._own: dict[str, _Own] = {}
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self._origins: Mapping[str, str] = {}
@@ -98,9 +102,10 @@ class RunDoors:
         """Take note of where the tools of this step come from, in words, by their names."""
         self._origins = origins
 
-    def section_toolset(self, section: Section[Any], *, id: str) -> HandrailToolset:
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run; see `CurrentRun.section_toolset`."""
-        return self._toolset(id, _Own(self._executor((section,)), _defaults_of(section), shows_section=True))
+        executor = self._executor((section,), prefix=prefix)
+        return self._toolset(id, _Own(executor, _defaults_of(section), shows_section=True))
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
         """One tool as a toolset of this run; see `CurrentRun.tool_toolset`."""
@@ -159,6 +164,15 @@ class RunDoors:
             return ahead
         described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, arguments)
         return described if ahead is None else replace(described, default=ahead.default, asks=ahead.asks)
+
+    def _reads_everything(self, context: ToolContext, params: object) -> bool:
+        """Whether a rule that allows a call lets its programs read everything."""
+        arguments = _arguments(params)
+        ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
+        call = next(ahead, None)
+        if call is None:
+            return False
+        return any(rule.reads_everything and rule.fits(call, "narrow") for rule in self._tree.rules.allow)
 
     def report(self, definition: ToolDefinition) -> ToolReport:
         """A tool of this run, for people."""
@@ -255,12 +269,19 @@ class RunDoors:
         self._own[unique] = own
         return HandrailToolset(own.executor, id=unique)
 
-    def _executor(self, sections: tuple[Section[Any], ...], *, without_text: bool = False) -> ToolExecutor:
+    def _executor(
+        self, sections: tuple[Section[Any], ...], *, without_text: bool = False, prefix: str = ""
+    ) -> ToolExecutor:
         tree, options = self._tree, self._tree.options
         agent = self._path[-1]
         template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
         given = registry_of(options.resources)
-        prompt = Prompt(template).bind(resources=given.merge(behind_filter(template, given, self._path_filter)))
+        path_filter = self.path_filter
+        if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
+            path_filter = path_filter.plus(path_filter_of(tree.rules, self._path, options.mode, prefix=prefix))
+        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything)
+        own = behind_filter(template, given, path_filter).merge(registry_of({ProgramPaths: programs}))
+        prompt = Prompt(template).bind(resources=given.merge(own))
         rendered = prompt.render()
         policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
         self._stack.enter_context(prompt.resources)

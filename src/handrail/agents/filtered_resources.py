@@ -1,4 +1,8 @@
-"""The filesystem that the tools of a run find, behind the path filter of the run, wherever it was bound."""
+"""The filesystems that the tools of a run find, behind the path filter of the run, wherever they were bound.
+
+That is the `Filesystem`, whatever makes it, and each filesystem that is bound under a type of its own, as the
+`HostFilesystem` of a shell. What a provider makes under another type than `Filesystem` is the program's own affair.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ class _Unfiltered(Filesystem, Protocol):
 
 
 def behind_filter(template: PromptTemplate[Any], given: ResourceRegistry, path_filter: PathFilter) -> ResourceRegistry:
-    """What to bind so that the `Filesystem` of a template is behind a filter; nothing if it has none.
+    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
 
     Args:
         template: its sections bring resources.
@@ -30,15 +34,16 @@ def behind_filter(template: PromptTemplate[Any], given: ResourceRegistry, path_f
     for root in template.tree:
         for placed in root.walk():
             registry = registry.merge(placed.section.registry)
-    for binding in registry.merge(given):
-        if binding.protocol is Filesystem:
-            return ResourceRegistry.of(*_behind(binding, path_filter))
-    return ResourceRegistry()
+    bindings = (behind for binding in registry.merge(given) for behind in _behind(binding, path_filter))
+    return ResourceRegistry.of(*bindings)
 
 
 def _behind(binding: Binding[Any], path_filter: PathFilter) -> tuple[Binding[Any], ...]:
     if isinstance(binding.provider, Given):
-        return (Binding.instance(Filesystem, _filtered(binding.provider.value, path_filter)),)
+        filesystem = _filtered(binding.provider.value, path_filter)
+        return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
+    if binding.protocol is not Filesystem:
+        return ()
 
     def provide(resources: Resolver) -> Filesystem | None:
         return _filtered(resources.get(_Unfiltered), path_filter)

@@ -54,7 +54,7 @@ from handrail.agents.toolsets.preflight import static_conflicts, static_names
 from handrail.agents.toolsets.sourced import Reserved, Source, SourcedToolset
 from handrail.agents.tree import RunTree
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
-from handrail.filesystem import HostFilesystem, excluding
+from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
 from handrail.runtime import EffectAwaited, ToolInvoked
@@ -116,8 +116,7 @@ class AgentRun:
         self.path = path
         self.model = model
         self._stack = ExitStack()
-        self.path_filter = excluding(agent.file.exclude, show_git=True)  # each toolset says for itself if .git is shown
-        self._doors = RunDoors(tree, session, path, self._stack, path_filter=self.path_filter)
+        self._doors = RunDoors(tree, session, path, self._stack, agent.file)
         self._put_off: set[CallRef] = set()
         self._listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
@@ -153,6 +152,11 @@ class AgentRun:
         return self.agent.file.toolsets
 
     @property
+    def path_filter(self) -> PathFilter:
+        """Which paths exist for the tools of the run; see `CurrentRun.path_filter`."""
+        return self._doors.path_filter
+
+    @property
     def show_git(self) -> bool:
         """Whether `.git` exists for the agent's file tools; see `CurrentRun.show_git`."""
         return self.agent.file.show_git
@@ -161,9 +165,9 @@ class AgentRun:
         """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
         return self.tree.filesystem(folder)
 
-    def section_toolset(self, section: Section[Any], *, id: str) -> HandrailToolset:
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run."""
-        return self._doors.section_toolset(section, id=id)
+        return self._doors.section_toolset(section, id=id, prefix=prefix)
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
         """One of Handrail's tools as a toolset of this run."""

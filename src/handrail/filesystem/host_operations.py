@@ -116,7 +116,7 @@ def _all_to_change(view: View, path: str, found: Found) -> Sequence[Found]:
     for each in subtree:
         by = view.path_filter.unmovable(each.path, is_folder=kind_of(each.status) == "folder")
         if by is not None:
-            raise refusals.holds_hidden(path, by=by)
+            raise refusals.hidden(path, by=by) if each is subtree[0] else refusals.holds_hidden(path, by=by)
         if kind_of(each.status) == "special":
             raise holds_special_file(path, special=each.path)
     return subtree

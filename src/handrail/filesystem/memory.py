@@ -222,11 +222,11 @@ class InMemoryFilesystem:
             raise refusals.hidden(path, by=by)
 
     def _refuse_holding(self, path: str, subtree: Sequence[str]) -> None:
-        """Make sure that something holds nothing that the filter keeps back."""
+        """Make sure that something may be moved or removed, and all that it holds."""
         for each in subtree if self._filter else ():
             by = self._filter.unmovable(each)
             if by is not None:
-                raise refusals.holds_hidden(path, by=by)
+                raise refusals.hidden(path, by=by) if each == path else refusals.holds_hidden(path, by=by)
 
     def _put(self, path: str, entry: Entry) -> None:
         """Change what is at a path: the one place where anything changes once the filesystem is made."""

@@ -7,7 +7,8 @@ answers is the same in every filesystem:
 ==================================  ==================================================================================
 a path in `reading`                 does not exist: reading raises `PathNotFoundError`; listings and searches pass it by
 a path in `writing`                 is not written, made, moved, moved onto or removed: `PathConflictError`
-a folder that holds one of either   is neither moved nor removed, as what it holds would be
+a path in `removing`                is neither moved nor removed, but may be written
+a folder that holds one of these    is neither moved nor removed, as what it holds would be
 a path in `listing`                 exists, but is left out of listings and searches, which count what they left out
 ==================================  ==================================================================================
 
@@ -37,7 +38,7 @@ class PathSet(Protocol):
     """A set of paths. What lies in a folder of the set belongs to it too."""
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
-        """Why a path belongs to the set, to complete "it is hidden by ..."; `None` if it does not belong to it.
+        """Why a path belongs to the set, to complete "because of ..."; `None` if it does not belong to it.
 
         Args:
             path: the path in its shortest form; never the root.
@@ -53,16 +54,18 @@ class PathFilter:
     Attributes:
         reading: paths that do not exist for reading, listing and searching.
         writing: paths that are not changed.
+        removing: paths that are neither moved nor removed.
         listing: paths that are left out of listings and searches, and counted there.
     """
 
     reading: tuple[PathSet, ...] = ()
     writing: tuple[PathSet, ...] = ()
+    removing: tuple[PathSet, ...] = ()
     listing: tuple[PathSet, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether it keeps anything back."""
-        return bool(self.reading or self.writing or self.listing)
+        return bool(self.reading or self.writing or self.removing or self.listing)
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
         """What hides a path from reading; `None` if nothing does. The default is for what may be a folder."""
@@ -73,8 +76,17 @@ class PathFilter:
         return _why(self.writing, path, is_folder=is_folder)
 
     def unmovable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """What keeps a path from being moved or removed with its folder; `None` if nothing does."""
-        return self.unwritable(path, is_folder=is_folder) or self.unreadable(path, is_folder=is_folder)
+        """What keeps a path from being moved or removed, alone or with its folder; `None` if nothing does."""
+        return _why((*self.writing, *self.removing, *self.reading), path, is_folder=is_folder)
+
+    def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
+        """What keeps a path back in any way: from being read or listed, or, where it changes, from that too."""
+        sets = (*self.reading, *self.listing)
+        return _why((*sets, *self.writing, *self.removing) if changes else sets, path, is_folder=is_folder)
+
+    def is_partial(self, *, changes: bool) -> bool:
+        """Whether it keeps anything from who reads and lists, or, where `changes`, from who changes paths too."""
+        return bool(self.reading or self.listing or (changes and (self.writing or self.removing)))
 
     def unlisted(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path that may be read is left out of listings and searches."""
@@ -98,15 +110,18 @@ class PathFilter:
         return PathFilter(
             _together(self.reading, other.reading),
             _together(self.writing, other.writing),
+            _together(self.removing, other.removing),
             _together(self.listing, other.listing),
         )
 
     def below(self, folder: str) -> PathFilter:
         """The filter for paths that are relative to a folder."""
-        reading, writing, listing = (
-            tuple(_Below(each, folder) for each in sets) for sets in (self.reading, self.writing, self.listing)
+        return PathFilter(
+            *(
+                tuple(_Below(each, folder) for each in sets)
+                for sets in (self.reading, self.writing, self.removing, self.listing)
+            )
         )
-        return PathFilter(reading, writing, listing)
 
 
 NOTHING_FILTERED = PathFilter()

@@ -59,13 +59,16 @@ def inside_itself(src: str, dst: str) -> PathConflictError:
 
 
 def hidden(path: str, *, by: str) -> PathConflictError:
-    """Something was to be written where a filter keeps paths from being changed, whether anything is there or not."""
-    return PathConflictError(f"{path!r} cannot be written: it is hidden by {by}. Give another path.", path=path)
+    """Something was to be changed where a filter keeps paths from being changed, whether anything is there or not."""
+    return PathConflictError(f"{path!r} cannot be changed, because of {by}. Give another path.", path=path)
 
 
 def holds_hidden(path: str, *, by: str) -> PathConflictError:
     """A folder was to be removed or moved that holds more than is shown."""
-    msg = f"{path!r} holds something that is hidden by {by}, so the folder stays. Remove or move what is listed in it."
+    msg = (
+        f"{path!r} holds something that cannot be changed, because of {by}, so the folder stays. Remove or move what "
+        "is listed in it."
+    )
     return PathConflictError(msg, path=path)
 
 

@@ -112,6 +112,17 @@ def test_a_glob_fits_what_trying_every_way_fits(pattern: str, text: str, narrow:
     assert glob(pattern, "narrow" if narrow else "wide").fits(text) == plainly_fits(pattern, text, narrow=narrow)
 
 
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "?", "*", "**", "**/", "/**/"]), max_size=7).map("".join),
+    st.text("ab/", max_size=9),
+)
+def test_path_fits_with_the_folders_that_it_lies_in(pattern: str, path: str) -> None:
+    """Found in one go."""
+    above = [path[:at] for at, character in enumerate(path) if character == "/"]
+    one = Glob(pattern, "wide")
+    assert one.fits_at_or_above(path) == any(one.fits(each) for each in (path, *above))
+
+
 class Counted(str):
     """Text that counts how often one of its characters is looked at."""
 

@@ -114,6 +114,8 @@ def test_names_are_read_without_the_blanks_around_them() -> None:
             "'.inf' is no number that an argument could have; put it in quotes",
         ),
         ("allow: [{tool: x, expect: nothing}]", "approval.yaml:1:27: expect is one of unmatched, not 'nothing'"),
+        ("deny: [{tool: x, reads_everything: true}]", "approval.yaml:1:8: reads_everything stands in rules that allow"),
+        ("allow: [{tool: x, reads_everything: often}]", "approval.yaml:1:37: reads_everything is true or false"),
         ("allow: [{tool: x, expect: }]", "expect is one of unmatched, not ''"),
         ("allow: [{tool: x, expect: [unmatched]}]", "approval.yaml:1:27: text is due here"),
         ("allow: [", "approval.yaml:1:9"),

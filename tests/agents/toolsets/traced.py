@@ -176,7 +176,7 @@ class FakeRun:
         """There is none."""
         raise AgentError(f"this run has no filesystem over {folder}")
 
-    def section_toolset(self, section: Section[Any], *, id: str) -> AbstractToolset[Any]:
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
         """A section on the session of the run."""
         prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
         return HandrailToolset(ToolExecutor(prompt=prompt, session=self.session), id=id)

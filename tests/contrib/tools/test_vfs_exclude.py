@@ -165,7 +165,7 @@ def test_a_write_is_refused_alike_whether_the_file_is_there_or_not(path: str) ->
         bound = SuiteRun(VfsToolsSection(exclude=EXCLUDE), resources={Filesystem: InMemoryFilesystem(files)})
         told.add(bound.refused("write_file", path=path, content="x"))
     assert len(told) == 1
-    assert "it is hidden by the exclude pattern" in told.pop()
+    assert "because of the exclude pattern" in told.pop()
 
 
 def test_a_filesystem_that_the_prompt_binds_is_behind_the_patterns_too() -> None:

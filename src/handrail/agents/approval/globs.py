@@ -74,9 +74,18 @@ class Glob:
 
     def fits(self, text: str) -> bool:
         """Whether the whole text fits."""
+        return self._fits(text, ends_at_slash=False)
+
+    def fits_at_or_above(self, path: str) -> bool:
+        """Whether the path fits, or a folder that it lies in: all that stands before one of its slashes."""
+        return self._fits(path, ends_at_slash=True)
+
+    def _fits(self, text: str, *, ends_at_slash: bool) -> bool:
         known: dict[str, int] = {}
         at = self._reached(1)
         for character in text:
+            if ends_at_slash and character == _SLASH and at & self._end:
+                return True
             takes = known.get(character)
             if takes is None:
                 takes = known[character] = self._takes(character)

@@ -70,9 +70,12 @@ class Rule:
         place: the same, for errors; `None` for a rule of the program.
         expect: `"unmatched"` if it is known that the names of the rule are those of nothing in the project, so that
             neither `handrail check` nor the start of a run remarks on it. The rule holds all the same.
+        reads_everything: for rules that allow: whether the programs that such calls run may read every file, those
+            that rules or `exclude` keep from the agent too; see `handrail.contrib.tools.shell_paths`.
 
     Raises:
-        AgentError: something is no glob, or leads to no argument; or `expect` is another word.
+        AgentError: something is no glob, or leads to no argument; `expect` is another word, or `reads_everything`
+            neither true nor false.
     """
 
     tool: str
@@ -81,6 +84,7 @@ class Rule:
     source: str = field(default="", compare=False)
     place: RulePlace | None = field(default=None, compare=False)
     expect: Expect | None = field(default=None, compare=False)
+    reads_everything: bool = False
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +93,8 @@ class Rule:
             _check_glob("agent", self.agent)
         if self.expect is not None:
             check_choice("expect of a rule", self.expect, get_args(Expect))
+        if not isinstance(cast("object", self.reads_everything), bool):
+            raise AgentError(f"reads_everything of a rule is True or False, not {self.reads_everything!r}")
         if not isinstance(cast("object", self.arguments), Mapping):
             raise AgentError(f"arguments of a rule are a mapping from argument to glob, not {self.arguments!r}")
         for where, pattern in self.arguments.items():
@@ -109,7 +115,11 @@ class Rule:
 
     def is_about(self, tool: str, path: Sequence[str]) -> bool:
         """Whether the rule is about a tool of the agents that called each other, whatever its arguments are."""
-        return fits_name(self.tool, tool) and (self.agent is None or fits_agents(self.agent, path))
+        return fits_name(self.tool, tool) and self.holds_for(path)
+
+    def holds_for(self, path: Sequence[str]) -> bool:
+        """Whether the rule is about the agents that called each other, whatever their tools are."""
+        return self.agent is None or fits_agents(self.agent, path)
 
     @property
     def places(self) -> tuple[tuple[Segment, ...], ...]:
@@ -124,6 +134,8 @@ class Rule:
             parts.append(f"arguments: {{{told}}}")
         if self.agent is not None:
             parts.append(f"agent: {_quoted(self.agent)}")
+        if self.reads_everything:
+            parts.append("reads_everything: true")
         written = _quoted(self.tool) if len(parts) == 1 else f"{{{', '.join(parts)}}}"
         return f"{written} ({self.source})" if self.source else written
 
@@ -154,6 +166,8 @@ class ApprovalRules:
             for rule in rules:
                 if not isinstance(rule, Rule):
                     raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
+                if rule.reads_everything and name != "allow":
+                    raise AgentError(f"reads_everything stands in rules that allow, not in the {name} rule {rule}")
             object.__setattr__(self, name, tuple(rules))
         if not isinstance(cast("object", self.defaults), Mapping):
             raise AgentError(f"defaults of approval rules are a mapping from effect to verdict, not {self.defaults!r}")

@@ -32,7 +32,7 @@ from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
 KEYS = ("defaults", "allow", "ask", "deny")
 """The keys of a file of rules."""
 
-RULE_KEYS = ("tool", "arguments", "agent", "expect")
+RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything")
 """The keys of a rule."""
 
 
@@ -88,8 +88,8 @@ class _RulesReader(Reader):
         keys = self.mapping(tree, "a file of approval rules", KEYS)
         return ApprovalRules(
             allow=self.read(keys, "allow", lambda found: self.items(found, "allow", self.rule)) or (),
-            ask=self.read(keys, "ask", lambda found: self.items(found, "ask", self.rule)) or (),
-            deny=self.read(keys, "deny", lambda found: self.items(found, "deny", self.rule)) or (),
+            ask=self.read(keys, "ask", lambda found: self.items(found, "ask", self.strict_rule)) or (),
+            deny=self.read(keys, "deny", lambda found: self.items(found, "deny", self.strict_rule)) or (),
             defaults=self.read(keys, "defaults", self.defaults) or {},
         )
 
@@ -127,7 +127,21 @@ class _RulesReader(Reader):
             source=source,
             place=place,
             expect=self.read(keys, "expect", self.expect),
+            reads_everything=self.read(keys, "reads_everything", self.boolean) or False,
         )
+
+    def boolean(self, tree: Tree) -> bool:
+        """`true` or `false`."""
+        if not isinstance(tree, Scalar) or not isinstance(tree.value, bool):
+            self.fail(tree, "reads_everything is true or false")
+        return tree.value
+
+    def strict_rule(self, tree: Tree) -> Rule:
+        """A rule that asks or denies."""
+        rule = self.rule(tree)
+        if rule.reads_everything:
+            self.fail(tree, "reads_everything stands in rules that allow: it is what a program may do")
+        return rule
 
     def expect(self, tree: Tree) -> Expect:
         """What a rule says of itself: one word."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from handrail.contrib.tools.shell_paths import Reach
 from handrail.contrib.tools.shell_rules import Command, Place, ShellRule, permitted, shown
 from handrail.contrib.tools.shell_run import Ended, Program, ProgramRun
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
@@ -100,7 +101,8 @@ class Shell:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         run = ProgramRun(context.clock)
-        work = asyncio.wrap_future(on_own_thread(lambda: self._carry_out(params, run)))
+        reach = Reach.of(params, context)
+        work = asyncio.wrap_future(on_own_thread(lambda: self._carry_out(params, reach, run)))
         try:
             await asyncio.wait((work,))
         except asyncio.CancelledError:
@@ -111,10 +113,10 @@ class Shell:
             raise
         return work.result()
 
-    def _carry_out(self, params: ShellRun, run: ProgramRun) -> ToolResult[ProgramEnded]:
+    def _carry_out(self, params: ShellRun, reach: Reach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
         path, place = self._place(params.folder)
-        rule = permitted(self.rules, command, place)
+        rule = permitted(self.rules, command, place, reach.fault)
         program = self.programs[rule.program]
         if program is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")

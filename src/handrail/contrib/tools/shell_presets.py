@@ -37,17 +37,25 @@ _GIT_HISTORY = (
 _GIT_STATUS = "-s -b -u --short --branch --porcelain --long --untracked-files --ignored --no-renames"
 
 
-def _looking(*prefix: str, options: str, forbid: tuple[str, ...] = (), runs: tuple[str, ...] = ()) -> ShellRule:
-    return ShellRule(prefix, options=tuple(options.split()), forbid=forbid, reads=True, runs=runs)
+def _looking(
+    *prefix: str,
+    options: str,
+    forbid: tuple[str, ...] = (),
+    runs: tuple[str, ...] = (),
+    beyond: tuple[str, ...] | None = None,
+) -> ShellRule:
+    return ShellRule(
+        prefix, options=tuple(options.split()), forbid=forbid, reads=True, runs=runs, reads_beyond_with=beyond
+    )
 
 
 READING: tuple[ShellRule, ...] = (
     _looking("ls", options="-l -a -A -R -h -t -S -r -1 -d -F -i -p -n --all --almost-all --recursive --reverse --sort"),
-    _looking("cat", options="-n -b -s -A -E -T -v --number --show-all"),
-    _looking("head", options="-n -c -q -v --lines --bytes"),
-    _looking("tail", options="-n -c -q -v --lines --bytes"),
-    _looking("wc", options="-l -w -c -m -L --lines --words --bytes --chars"),
-    _looking("grep", options=_GREP),
+    _looking("cat", options="-n -b -s -A -E -T -v --number --show-all", beyond=()),
+    _looking("head", options="-n -c -q -v --lines --bytes", beyond=()),
+    _looking("tail", options="-n -c -q -v --lines --bytes", beyond=()),
+    _looking("wc", options="-l -w -c -m -L --lines --words --bytes --chars", beyond=()),
+    _looking("grep", options=_GREP, beyond=("-r", "--recursive")),
     _looking("rg", options=_RG),
     _looking("find", options=_FIND),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,6 +32,8 @@ _OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
 """An absolute path, or a step to the folder above, at the start of a token or of what an option or prefix is given."""
 
 _SEPARATOR = re.compile(r"[=:,@]")
+_JOINED = re.compile(r"-[^-]")
+"""A token whose letters are options, the last of which a value may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class ShellRule:
         reads: whether such a command changes nothing anywhere. Then the tree is not kept before it.
         runs: the tokens that are run in the place of the prefix, for options that must always be there; the prefix
             itself without.
+        reads_beyond_with: globs of tokens with which such a command reads other files than its arguments name, as
+            `forbid` has them: `("-r", "--recursive")` for `grep`; `()` if it never does. `None` if it may at any time,
+            as most programs do: one that lists folders, and one that runs code.
+        reads_everything: whether such a command runs though a run keeps files back
+            (`handrail.contrib.tools.shell_paths`).
 
     Raises:
         PromptValidationError: a field cannot be what it is; the message says what would be right.
@@ -77,13 +84,16 @@ class ShellRule:
     confined: bool = True
     reads: bool = False
     runs: Command = ()
+    reads_beyond_with: tuple[str, ...] | None = None
+    reads_everything: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("prefix", "options", "forbid", "runs"):
-            object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=name == "options"))
+        for name in ("prefix", "options", "forbid", "runs", "reads_beyond_with"):
+            optional = name in {"options", "reads_beyond_with"}
+            object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=optional))
         for field in fields(self):
             value: object = getattr(self, field.name)
-            if field.name in {"exact", "confined", "reads"} and not isinstance(value, bool):
+            if field.name in {"exact", "confined", "reads", "reads_everything"} and not isinstance(value, bool):
                 raise PromptValidationError(
                     f"{field.name} of a shell rule is a {type(value).__name__}; write True or False"
                 )
@@ -133,6 +143,11 @@ class ShellRule:
         """What is run for a command that fits."""
         return (*self.runs, *command[len(self.prefix) :]) if self.runs else command
 
+    def reads_beyond(self, command: Command) -> bool:
+        """Whether a command that fits may read other files than its arguments name."""
+        patterns = self.reads_beyond_with
+        return patterns is None or any(_forbids(pattern, token) for pattern in patterns for token in command[1:])
+
     def fault(self, command: Command, place: Place) -> str | None:
         """Why a command that fits must not run, in words; `None` if it may."""
         following = len(self.prefix)
@@ -158,8 +173,19 @@ class ShellRule:
         return _leads_out(token, place) if self.confined else None
 
 
-def permitted(rules: Sequence[ShellRule], command: Command, place: Place) -> ShellRule:
+def permitted(
+    rules: Sequence[ShellRule],
+    command: Command,
+    place: Place,
+    also: Callable[[ShellRule, Command, Place], str | None] | None = None,
+) -> ShellRule:
     """The rule that allows a command.
+
+    Args:
+        rules: what may be run.
+        command: the command.
+        place: where it is to run.
+        also: what else stands against a command that a rule allows, in words; `None` if nothing does.
 
     Raises:
         ToolValidationError: none does; the message says why not, and what is allowed.
@@ -167,7 +193,7 @@ def permitted(rules: Sequence[ShellRule], command: Command, place: Place) -> She
     fitting = sorted((rule for rule in rules if rule.fits(command)), key=lambda rule: -len(rule.prefix))
     faults: list[str] = []
     for rule in fitting:
-        fault = rule.fault(command, place)
+        fault = rule.fault(command, place) or (also and also(rule, command, place))
         if fault is None:
             return rule
         faults.append(fault)
@@ -249,24 +275,23 @@ def _is_among(options: Sequence[str], token: str) -> bool:
 
 
 def _leads_out(token: str, place: Place) -> str | None:
-    joined = re.match(r"-[^-]", token) is not None
-    if _OUTSIDE.search(token) or (joined and ("/" in token or ".." in token)):
+    if _OUTSIDE.search(token) or (_JOINED.match(token) and ("/" in token or ".." in token)):
         return (
             f"{shown(token)} may lead out of the folder. Paths are relative to `folder`, without '..', and stand in "
             "tokens of their own; in a pattern write '[/]' for a slash at its start"
         )
     folder = os.fspath(place.folder)
-    for path in _paths_in(token, joined=joined):
+    for path in paths_in(token):
         is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are no paths at all
         if is_there and not Path(os.path.realpath(f"{folder}/{path}")).is_relative_to(place.root):
             return f"{shown(token)} is or goes through a link that leads out of the folder. Give a path without it"
     return None
 
 
-def _paths_in(token: str, *, joined: bool) -> Iterator[str]:
+def paths_in(token: str) -> Iterator[str]:
     """What of a token a program may take for a path."""
     yield token
     for separator in _SEPARATOR.finditer(token, max(0, len(token) - MAX_PATH_BYTES)):
         yield token[separator.end() :]
-    if joined:
+    if _JOINED.match(token):
         yield from (token[start:] for start in range(max(2, len(token) - MAX_PART_BYTES), len(token)))

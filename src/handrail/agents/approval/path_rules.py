@@ -1,0 +1,131 @@
+"""What approval rules on paths mean for the files of a run, whichever argument of a call leads to them.
+
+A rule on an argument judges a call before it runs, by what the model wrote there. A file is also reached without being
+named: by a search, through a link, with the folder that holds it. So a rule on a path of the file tools becomes a part
+of the `PathFilter` of the run:
+
+| the rule fits | of the tools | the paths that it fits |
+|---|---|---|
+| `deny`, `path` | `read_file` | do not exist: `PathFilter.reading` |
+| `deny`, `path` | `list_files`, `glob_files`, `grep_files`, and not `read_file` | are left out: `PathFilter.listing` |
+| `deny`, `path` | `write_file`, `edit_file` | are not changed: `PathFilter.writing` |
+| `deny`, `new_path` | `move_file` | are not changed: `PathFilter.writing` |
+| `deny`, `path` | `remove_file`, `move_file`, and neither of those that write | stay: `PathFilter.removing` |
+| `ask`, `path` | any of those that look | are left out: `PathFilter.listing` |
+| `ask` | in the mode `deny-all` | are as with `deny` |
+
+Not so, because the rule is no rule about a path alone: one that names several arguments, or none. `allow` rules never
+filter, nor do `ask` rules in the mode `approve-all`.
+
+Globs are read widely, as `handrail.agents.approval.matching` says, and what lies in a folder that one fits is meant
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Literal
+
+from handrail.agents.approval.globs import Glob, glob
+from handrail.agents.approval.matching import fits_name, shortest
+from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.agents.approval.values import Mode, Verdict
+from handrail.filesystem import PathFilter
+from handrail.filesystem.path_filters import folded
+
+Reach = Literal["read", "list", "write", "remove"]
+"""What a file tool does with the path in an argument."""
+
+FILE_TOOLS: Final[Mapping[str, Mapping[str, Reach]]] = {
+    "read_file": {"path": "read"},
+    "list_files": {"path": "list"},
+    "glob_files": {"path": "list"},
+    "grep_files": {"path": "list"},
+    "write_file": {"path": "write"},
+    "edit_file": {"path": "write"},
+    "move_file": {"path": "remove", "new_path": "write"},
+    "remove_file": {"path": "remove"},
+}
+"""The file tools, each with its arguments that are paths."""
+
+_REMEMBERED_PATHS: Final = 4096
+
+
+class RulePaths:
+    """The paths that a rule on paths fits, and what lies in them; a `handrail.filesystem.path_filters.PathSet`."""
+
+    __slots__ = ("_globs", "_why", "rule")
+
+    def __init__(self, verdict: Verdict, rule: Rule) -> None:
+        """Take the glob of a rule that has one argument.
+
+        Args:
+            verdict: the list that the rule stands in.
+            rule: the rule.
+        """
+        (pattern,) = rule.arguments.values()
+        self.rule = rule
+        self._why = f"the {verdict} rule {rule}"
+        short = shortest(pattern)
+        spelled = dict.fromkeys((short, short.removesuffix("/**") or pattern))
+        self._globs = tuple((glob(each, "wide"), glob(folded(each), "wide")) for each in spelled)
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:  # noqa: ARG002 - folders and files alike
+        """The rule, if it fits a path or a folder that the path lies in; see `PathSet.why`."""
+        return self._why if _fits(self._globs, path) else None
+
+
+def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: Mode, *, prefix: str = "") -> PathFilter:
+    """What the rules on paths keep from the agents that called each other, whatever file tool they use.
+
+    Args:
+        rules: the rules.
+        path: the agents that called each other.
+        mode: what becomes of questions.
+        prefix: stands before the names of the file tools.
+    """
+    found: dict[str, list[RulePaths]] = {"reading": [], "writing": [], "removing": [], "listing": []}
+    for verdict, rule in _that_filter(rules, path, mode):
+        reach = _reach(rule, prefix)
+        members = RulePaths(verdict, rule) if reach else None
+        if members is None:
+            continue
+        if verdict == "ask" and mode == "ask":
+            if reach & {"read", "list"}:
+                found["listing"].append(members)
+            continue
+        if reach & {"read", "list"}:
+            found["reading" if "read" in reach else "listing"].append(members)
+        if reach & {"write", "remove"}:
+            found["writing" if "write" in reach else "removing"].append(members)
+    return PathFilter(**{name: tuple(sets) for name, sets in found.items()})
+
+
+def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: Mode) -> Iterator[tuple[Verdict, Rule]]:
+    groups: list[tuple[Verdict, tuple[Rule, ...]]] = [("deny", rules.deny)]
+    if mode != "approve-all":
+        groups.append(("ask", rules.ask))
+    for verdict, members in groups:
+        for rule in members:
+            if rule.holds_for(path):
+                yield verdict, rule
+
+
+def _reach(rule: Rule, prefix: str) -> set[Reach]:
+    """What the file tools that a rule names do with the one argument that it names."""
+    if len(rule.places) != 1 or len(rule.places[0]) != 1:
+        return set()
+    (argument,) = rule.places[0]
+    return {
+        reach
+        for tool, arguments in FILE_TOOLS.items()
+        for name, reach in arguments.items()
+        if argument in {name, None} and fits_name(rule.tool, prefix + tool)
+    }
+
+
+@lru_cache(maxsize=_REMEMBERED_PATHS)
+def _fits(globs: tuple[tuple[Glob, Glob], ...], path: str) -> bool:
+    plain = folded(path)
+    return any(each.fits_at_or_above(path) or as_folded.fits_at_or_above(plain) for each, as_folded in globs)
