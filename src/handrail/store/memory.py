@@ -80,7 +80,7 @@ class MemoryLedgerStore:
             if self._changes.is_open:
                 self._note(lambda: self._rows.pop(identity))
             self._rows[identity] = row
-        if self._watchers or self._changes.is_open:
+        if self._changes.is_open or self._watchers.concerns(identity[0]):
             self._tell(identity, row)
         return None
 
@@ -151,7 +151,7 @@ class MemoryLedgerStore:
                 self._rows[identity] = row
             if row is None or row.effect_id != seen.effect_id:
                 self._forget_testimony(seen.effect_id)
-        if self._watchers or self._changes.is_open or (row is not None and row.status == "unknown"):
+        if self._changes.is_open or self._watchers.concerns(identity[0]) or (row is not None and row.status == "unknown"):
             self._tell(identity, row)
         return True
 

@@ -28,10 +28,6 @@ class UnresolvedSlots:
     def __init__(self) -> None:
         self._slots: dict[str, Slots] = {}
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return any(self._slots.values())
-
     def note(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Take note of a row as a committed change has left it; `None` if it was removed."""
         slots = self._slots.get(partition)

@@ -25,9 +25,9 @@ class Watchers:
         self._lock = threading.Lock()
         self._watching: dict[_Identity, dict[object, Wake]] = {}
 
-    def __bool__(self) -> bool:
-        """Whether anybody is to be notified, or a slot is not settled."""
-        return bool(self._watching) or bool(self.unresolved)
+    def concerns(self, partition: str) -> bool:
+        """Whether a change in a partition is to be told: somebody watches, or a slot there is not settled."""
+        return bool(self._watching or self.unresolved.of(partition))
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -46,8 +46,7 @@ class Watchers:
 
     def tell(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Notify those who watch a row of its change; no lock is held meanwhile."""
-        if self.unresolved or (row is not None and row.status == "unknown"):
-            self.unresolved.note(partition, key, row)
+        self.unresolved.note(partition, key, row)
         if not self._watching:
             return
         with self._lock:
