@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from handrail.errors import PromptEvaluationError, TransactionClosedError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
+from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, files, scribble, tool
 from tests.scenarios.watchdog import in_time
 
@@ -69,23 +71,26 @@ def test_a_timeout_does_not_wait_for_threads_of_an_async_handler(way: Run) -> No
 
 def test_a_timeout_does_not_wait_for_a_handler_that_swallows_its_cancellation() -> None:
     """It has its moment to clean up, and is left behind after it."""
-    stop = threading.Event()
+    stops: list[Callable[[], object]] = []
 
     async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        stops.append(lambda: loop.call_soon_threadsafe(stop.set))
         while not stop.is_set():
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                await asyncio.sleep(0)
+            with suppress(asyncio.CancelledError):
+                await stop.wait()
         return ToolResult.ok(params)
 
     def run() -> ToolMessage:
         return executor(tool("slow", handler, timeout=BRIEF)).execute(call("slow"))
 
+    threads = HandlerThreads()
     try:
         assert "timeout" in in_time(run).content
     finally:
-        stop.set()
+        for stop in stops:
+            stop()
+    threads.join()
 
 
 def test_a_call_inside_a_call_that_timed_out_is_recorded() -> None:
