@@ -208,3 +208,16 @@ def test_an_answer_before_the_end_of_the_script_ends_the_run() -> None:
     """As with a model, whose loop would stop there."""
     with pytest.raises(ScriptError, match="ended after reply 1"):
         play(Script([Reply(text="Done."), Reply(text="Or not.")]), executor())
+
+
+def test_a_script_is_played_again_on_one_session_under_another_name() -> None:
+    """Under the same name its calls are answered from their records: it goes on where it was interrupted."""
+    script = Script([Reply(calls=[Call("echo", {"text": "x"})]), Reply(text="Done.")])
+    door = executor()
+    assert [[message.replayed for message in play(script, door, reply=name)] for name in ("a", "b", "a")] == [
+        [False],
+        [False],
+        [True],
+    ]
+    again = asyncio.run(play_async(script, door, reply="b"))
+    assert [message.replayed for message in again] == [True]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from handrail.adapters.tool_executor import ToolExecutor
@@ -43,11 +43,14 @@ class Sent:
         instructions: the instructions.
         tools: the names of the tools that it was offered.
         messages: the answers to the calls of its last reply.
+        asked: the ids of those calls as the history has them, in the order of the calls. They differ from those of the
+            script where its ids are taken already, by an earlier run on the same session, say. Empty if none differs.
     """
 
     instructions: str = ""
     tools: tuple[str, ...] = ()
     messages: tuple[SentMessage, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 class Playback:
@@ -78,12 +81,13 @@ class Playback:
             if step > len(replies):
                 raise ScriptError(
                     f"{self.script.name} has ended with reply {len(replies)}, but the run asks for another. "
-                    f"It was sent {_told(sent)}.",
+                    f"It was sent {_told(sent)}. A script is played once; for another run, make another model of it.",
                     step=step,
                 )
             reply = replies[step - 1]
             before = [earlier for earlier in replies[: step - 1] if earlier.within == reply.within]
             asked = [call.id for call in before[-1].calls] if before else []
+            sent = _by_ids_of_script(sent, asked)
             faults = [*_unanswered(asked, sent), *_differences(reply.expect or Expect(), sent)]
             if faults:
                 raise ScriptError(f"reply {step} of {self.script.name}: {' '.join(faults)}", step=step)
@@ -107,24 +111,30 @@ class Playback:
                 )
 
 
-def play(script: Script, executor: ToolExecutor) -> tuple[ToolMessage, ...]:
+def play(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tuple[ToolMessage, ...]:
     """Play a script through `executor.execute_all`, reply by reply; returns the messages of all calls.
+
+    Args:
+        script: the script.
+        executor: carries the calls out.
+        reply: begins the names of the replies: `reply-1`, `reply-2`, ... Played again on one session under the same
+            name, calls that have a final record are answered from it; under another name all of them are new.
 
     Raises:
         ScriptError: the script expects something else than what came, or does not end with an answer.
         EndsRun: as `ToolExecutor.execute_all`.
     """
     playing = _Playing(script, executor)
-    for reply, calls in enumerate(playing, start=1):
-        playing.answer(executor.execute_all(calls, reply=f"reply-{reply}"))
+    for number, calls in enumerate(playing, start=1):
+        playing.answer(executor.execute_all(calls, reply=f"{reply}-{number}"))
     return tuple(playing.messages)
 
 
-async def play_async(script: Script, executor: ToolExecutor) -> tuple[ToolMessage, ...]:
+async def play_async(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tuple[ToolMessage, ...]:
     """Play a script through `executor.execute_all_async`; see `play`."""
     playing = _Playing(script, executor)
-    for reply, calls in enumerate(playing, start=1):
-        playing.answer(await executor.execute_all_async(calls, reply=f"reply-{reply}"))
+    for number, calls in enumerate(playing, start=1):
+        playing.answer(await executor.execute_all_async(calls, reply=f"{reply}-{number}"))
     return tuple(playing.messages)
 
 
@@ -147,6 +157,13 @@ class _Playing:
         self.messages.extend(messages)
         sent = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
         self._sent = Sent(self._sent.instructions, self._sent.tools, sent)
+
+
+def _by_ids_of_script(sent: Sent, ids: list[str]) -> Sent:
+    """What was sent, with the ids that the script gives its calls in the place of those that the history has."""
+    given = dict(zip(sent.asked, ids, strict=False))  # a structured answer may be one call more
+    messages = (replace(message, call_id=given.get(message.call_id, message.call_id)) for message in sent.messages)
+    return replace(sent, messages=tuple(messages))
 
 
 def _unanswered(asked: list[str], sent: Sent) -> Iterator[str]:

@@ -40,7 +40,9 @@ from handrail.testing.script import Reply, Script
 class ScriptedModel(FunctionModel):
     """A model that replies as a script says, and holds what it is sent against what the script expects.
 
-    Used as a context manager, it makes sure at the end of the block that the script was played to its end.
+    Used as a context manager, it makes sure at the end of the block that the script was played to its end. It plays its
+    script once. Another model of the same script may be run on the same session: ids that are taken there are replaced,
+    and what the script expects of its calls is compared under the ids that it gives them.
 
     Attributes:
         playback: how far the script has been played.
@@ -125,15 +127,17 @@ def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart |
 def _sent(messages: list[ModelMessage], info: AgentInfo) -> Sent:
     """What the model was sent since its last reply."""
     answers: list[SentMessage] = []
+    asked: tuple[str, ...] = ()
     for message in reversed(messages):
         if isinstance(message, ModelResponse):
+            asked = tuple(call.tool_call_id for call in message.tool_calls)
             break
         answers[:0] = [
             SentMessage(part.tool_call_id, _text(part), part.outcome == "success")
             for part in message.parts
             if isinstance(part, ToolReturnPart)
         ]
-    return Sent(info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers))
+    return Sent(info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers), asked)
 
 
 def _text(part: ToolReturnPart) -> str:
