@@ -116,6 +116,8 @@ MODULES: Mapping[str, Files] = {
 
 AGENTS: Mapping[str, Files] = {
     "but there is no such tool": _front("tools: [pingg]"),
+    "add the line: TOOLS": {"tools.py": TOOLS.partition("TOOLS")[0]},
+    "does not list": {"tools.py": TOOLS.replace("[ping]", "[]")},
     "A toolset of that name exists": _front("tools: [files]"),
     "A tool of that name exists": _front("toolsets: [ping]"),
     "a factory returns a toolset": _factory("return 'tools'"),

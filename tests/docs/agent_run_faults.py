@@ -162,6 +162,10 @@ def _wrong_mode(_folder: Path) -> Fault:
     return raised(lambda: RunOptions(mode="perhaps"))  # type: ignore[arg-type] # wrong on purpose
 
 
+def _unknown_provider(_folder: Path) -> Fault:
+    return raised(lambda: RunOptions(model="openia:gpt-5"))
+
+
 def _too_many_requests(folder: Path) -> Fault:
     return raised(lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done.")))
 
@@ -243,6 +247,9 @@ def typed(folder: Path, *words: str) -> Fault:
 COMMANDS: Mapping[str, Sequence[str]] = {
     "there is no file": ("run", "FOLDER/nowhere.agent", "Go."),
     "name one of its agent files": ("run", "FOLDER", "Go."),
+    "INPUT is": ("run", "FOLDER/desk.agent", "refund", "my", "order"),
+    "is no file": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--rules", "FOLDER/nowhere.yaml"),
+    "cannot be read: No such file": ("run", "FOLDER/desk.agent", "Go.", "--model", "script:FOLDER/nowhere.yaml"),
     "which model?": ("run", "FOLDER/desk.agent", "Go."),
     "no such model is known": ("run", "FOLDER/desk.agent", "Go.", "--model", "nowhere:none"),
     "what is the agent to do?": ("run", "FOLDER/desk.agent", "--model", "test"),
@@ -283,6 +290,7 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "which model is agent": _no_model,
     "run would stop the event loop": _on_a_loop,
     "mode is": _wrong_mode,
+    "because there is no provider": _unknown_provider,
     "and the project has no such tool": _ruled("pign"),
     "has no such argument": _ruled("{tool: ping, arguments: {txet: x}}"),
     "and the project has no such agent": _ruled("{tool: ping, agent: dsk}"),

@@ -36,6 +36,9 @@ T = TypeVar("T")
 NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 """What the name of an agent looks like: it becomes the name of a tool."""
 
+SUFFIX = ".agent"
+"""How the names of agent files end, unless a project says otherwise."""
+
 KEYS = ("name", "description", "model", "tools", "toolsets", "exclude", "show_git")
 """The keys of the front matter."""
 
@@ -81,7 +84,7 @@ def read_agent_file(path: Path) -> AgentFile:
             message has all, and `problems` each.
     """
     file = str(path)
-    text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError)
+    text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError, suffix=SUFFIX)
     return parse_agent_file(text, file=file, path=path)
 
 

@@ -26,6 +26,7 @@ from typing import cast
 from handrail.agents.declared import Declared, Offence, bulleted, declared, declared_items
 from handrail.agents.entries import Entry, Origin
 from handrail.agents.importing import ProjectModule
+from handrail.agents.unexported import Definitions, definitions_of
 from handrail.errors import DiscoveryError
 
 _OURS = ("TOOLS", "TOOLSETS")
@@ -39,22 +40,26 @@ class Discovered:
     Attributes:
         entries: their tools and toolsets.
         problems: one for each module that exports what cannot be registered; it lists all of it.
+        defined: what the modules define, exported or not.
     """
 
     entries: tuple[Entry, ...] = ()
     problems: tuple[DiscoveryError, ...] = ()
+    defined: tuple[Definitions, ...] = ()
 
 
 def discover(modules: Iterable[ProjectModule]) -> Discovered:
     """The tools and toolsets of all modules; a module with a fault hides no other."""
     entries: list[Entry] = []
     problems: list[DiscoveryError] = []
+    defined: list[Definitions] = []
     for found in modules:
+        defined.append(definitions_of(found.module, found.where))
         try:
             entries += exports(found.module, where=found.where)
         except DiscoveryError as problem:
             problems.append(problem)
-    return Discovered(tuple(entries), tuple(problems))
+    return Discovered(tuple(entries), tuple(problems), tuple(defined))
 
 
 def passed_over(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError, ...]:

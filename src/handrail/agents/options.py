@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
+from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.values import Asker, Mode
 from handrail.agents.events import Listener
@@ -42,6 +43,7 @@ class RunOptions:
 
     Raises:
         ValueError: something is of the wrong kind, or a number is out of its range.
+        UnknownModelError: no model can have that name.
     """
 
     session: Session | None = None
@@ -68,6 +70,8 @@ class RunOptions:
             raise ValueError("; ".join(f"{name} is {given[name]!r}, and it must be {words}" for name, words in wrong))
         if self.mode not in ("ask", "approve-all", "deny-all"):
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
+        if isinstance(self.model, str):
+            check_model_name(self.model, source="RunOptions(model=...)")
         if self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}; the agent that is started is at depth 1 already")
         if self.request_limit is not None and self.request_limit < 1:

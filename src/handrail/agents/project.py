@@ -18,6 +18,7 @@ from handrail.agents.packages import package_offers
 from handrail.agents.project_config import ProjectConfig, matching, read_config, unreadable
 from handrail.agents.registry import Offer, Registry
 from handrail.agents.resolution import ResolvedAgent, resolve
+from handrail.agents.unexported import Definitions
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.serde.naming import shortened
 
@@ -167,7 +168,7 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
         Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
     ]
     offers = package_offers() if packages else ()
-    registry = _registry([*entries, *discovered.entries, *references], offers, problems)
+    registry = _registry([*entries, *discovered.entries, *references], offers, discovered.defined, problems)
     if registry is None:
         return _Found(None, tuple(problems))
     by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
@@ -210,9 +211,11 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
     return agents
 
 
-def _registry(entries: Iterable[Entry], offers: Iterable[Offer], problems: list[HandrailError]) -> Registry | None:
+def _registry(
+    entries: Iterable[Entry], offers: Iterable[Offer], defined: Iterable[Definitions], problems: list[HandrailError]
+) -> Registry | None:
     try:
-        return Registry.of(entries, offers=offers)
+        return Registry.of(entries, offers=offers, defined=defined)
     except RegistryError as problem:
         problems.append(problem)
         return None

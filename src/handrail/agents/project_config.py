@@ -27,6 +27,7 @@ from typing import Any, cast
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
 from handrail.serde.naming import shortened
+from handrail.serde.near_paths import nearest_path
 
 FILE = "pyproject.toml"
 """The file that may hold the configuration."""
@@ -205,7 +206,9 @@ def _file_faults(folder: Path, given: str) -> Iterator[str]:
     if _leaves(given):
         yield f"is {_shown(given)}, which leaves the project folder; it is a path from there"
     elif len(given) > _LONGEST or not os.path.isfile(folder / given):  # noqa: PTH113 - a name may be too long to ask for
-        yield f"is {_shown(given)}, but there is no such file"
+        near = None if len(given) > _LONGEST else nearest_path(folder / given, suffix=".yaml")
+        hint = "" if near is None else f". Did you mean {near.relative_to(folder).as_posix()!r}?"
+        yield f"is {_shown(given)}, but there is no such file{hint}"
 
 
 def _is_pattern(text: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from handrail.agents.declared import NAME, bulleted, declared
 from handrail.agents.entries import Entry, Kind, Origin
+from handrail.agents.unexported import Definitions
 from handrail.errors import DiscoveryError, RegistryError
 
 _PROGRAM = Origin("program")
@@ -88,6 +89,7 @@ class Registry:
 
     Attributes:
         held: what was registered, tools and toolsets, in its order.
+        defined: what the modules of a project define, exported or not; for messages alone.
         tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
             by several.
         toolsets: the toolsets by name, in the same way.
@@ -97,6 +99,7 @@ class Registry:
     """
 
     held: tuple[Entry | Offer, ...] = ()
+    defined: tuple[Definitions, ...] = ()
     tools: Mapping[str, Entry] = field(init=False)
     toolsets: Mapping[str, Entry] = field(init=False)
 
@@ -106,13 +109,15 @@ class Registry:
         object.__setattr__(self, "toolsets", Names(item for item in self.held if item.kind == "toolset"))
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], *, offers: Iterable[Offer] = ()) -> Registry:
-        """A registry of entries, and of what could be loaded.
+    def of(
+        cls, entries: Iterable[Entry], *, offers: Iterable[Offer] = (), defined: Iterable[Definitions] = ()
+    ) -> Registry:
+        """A registry of entries, and of what could be loaded; `defined` is for messages.
 
         Raises:
             RegistryError: two of one kind have one name, or a name is none; the message has all of them.
         """
-        return cls(_once((*entries, *offers)))
+        return cls(_once((*entries, *offers)), tuple(defined))
 
     @classmethod
     def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
@@ -154,7 +159,7 @@ class Registry:
         Raises:
             RegistryError: two of one kind have one name; the message has all of them.
         """
-        return Registry(_once((*self.held, *other.held)))
+        return Registry(_once((*self.held, *other.held)), (*self.defined, *other.defined))
 
     def __repr__(self) -> str:
         return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"

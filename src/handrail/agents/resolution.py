@@ -10,6 +10,7 @@ from handrail.agents.agent_file import AgentFile
 from handrail.agents.declared import bulleted, fault_of_factory
 from handrail.agents.entries import Entry, Kind, ToolsetFactory
 from handrail.agents.registry import Registry
+from handrail.agents.unexported import export_hints
 from handrail.errors import DiscoveryError, ResolutionError
 from handrail.serde.naming import enumerated, shortened
 
@@ -57,12 +58,26 @@ def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
     if faults:
         where = f" ({file.path})" if file.path is not None else ""
         causes = (fault.cause for fault in faults if fault.cause is not None)
+        hints = _hints(file, registry)
+        message = bulleted(f"agent {file.name}{where} names what it cannot have", faults)
         raise ResolutionError(
-            bulleted(f"agent {file.name}{where} names what it cannot have", faults),
+            (" " if len(faults) == 1 else "\n").join((message, *hints.values())),
             agent=file.name,
             names=[fault.name for fault in faults],
+            unexported=tuple(hints),
         ) from next(causes, None)
     return ResolvedAgent(file, tools, toolsets)
+
+
+def _hints(file: AgentFile, registry: Registry) -> dict[str, str]:
+    """What to add to the modules that define what the file names, and do not export it, by the file of the module."""
+    tools = [name for name in file.tools if name not in registry.tools]
+    toolsets = [name for name in file.toolsets if name not in registry.toolsets]
+    of_tools = export_hints("tool", tools, registry.defined)
+    of_toolsets = export_hints("toolset", toolsets, registry.defined)
+    return of_tools | {
+        where: " ".join(filter(None, (of_tools.get(where), hint))) for where, hint in of_toolsets.items()
+    }
 
 
 def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_Fault]) -> Iterator[Entry]:

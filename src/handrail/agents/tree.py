@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic_ai.models import Model
 
+from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.kept import (
@@ -80,6 +81,7 @@ class RunTree:
 
         Raises:
             AgentError: nobody names one.
+            UnknownModelError: no model can have the name.
         """
         model = self.options.model or file.model or self.project.config.model or caller
         if model is None:
@@ -87,6 +89,8 @@ class RunTree:
                 f"which model is agent {file.name} to use? Name one: `model:` in its file, `model` in [tool.handrail] "
                 "of pyproject.toml, --model or RunOptions(model=...), or the environment variable HANDRAIL_MODEL"
             )
+        if isinstance(model, str):
+            check_model_name(model, source=f"for agent {file.name}")
         return model
 
     def filesystem(self, folder: Path) -> HostFilesystem:

@@ -10,9 +10,11 @@ from pathlib import Path
 from cyclopts import CycloptsError
 from pydantic_ai import UserError
 from pydantic_ai.models import Model, infer_model
-from pydantic_ai.providers import infer_provider_class
 
+from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.loaded import MODEL_VARIABLE
+from handrail.errors import UnknownModelError
+from handrail.serde.near_paths import did_you_mean
 from handrail.testing import ScriptedModel
 
 SCRIPT = "script:"
@@ -25,8 +27,6 @@ _KEY = re.compile(r"^Set the `(\w+)` environment variable")
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _OUR_EXTRAS = ("openai", "anthropic")
 _SCRIPTED_BY = (OPTION, MODEL_VARIABLE)
-_FOR_TESTS = "test"
-_UNKNOWN = "no such model is known; a name is provider:model, such as openai:gpt-5.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def check_name(named: NamedModel | None) -> None:
     Raises:
         CycloptsError: no provider is known by what stands before its colon, or a script may not be named there.
     """
-    if named is None or named.name == _FOR_TESTS:
+    if named is None:
         return
     if named.name.startswith(SCRIPT):
         if named.source not in _SCRIPTED_BY:
@@ -95,9 +95,10 @@ def check_name(named: NamedModel | None) -> None:
         if not named.name.removeprefix(SCRIPT).strip():
             raise _cannot(named, "no file is named; write script:FILE")
         return
-    provider, _, model = named.name.partition(":")
-    if not model.strip() or not _known(provider):
-        raise _cannot(named, _UNKNOWN)
+    try:
+        check_model_name(named.name, source=named.source)
+    except UnknownModelError as error:
+        raise CycloptsError(msg=str(error)) from error
 
 
 def check_played(model: Model | None) -> None:
@@ -116,18 +117,9 @@ def _scripted(named: NamedModel) -> Model:
         return ScriptedModel.from_file(path)
     except OSError as error:
         raise CycloptsError(
-            msg=f"the script {path} ({named.source}) cannot be read: {error.strerror or error}"
+            msg=f"the script {path} ({named.source}) cannot be read: {error.strerror or error}."
+            f"{did_you_mean(path, suffix='.yaml') if isinstance(error, FileNotFoundError) else ''}"
         ) from error
-
-
-def _known(provider: str) -> bool:
-    try:
-        infer_provider_class(provider)
-    except ImportError:
-        return True  # its package is missing, which is another matter
-    except (ValueError, UserError):
-        return False
-    return True
 
 
 def _cannot(named: NamedModel, reason: str) -> CycloptsError:
@@ -141,4 +133,4 @@ def _why(error: Exception) -> str:
     missing = _EXTRA.search(str(error))
     if missing and missing[1] in _OUR_EXTRAS:
         return f'it needs a package that is not installed here: pip install "handrail[{missing[1]}]"'
-    return _UNKNOWN if str(error).startswith("Unknown model") else str(error)
+    return str(error)

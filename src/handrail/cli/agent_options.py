@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +12,7 @@ from cyclopts import CycloptsError, Group, Parameter
 
 from handrail.cli.options import EXAMPLES
 from handrail.cli.paths import folder_here, found_at
+from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
 
 AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file, such as desk.agent.")]
 """Which agent."""
@@ -17,6 +20,7 @@ AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file
 Approve = Literal["ask", "later", "approve-all", "deny-all"]
 """What becomes of questions: `later` leaves them all open, for a stored session."""
 
+_AGENT = ".agent"
 _RUN = Group("The run", sort_key=1)
 _KEPT = Group("Store and output", sort_key=9)
 
@@ -108,8 +112,9 @@ class RunChoices:
         for name, text in (("--model", self.model), ("--store", self.store), ("--session", self.session)):
             if text is not None and not text.strip():
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
-        if self.root is not None and found_at(self.root) != "folder":
-            raise CycloptsError(msg=f"--root {self.root} is no folder")
+        if self.root is not None and (found := found_at(self.root)) != "folder":
+            near = did_you_mean(self.root, folder=True) if found == "nothing" else ""
+            raise CycloptsError(msg=f"--root {self.root} is no folder; make it, or name one that is there.{near}")
         check_rules_path(self.rules)
 
 
@@ -123,20 +128,51 @@ def check_rules_path(rules: Path | None) -> None:
     Raises:
         CycloptsError: it is not.
     """
-    if rules is not None and found_at(rules) in {"folder", "nothing"}:
-        raise CycloptsError(msg=f"--rules {rules} is no file")
+    found = "file" if rules is None else found_at(rules)
+    if rules is None or found not in {"folder", "nothing"}:
+        return
+    if found == "nothing":
+        raise CycloptsError(msg=f"--rules {rules} is no file; look at the path.{did_you_mean(rules, suffix='.yaml')}")
+    inside = files_in(rules, suffix=".yaml")
+    raise CycloptsError(msg=f"--rules {rules} is no file but a folder; name a file in it{inside and f': {inside}'}")
 
 
-def check_agent_path(path: Path) -> None:
-    """Make sure that an agent file is there.
+def check_agent_path(path: Path, words: Sequence[str] = ()) -> None:
+    """Make sure that an agent file is there, and that INPUT is one word for the shell.
+
+    Args:
+        path: the agent file, as it was typed.
+        words: what was typed behind it.
 
     Raises:
-        CycloptsError: it is not; if it is a folder, the message has the agent files in it.
+        CycloptsError: it is not; the message has the nearest path, or the agent files in the folder that was typed.
+            INPUT that stands without quotes is several words, and is told with it.
     """
+    fault, meant = _path_fault(path)
+    faults = [fault] if fault else []
+    if len(words) > 1:
+        typed = shlex.join(["handrail", "run", str(meant), " ".join(words)])
+        faults.append(f"INPUT is {len(words)} words for the shell; put it in quotes: {typed}")
+    if faults:
+        raise CycloptsError(msg=" ".join(faults))
+
+
+def _path_fault(path: Path) -> tuple[str, Path]:
+    """What is wrong with the path of an agent file, empty if nothing is; and the path that was probably meant."""
     found = found_at(path)
     if found == "folder":
-        inside = sorted(str(file) for file in path.glob("*.agent"))
-        named = f"; name one of its agent files: {', '.join(inside)}" if inside else ", and no agent file is in it"
-        raise CycloptsError(msg=f"{path} is a folder{named}")
+        inside = sorted(path.glob(f"*{_AGENT}"))
+        if not inside:
+            return f"{path} is a folder, and no agent file is in it; handrail new NAME makes one.", path
+        named = files_in(path, suffix=_AGENT)
+        return f"{path} is a folder; name one of its agent files: {named}.", inside[0] if len(inside) == 1 else path
     if found == "nothing":
-        raise CycloptsError(msg=f"there is no file {path}; look at the folder you are in ({folder_here()})")
+        near = nearest_path(path, suffix=_AGENT)
+        if near is not None:
+            return f"there is no file {path}. Did you mean {near}?", near
+        inside = files_in(path.parent, suffix=_AGENT)
+        where = (
+            f"; the agent files there: {inside}." if inside else f"; look at the folder you are in ({folder_here()})."
+        )
+        return f"there is no file {path}{where}", path
+    return "", path

@@ -14,6 +14,9 @@ RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the com
 leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
 """What the exit codes of `handrail run` mean."""
 
+RUN_USAGE = "Usage: handrail run [OPTIONS] AGENT_FILE [INPUT]"
+"""How `handrail run` is typed. The shell's words behind AGENT_FILE are all taken, to say that INPUT needs quotes."""
+
 CHECK_CODES = (
     """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is wrong."""
 )
@@ -27,15 +30,14 @@ NEW_CODES = (
 
 def run_agent(
     agent_file: AgentPath,
-    input: Annotated[
-        str | None,
+    /,
+    *input: Annotated[
+        str,
         Parameter(
             metavar="INPUT",
-            help="What the agent is told; else it is read from standard input, if that is no terminal.",
+            help="What the agent is told, in quotes; else it is read from standard input, if that is no terminal.",
         ),
-    ] = None,
-    /,
-    *,
+    ],
     choices: RunChoices = AS_TYPED,
 ) -> int:
     """Run an agent to its answer.
@@ -45,10 +47,10 @@ def run_agent(
     the questions that it left open are asked, and it goes on.
     """
     _need_extra()
-    check_agent_path(agent_file)
+    check_agent_path(agent_file, input)
     from handrail.cli.agent_running import carry_out  # noqa: PLC0415 - needs the extra, which has just been looked for
 
-    return carry_out(agent_file, input, choices)
+    return carry_out(agent_file, input[0] if input else None, choices)
 
 
 def check_agent(

@@ -13,7 +13,7 @@ from typing import IO
 
 from cyclopts import App, CycloptsError, Parameter
 
-from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, check_agent, new_agent, run_agent
+from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
 from handrail.cli.completion import add_completion
 from handrail.cli.exit_codes import FAILED, READER_GONE, USAGE
 from handrail.cli.ledger import list_effects, show_effect
@@ -48,7 +48,7 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=(), show_default=False),
     )
-    app.command(run_agent, name="run", sort_key=1, help_epilogue=RUN_CODES)
+    app.command(run_agent, name="run", sort_key=1, help_epilogue=RUN_CODES, usage=RUN_USAGE)
     app.command(check_agent, name="check", sort_key=2, help_epilogue=CHECK_CODES)
     app.command(new_agent, name="new", sort_key=3, help_epilogue=NEW_CODES)
     sessions = App(name="sessions", sort_key=4, help="What sessions a store has, what is in one, and a branch of one.")

@@ -11,6 +11,7 @@ from cyclopts import CycloptsError, Group, Parameter
 
 from handrail.cli.paths import folder_here, found_at
 from handrail.errors import StoreError, StoreReadOnlyError
+from handrail.serde.near_paths import did_you_mean
 from handrail.store import Store
 from handrail.store import open as open_store
 
@@ -87,4 +88,5 @@ def check_there(url: str) -> None:
     name = unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else ""
     if name and found_at(Path(name)) == "nothing":
         told = f"there is no database {name}; look at --store, and at the folder you are in ({folder_here()})"
-        raise StoreError(told, store=url)
+        near = did_you_mean(Path(name))
+        raise StoreError(f"{told}.{near}" if near else told, store=url)

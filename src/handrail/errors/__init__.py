@@ -45,6 +45,7 @@
     │   ├── DiscoveryError           a module whose tools or toolsets cannot be registered
     │   ├── RegistryError            two entries of one kind have one name
     │   ├── ResolutionError          an agent names tools or toolsets that there are not
+    │   ├── UnknownModelError        the name of a model that can be none
     │   ├── FactoryError             a toolset factory that cannot be called, or made something else
     │   └── ToolConflictError        tools of one agent have the same name
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
@@ -83,6 +84,7 @@ from handrail.errors.agents import (
     RegistryError,
     ResolutionError,
     ToolConflictError,
+    UnknownModelError,
 )
 from handrail.errors.developer import (
     CallIdReusedError,
@@ -205,6 +207,7 @@ __all__ = [
     "TransactionClosedError",
     "TurnConflictError",
     "UnboundResourceError",
+    "UnknownModelError",
     "UnknownTypeError",
     "VisibilityExpansionRequired",
 ]

@@ -91,12 +91,29 @@ class ResolutionError(AgentError):
     Attributes:
         agent: the name of the agent.
         names: the names that were not found.
+        unexported: the files of modules that define some of them and do not export them, such as a `tools.py` without
+            `TOOLS`; the message has the line to add.
     """
 
-    def __init__(self, message: str, *, agent: str, names: Sequence[str]) -> None:
+    def __init__(self, message: str, *, agent: str, names: Sequence[str], unexported: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.agent = agent
         self.names = tuple(names)
+        self.unexported = tuple(unexported)
+
+
+class UnknownModelError(AgentError, ValueError):
+    """The name of a model that can be none: PydanticAI has no such provider, or one part of the name is missing.
+
+    Attributes:
+        name: the name.
+        nearest: the name that was probably meant; `None` if there is none like it.
+    """
+
+    def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.nearest = nearest
 
 
 class FactoryError(AgentError):

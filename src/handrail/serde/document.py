@@ -12,6 +12,7 @@ from typing import Protocol
 
 from handrail.errors import DocumentError
 from handrail.serde.naming import shortened
+from handrail.serde.near_paths import did_you_mean, files_in
 
 LARGEST = 1_000_000
 """How many bytes a document may have."""
@@ -30,7 +31,7 @@ class Refusal(Protocol):
         ...
 
 
-def read_document(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError) -> str:
+def read_document(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError, suffix: str = "") -> str:
     """The text of a document.
 
     Args:
@@ -38,15 +39,19 @@ def read_document(path: Path, *, file: str, what: str, refusal: Refusal = Docume
         file: what errors call it.
         what: what it is to be, as a sentence without its stop: `an agent file is a text file`.
         refusal: makes the error.
+        suffix: how the names of such documents end, e.g. `.agent`, for proposals; empty if they have no suffix of their
+            own.
 
     Raises:
         DocumentError: as `refusal` makes it: there is no such file, or it cannot be read; or as for `document_text`.
     """
     try:
-        return document_text(path, file=file, what=what, refusal=refusal)
+        return document_text(path, file=file, what=what, refusal=refusal, suffix=suffix)
     except FileNotFoundError as error:
-        told = "this is a link that leads nowhere; mend or remove it" if path.is_symlink() else "there is no such file"
-        raise refusal(told, file=file) from error
+        if path.is_symlink():
+            raise refusal("this is a link that leads nowhere; mend or remove it", file=file) from error
+        near = did_you_mean(path, suffix=suffix)
+        raise refusal(f"there is no such file{'.' if near else ''}{near}", file=file) from error
     except OSError as error:
         raise refusal(f"the file cannot be read: {error.strerror}", file=file) from error
     except ValueError as error:
@@ -56,7 +61,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: Refusal = Docume
         raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
 
 
-def document_text(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError) -> str:
+def document_text(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError, suffix: str = "") -> str:
     """As `read_document`, for callers who know what to do with a file that is not there or cannot be opened.
 
     Raises:
@@ -66,8 +71,10 @@ def document_text(path: Path, *, file: str, what: str, refusal: Refusal = Docume
     """
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
-        raise refusal(f"this is {kind}; {what}", file=file)
+        if not stat.S_ISDIR(mode):
+            raise refusal(f"this is a device or pipe; {what}", file=file)
+        inside = files_in(path, suffix=suffix) if suffix else ""
+        raise refusal(f"this is a folder; {what}{f'. Name one of those in it: {inside}' if inside else ''}", file=file)
     with path.open("rb") as opened:
         content = opened.read(LARGEST + 1)
     if len(content) > LARGEST:

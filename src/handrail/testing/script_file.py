@@ -42,7 +42,7 @@ def read_script(path: Path) -> Script:
         OSError: it cannot be opened.
     """
     try:
-        text = document_text(path, file=path.name, what="a script is a text file")
+        text = document_text(path, file=path.name, what="a script is a text file", suffix=".yaml")
     except DocumentError as error:
         raise ScriptError(str(error)) from error
     return parse_script(text, name=path.name)

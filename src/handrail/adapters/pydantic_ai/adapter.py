@@ -20,6 +20,7 @@ from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.adapters.pydantic_ai.evaluations import NotedCapability, Unfinished, stored_conversation
 from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, over_budget, stopped
+from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.adapters.pydantic_ai.models import open_model
 from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.tool_executor import ToolExecutor
@@ -64,7 +65,12 @@ class PydanticAIAdapter:
             approver: asked where a policy says ask; without one, such calls are refused.
             capabilities: more of PydanticAI's: settings, hooks, tools that are not of the prompt.
             output_retries: how often the model may try again when its answer does not fit the prompt's output type.
+
+        Raises:
+            UnknownModelError: no model can have that name.
         """
+        if isinstance(model, str):
+            check_model_name(model)
         self.model = model
         self.effect_ledger = EffectLedger() if effect_ledger is None else effect_ledger
         self._ledger_is_given = effect_ledger is not None

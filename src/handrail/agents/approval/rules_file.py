@@ -44,7 +44,9 @@ def read_rules(path: Path) -> ApprovalRules:
             the message has all, and `problems` each.
     """
     file = str(path)
-    text = read_document(path, file=file, what="approval rules stand in a text file", refusal=ApprovalRulesError)
+    text = read_document(
+        path, file=file, what="approval rules stand in a text file", refusal=ApprovalRulesError, suffix=".yaml"
+    )
     return parse_rules(text, file=file)
 
 
