@@ -18,6 +18,7 @@ from handrail.agents.options import DEFAULT_OPTIONS
 from handrail.cli import main
 from handrail.runtime import Session
 from handrail.testing import Call, Reply, ScriptedModel
+from tests.adapters.closed_ports import closed_port, openai_at
 from tests.docs.agent_faults import DESK, TOOLS
 
 Fault = tuple[str, str]
@@ -170,6 +171,11 @@ def _too_many_requests(folder: Path) -> Fault:
     return raised(lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done.")))
 
 
+def _unreachable(folder: Path) -> Fault:
+    with closed_port() as port:
+        return raised(lambda: load_agent(written(folder, {})).run("Go.", RunOptions(model=openai_at(port))))
+
+
 def _deferred(folder: Path) -> Fault:
     module = "from pydantic_ai import CallDeferred, Tool\n\ndef ping() -> str:\n    raise CallDeferred\n\n"
     files = {"tools.py": f"{module}TOOLS = [Tool(ping, metadata={{'approval': 'allow'}})]\n"}
@@ -294,6 +300,7 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "and the project has no such tool": _ruled("pign"),
     "has no such argument": _ruled("{tool: ping, arguments: {txet: x}}"),
     "and the project has no such agent": _ruled("{tool: ping, agent: dsk}"),
+    "no answer from": _unreachable,
     "stopped:": _too_many_requests,
     "are carried out by somebody outside": _deferred,
     "it needs approval": _nobody_to_ask,

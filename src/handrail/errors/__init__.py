@@ -60,6 +60,7 @@
     │   └── EffectUncertain          a handler cannot tell whether its effect happened
     └── EndsRun                      ends the run: no model can mend it
         ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
+        │   ├── ModelUnreachableError  the provider of a model did not answer
         │   └── RollbackError        a participant could not be restored, so its state is not to be trusted
         ├── CommitInDoubtError       a store was lost in the moment of a commit
         ├── DeadlineExceededError    the time is up (the pipeline turns it into `PromptEvaluationError`)
@@ -119,6 +120,7 @@ from handrail.errors.outcomes import (
     EffectUncertain,
     EndsRun,
     LeaseLostError,
+    ModelUnreachableError,
     PromptEvaluationError,
     ReadOnlyViolation,
     RollbackError,
@@ -172,6 +174,7 @@ __all__ = [
     "JournalError",
     "LeaseLostError",
     "LedgerError",
+    "ModelUnreachableError",
     "ParseError",
     "PathConflictError",
     "PathEscapeError",

@@ -103,6 +103,22 @@ class PromptEvaluationError(EndsRun):
         self.tool = tool
 
 
+class ModelUnreachableError(PromptEvaluationError):
+    """The provider of a model did not answer: no connection could be made, or it broke. `phase` is `"request"`.
+
+    Attributes:
+        model: name of the model.
+        host: the host that was asked, with its port if the URL has one; `None` if that is not known.
+        reason: why there was no answer, in words of the operating system.
+    """
+
+    def __init__(self, message: str, *, model: str, host: str | None, reason: str) -> None:
+        super().__init__(message, phase="request")
+        self.model = model
+        self.host = host
+        self.reason = reason
+
+
 class RollbackError(PromptEvaluationError):
     """Participants that could not be restored; every other one was. `failures` holds `(participant, exception)`."""
 

@@ -3,6 +3,7 @@
 | what stopped the run | phase |
 |---|---|
 | the deadline, before or while the model was asked; a request that failed | `request` |
+| the provider did not answer: `ModelUnreachableError`, with host and cause | `request` |
 | the deadline while a call ran, and whatever else a call ends the run with | `tool`, from the pipeline |
 | a reply that is of no use: no answer, an answer of the wrong shape, a content filter | `response` |
 | the budget, or one of PydanticAI's usage limits | `budget` |
@@ -15,6 +16,7 @@ from __future__ import annotations
 from pydantic_ai import FallbackExceptionGroup, UnexpectedModelBehavior, UsageLimitExceeded
 from pydantic_ai.exceptions import AgentRunError
 
+from handrail.adapters.pydantic_ai.unreachable import unreachable
 from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.limits import Deadline
 
@@ -34,6 +36,8 @@ def over_budget(error: BudgetExceededError) -> PromptEvaluationError:
 
 def stopped(error: AgentRunError | FallbackExceptionGroup, prompt_name: str) -> PromptEvaluationError:
     """PydanticAI stopped the run."""
+    if (unreached := unreachable(error, prompt_name)) is not None:
+        return unreached
     phase = "request"
     if isinstance(error, UsageLimitExceeded):
         phase = "budget"
