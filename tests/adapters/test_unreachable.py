@@ -33,15 +33,17 @@ def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None
     assert (error.model, error.host, error.reason) == ("gpt-5", f"127.0.0.1:{port}", "Connection refused")
     assert (error.phase, error.tool) == ("request", None)
     assert str(error).replace(str(port), "PORT") == snapshot(
-        "the evaluation of desk stopped: no answer from 127.0.0.1:PORT for the model gpt-5: Connection refused. Look at the network, at a proxy, and at the base URL of the provider: OPENAI_BASE_URL, say"
+        "the evaluation of desk stopped: no answer from 127.0.0.1:PORT for the model gpt-5: Connection refused. Look at "
+        "the network, at a proxy, and at the base URL of the provider: OPENAI_BASE_URL, say"
     )
 
 
 def test_several_providers_that_cannot_be_reached_are_all_told() -> None:
     """Models that are tried one after the other."""
-    with closed_port() as first, closed_port() as second, pytest.raises(ModelUnreachableError) as caught:
-        model = FallbackModel(openai_at(first), openai_at(second))
-        PydanticAIAdapter(model).evaluate(prompt(), session=Session())
+    with closed_port() as first, closed_port() as second:
+        adapter = PydanticAIAdapter(FallbackModel(openai_at(first), openai_at(second)))
+        with pytest.raises(ModelUnreachableError) as caught:
+            adapter.evaluate(prompt(), session=Session())
     assert f"127.0.0.1:{first}" in str(caught.value)
     assert f"127.0.0.1:{second}" in str(caught.value)
 

@@ -93,6 +93,8 @@ class CallEnded:
         seconds: how long it took, waiting included.
         replayed: whether the result comes from the ledger.
         reply: the reply of the model that asked for it, as for `CallStarted`.
+        raised_at: file and line of the user's code at which the tool raised what ended the call, such as `tools.py:12`,
+            from the folder of the project; empty if it raised nothing, or a library alone did. The model is not told.
     """
 
     path: tuple[str, ...]
@@ -103,6 +105,7 @@ class CallEnded:
     seconds: float
     replayed: bool
     reply: str | None = None
+    raised_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,9 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from threading import RLock
-from traceback import extract_tb
 from types import ModuleType
 
-from handrail.agents.told import message_of
+from handrail.agents.told import message_of, place_of, without_library_path
 from handrail.errors import DiscoveryError
 from handrail.session.stored_types import forget_types
 
@@ -172,7 +171,7 @@ def _import(folder: Path, name: str, where: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = message_of(error).replace(f"{package_name(folder)}.", "")
+        told = without_library_path(error, message_of(error).replace(f"{package_name(folder)}.", ""), folder)
         raise DiscoveryError(
             f"{where} cannot be imported: {type(error).__name__}: {told}{_place(folder, error)}", module=where
         ) from error
@@ -190,8 +189,8 @@ def _place(folder: Path, error: BaseException) -> str:
     """Where in the project an error arose, for the end of a message."""
     if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_relative_to(folder):
         return ""  # the message has file and line
-    lines = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(folder)]
-    return f" ({Path(lines[-1].filename).relative_to(folder).as_posix()}:{lines[-1].lineno})" if lines else ""
+    place = place_of(error, folder)
+    return f" ({place})" if place else ""
 
 
 def _names_below(package: str) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ from handrail.agents.events import CallEnded, CallWaits, RunEnded, RunStarted, S
 from handrail.agents.known_names import Listings, refuse_unmatched, unmatched_rules
 from handrail.agents.members import members_of
 from handrail.agents.resolution import ResolvedAgent, resolve
+from handrail.agents.told import place_of
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.toolsets.listing import listing_of
 from handrail.agents.toolsets.preflight import static_conflicts, static_names
@@ -57,7 +58,7 @@ from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEv
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
-from handrail.runtime import EffectAwaited, ToolInvoked
+from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
 from handrail.session import Session
 from handrail.session.calls import CallRef
 
@@ -118,6 +119,7 @@ class AgentRun:
         self._stack = ExitStack()
         self._doors = RunDoors(tree, session, path, self._stack, agent.file)
         self._put_off: set[CallRef] = set()
+        self._raised_at: dict[CallRef, str] = {}
         self._listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
         self._used = TokenUsage()
@@ -231,7 +233,8 @@ class AgentRun:
             heard = self.session.dispatcher
             waits = heard.subscribe(EffectAwaited, lambda wait: self.tree.tell(CallWaits.of(self.path, wait)))
             try:
-                with self.opened(), waits, heard.subscribe(ToolInvoked, self._call_ended):
+                ends, raises = heard.subscribe(ToolInvoked, self._call_ended), heard.subscribe(ToolRaised, self._raised)
+                with self.opened(), waits, ends, raises:
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
                 conversation.keep_noted()
@@ -354,11 +357,15 @@ class AgentRun:
                 "an input first, or begin another session"
             )
 
+    def _raised(self, event: ToolRaised) -> None:
+        self._raised_at[event.ref] = place_of(event.error, self.project_folder)
+
     def _call_ended(self, event: ToolInvoked) -> None:
         self._doors.forget(event.ref, event.name)
         text, seconds = event.result.render(), event.total_seconds
-        path, call_id, reply = self.path, event.call_id, event.reply
-        self.tree.tell(CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply))
+        path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
+        ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
+        self.tree.tell(ended)
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:

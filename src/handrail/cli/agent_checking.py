@@ -205,7 +205,7 @@ async def _make_tools(
             findings.note(error)
             continue
         except Exception as error:  # noqa: BLE001 - factories and servers of tools raise whatever they like
-            findings.note(AgentError(f"the tools of {called} cannot be made: {described(error)}"))
+            findings.note(AgentError(f"the tools of {called} cannot be made: {described(error, project.folder)}"))
             continue
         made |= inspection.listings
         if called == name:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter
 
+from handrail.cli.debugging import Debug
 from handrail.cli.options import EXAMPLES
 from handrail.cli.paths import folder_here, found_at
 from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
@@ -41,6 +42,7 @@ class RunChoices:
         store: the URL of the store, as it was typed.
         session: the session to resume or to begin.
         format: for whom to print.
+        debug: whether tracebacks are shown.
     """
 
     stdin: Annotated[
@@ -94,6 +96,8 @@ class RunChoices:
         Literal["text", "json"],
         Parameter(group=_KEPT, help="`text` for people; `json` for programs: an event a line, and nothing else."),
     ] = "text"
+
+    debug: Annotated[Debug, Parameter(group=_KEPT)] = False
 
     @property
     def as_json(self) -> bool:
@@ -161,11 +165,11 @@ def _path_fault(path: Path) -> tuple[str, Path]:
     """What is wrong with the path of an agent file, empty if nothing is; and the path that was probably meant."""
     found = found_at(path)
     if found == "folder":
-        inside = sorted(path.glob(f"*{_AGENT}"))
-        if not inside:
+        files = sorted(path.glob(f"*{_AGENT}"))
+        if not files:
             return f"{path} is a folder, and no agent file is in it; handrail new NAME makes one.", path
         named = files_in(path, suffix=_AGENT)
-        return f"{path} is a folder; name one of its agent files: {named}.", inside[0] if len(inside) == 1 else path
+        return f"{path} is a folder; name one of its agent files: {named}.", files[0] if len(files) == 1 else path
     if found == "nothing":
         near = nearest_path(path, suffix=_AGENT)
         if near is not None:

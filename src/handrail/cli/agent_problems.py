@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from handrail.agents.told import place_of
+from handrail.cli.debugging import show_traceback
 from handrail.cli.screen import Screen
 from handrail.cli.text import counted
 from handrail.errors import AgentError, HandrailError
@@ -34,7 +36,12 @@ def tell(screen: Screen, error: HandrailError) -> None:
 
 
 def tell_all(screen: Screen, problems: Sequence[HandrailError]) -> None:
-    """Print problems, those of one class after the other: of each class at most a screenful."""
+    """Print problems, those of one class after the other: of each class at most a screenful.
+
+    Where tracebacks are shown, those of all problems stand above.
+    """
+    for problem in problems:
+        show_traceback(screen, problem)
     classes: dict[str, list[str]] = defaultdict(list)
     for problem in problems:
         classes[type(problem).__name__].append(str(problem))
@@ -80,9 +87,13 @@ def _cut(message: str) -> str:
     return f"{text}\n... and {counted(len(message) - len(text), 'more character')}; {_ALL_OF_THEM}"
 
 
-def described(error: Exception) -> str:
-    """An exception that is none of Handrail's: its type, its message, its notes, and where it was raised."""
+def described(error: Exception, folder: Path) -> str:
+    """An exception that is none of Handrail's: its type, its message, its notes, and where in the user's code it arose.
+
+    Args:
+        error: the exception.
+        folder: the folder of the project, from which paths are given.
+    """
     notes = "; ".join(getattr(error, "__notes__", ()))
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" [{frames[-1].filename}:{frames[-1].lineno}]" if frames else ""
-    return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{place}"
+    place = place_of(error, folder)
+    return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{f' [{place}]' if place else ''}"

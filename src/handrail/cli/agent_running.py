@@ -28,6 +28,7 @@ from handrail.cli.agent_input import no_input, told
 from handrail.cli.agent_models import check_played, chosen_model, opened_model
 from handrail.cli.agent_options import RunChoices
 from handrail.cli.agent_problems import described, tell
+from handrail.cli.debugging import show_traceback
 from handrail.cli.exit_codes import DONE, FAILED, USAGE, WAITING
 from handrail.cli.interrupts import interruptible
 from handrail.cli.output import OutputError
@@ -155,8 +156,9 @@ def _told_failure(error: Exception, run: Prepared, screen: Screen, listener: _Li
         nothing_ran = not listener.heard or isinstance(error, ApprovalRulesError)
         return USAGE if nothing_ran else FAILED
     # What a provider, a factory or a toolset of the program raises comes with the place where it was raised.
+    show_traceback(screen, error)
     known = isinstance(error, HandrailError | AgentRunError | UserError)
-    screen.fault(f"{run.agent.name}: the run failed: {error if known else described(error)}")
+    screen.fault(f"{run.agent.name}: the run failed: {error if known else described(error, run.agent.project.folder)}")
     return FAILED
 
 

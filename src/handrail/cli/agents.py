@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from handrail.cli.agent_options import AS_TYPED, AgentPath, RunChoices, check_agent_path, check_rules_path
+from handrail.cli.debugging import Debug
 
 RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
 leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
@@ -64,6 +65,7 @@ def check_agent(
         Literal["table", "json"],
         Parameter(help="`table` for people; `json` for programs: one document, with the schemas too."),
     ] = "table",
+    debug: Debug = False,  # noqa: ARG001 - for the help; it is read before the command line is parsed
 ) -> int:
     """Check an agent without a model: all files of its project, all names, and the tools that a run would have.
 
@@ -85,6 +87,7 @@ def new_agent(
     folder: Annotated[
         Path, Parameter(metavar="FOLDER", help="Where to make it; else in the folder you are in.")
     ] = Path(),
+    debug: Debug = False,  # noqa: ARG001 - as above
 ) -> int:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
     _need_extra()

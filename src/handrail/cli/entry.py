@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from typing import IO
 
@@ -15,6 +15,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
 from handrail.cli.completion import add_completion
+from handrail.cli.debugging import OPTION as DEBUG_OPTION
+from handrail.cli.debugging import debugging, is_asked_for, show_traceback
 from handrail.cli.exit_codes import FAILED, READER_GONE, USAGE
 from handrail.cli.ledger import list_effects, show_effect
 from handrail.cli.ledger_changes import invalidate_effects, prune_effects, reconcile_effect
@@ -30,8 +32,8 @@ _SILENCE = logging.NullHandler()
 _HELP = """Run agents in which every tool call is a transaction, look into a store of sessions and effects, and decide
 what only a person can decide.
 
-The store is named by --store URL, or once for all by the environment variable HANDRAIL_STORE. Every command explains
-itself: handrail ledger reconcile --help.
+The store is named by --store URL, or once for all by the environment variable HANDRAIL_STORE. --debug, or the
+environment variable HANDRAIL_DEBUG, shows tracebacks. Every command explains itself: handrail ledger reconcile --help.
 """
 _EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
 wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 whoever read the output has gone."""
@@ -78,7 +80,9 @@ def run(argv: Sequence[str]) -> int:
         if _closed(sys.stdout):
             Screen().fault("there is no standard output to write to; nothing was done")
             return FAILED
-        code = _told(argv)
+        with debugging() if is_asked_for(argv, os.environ) else nullcontext():
+            # Before a command, where every option of a command would be unknown.
+            code = _told(argv[1:] if argv[:1] == [DEBUG_OPTION] else argv)
         Output(sys.stdout).flush()
     except ReaderGoneError:
         _give_output_up()
@@ -97,16 +101,19 @@ def _told(argv: Sequence[str]) -> int:
         _check_text(argv)
         answer: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
     except CycloptsError as error:
+        show_traceback(Screen(), error)
         # The words that name a command, not what else was typed: that may be the password of a store.
         words = app.parse_commands(argv)[0]
         Screen().fault(f"{error} (see {' '.join(('handrail', *words, '--help'))})")
         return USAGE
     except (HandrailError, ImportError) as error:
+        show_traceback(Screen(), error)
         Screen().fault(str(error))
         return FAILED
     except OutputError:
         raise
     except OSError as error:
+        show_traceback(Screen(), error)
         Screen().fault(_file_fault(error))
         return FAILED
     return answer if isinstance(answer, int) else 0

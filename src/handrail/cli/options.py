@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter
 
+from handrail.cli.debugging import Debug
 from handrail.cli.paths import folder_here, found_at
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.serde.near_paths import did_you_mean
@@ -29,6 +30,7 @@ class StoreOptions:
     Attributes:
         store: the URL of the store, as it was typed.
         format: for whom to print.
+        debug: whether tracebacks are shown.
     """
 
     store: Annotated[
@@ -39,6 +41,8 @@ class StoreOptions:
         Literal["table", "json"],
         Parameter(help="`table` for people; `json` for programs: an object a line from `list`, else one document."),
     ] = "table"
+
+    debug: Debug = False
 
     @property
     def as_json(self) -> bool:

@@ -180,8 +180,9 @@ def _outcome(event: CallEnded) -> str:
     if event.success:
         replayed = " (replayed: it has happened before)" if event.replayed else ""
         return f"ok, {event.seconds:.1f} s{replayed}"
-    content = " ".join(event.content.split())
-    return f"failed: {content[:_MOST_OF_CONTENT]}{'...' if len(content) > _MOST_OF_CONTENT else ''}"
+    content = " ".join(event.content.removeprefix(f"{event.tool} failed: ").split())
+    place = f" [{event.raised_at}]" if event.raised_at else ""
+    return f"failed: {content[:_MOST_OF_CONTENT]}{'...' if len(content) > _MOST_OF_CONTENT else ''}{place}"
 
 
 def _usage(event: RunEnded) -> str:

@@ -119,6 +119,10 @@ class Screen:
         lines = clean_lines(f"handrail: {without_passwords(text).strip()}")
         self.err.print(Text(lines.replace("\n", "\n  ")), soft_wrap=True)
 
+    def trace(self, text: str) -> None:
+        """Print a traceback as it stands, without what a terminal obeys; passwords in it are not shown."""
+        self.err.print(Text(clean_lines(without_passwords(text).rstrip())), soft_wrap=True)
+
     # ---------------------------------------------------------------------------------------------------- for programs
 
     def json(self, document: Mapping[str, Any], *, lines: bool = False) -> None:

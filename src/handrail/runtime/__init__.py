@@ -15,7 +15,7 @@ from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunConte
 from handrail.prompt import IdempotencyConfig
 from handrail.runtime.applying import EffectApplied
 from handrail.runtime.effects import ToolEffect
-from handrail.runtime.events import EffectAwaited, Step, ToolInvoked
+from handrail.runtime.events import EffectAwaited, Step, ToolInvoked, ToolRaised
 from handrail.runtime.ledger import EffectLedger
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
@@ -45,6 +45,7 @@ __all__ = [
     "ToolEffect",
     "ToolInvoked",
     "ToolMessage",
+    "ToolRaised",
     "ToolValidationError",
     "Transaction",
     "TransactionClosedError",

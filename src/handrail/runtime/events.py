@@ -162,6 +162,33 @@ class EffectAwaited:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ToolRaised:
+    """A call has failed by an exception that the model reads as its type and message alone: for people who look for it.
+
+    Subscribers of the session are notified before the call is recorded, after it has been rolled back. It is not
+    stored, and has no slice. Refusals, and what a handler raises for the model to read, are no such exceptions.
+
+    Attributes:
+        session_id: the session of the call.
+        reply: the reply of the model that asked for it; `None` if the program did not say.
+        call_id: the id of the call.
+        tool: name of its tool.
+        error: the exception, with its traceback.
+    """
+
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+    error: BaseException
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+
 def _was_final(event: ToolInvoked) -> bool:
     """Whether a record is final that was written before records said so."""
     if event.refused_at in {None, Step.LOOK_UP, Step.PARSE, Step.POLICY, Step.APPROVAL}:

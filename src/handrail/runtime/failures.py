@@ -62,7 +62,7 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException, tool_name: str) -> Failure:
     """Decide what an exception becomes; the table above, row by row. `tool_name` is for the log and the message."""
-    if isinstance(error, Refusal | ParseError | ToldToModel):
+    if is_for_model(error):
         return Failure(ToolResult.error(str(error)), None)
     if isinstance(error, DeadlineExceededError):
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
@@ -72,6 +72,11 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         return Failure(ToolResult.error(f"{tool_name} was ended by {told(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
     return Failure(ToolResult.error(f"{tool_name} failed: {told(error)}"), None)
+
+
+def is_for_model(error: BaseException) -> bool:
+    """Whether the message of an exception was written for the model: a refusal, or one of the tree's branch for it."""
+    return isinstance(error, Refusal | ParseError | ToldToModel)
 
 
 def wrong_handler(tool: Tool[Any, Any], error: TypeError) -> Refusal:

@@ -13,8 +13,8 @@ from handrail.limits import Deadline
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
 from handrail.runtime.environment import Environment
-from handrail.runtime.events import Step, ToolInvoked
-from handrail.runtime.failures import Denial, Refusal, failure_of, told
+from handrail.runtime.events import Step, ToolInvoked, ToolRaised
+from handrail.runtime.failures import Denial, Refusal, failure_of, is_for_model, told
 from handrail.runtime.identity import is_same_call, reused_id
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.places import Place
@@ -256,6 +256,8 @@ class Invocation:
         self.refused_at = self.step
         result, self.raises = failure_of(error, self.call.name)
         self.is_final &= self.raises is None and _is_final(error, self.step)
+        if self.raises is None and not is_for_model(error):
+            self._notify_raised(error)
         if self.raises is None:
             result = self._with_aftermath(result)
             try:
@@ -267,6 +269,15 @@ class Invocation:
                 result, self.raises = failure_of(interrupt, self.call.name)
                 self.is_final = False
         return result
+
+    def _notify_raised(self, error: BaseException) -> None:
+        session = self.environment.session
+        if not session.dispatcher.listens(ToolRaised):
+            return
+        try:
+            session.dispatcher.dispatch(ToolRaised(session.session_id, *self.ref, self.call.name, error))
+        except Exception:  # noqa: BLE001 - logged, because the call is none of the subscriber's
+            _log.exception("a subscriber failed to take note of what %s raised", self.call.name)
 
     def message(self, result: ToolResult[Any]) -> ToolMessage:
         """Step 13: what goes back to the model.
