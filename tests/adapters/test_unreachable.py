@@ -6,7 +6,6 @@ import ssl
 from socket import gaierror
 
 import pytest
-from inline_snapshot import snapshot
 from pydantic_ai import FallbackExceptionGroup
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
 from pydantic_ai.models.fallback import FallbackModel
@@ -32,10 +31,6 @@ def test_a_provider_that_cannot_be_reached_is_told_with_host_and_cause() -> None
     error = caught.value
     assert (error.model, error.host, error.reason) == ("gpt-5", f"127.0.0.1:{port}", "Connection refused")
     assert (error.phase, error.tool) == ("request", None)
-    assert str(error).replace(str(port), "PORT") == snapshot(
-        "the evaluation of desk stopped: no answer from 127.0.0.1:PORT for the model gpt-5: Connection refused. Look at "
-        "the network, at a proxy, and at the base URL of the provider: OPENAI_BASE_URL, say"
-    )
 
 
 def test_several_providers_that_cannot_be_reached_are_all_told() -> None:

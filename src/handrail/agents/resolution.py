@@ -86,7 +86,8 @@ def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_F
     other = registry.toolsets if kind == "tool" else registry.tools
     for name in names:
         if name not in there:
-            faults.append(_Fault(name, _unknown(kind, name, there, other)))
+            is_defined = any(name in module.names for module in registry.defined)
+            faults.append(_Fault(name, _unknown(kind, name, there, other, guess=not is_defined)))
             continue
         try:
             entry = there[name]
@@ -99,12 +100,12 @@ def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_F
         yield entry
 
 
-def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry]) -> str:
+def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry], *, guess: bool) -> str:
     fault = f"`{kind}s:` has {shortened(repr(name), _LONGEST_SHOWN)}, but there is no such {kind}."
     if name in other:
         moved: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {moved} of that name exists; move it to `{moved}s:`."
-    near = get_close_matches(name[:_LONGEST_SHOWN], there, n=1)
+    near = get_close_matches(name[:_LONGEST_SHOWN], there, n=1) if guess else ()
     if near:
         fault += f" Did you mean {near[0]!r}?"
     listed = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name)

@@ -51,8 +51,11 @@ def _nearest(place: Path, name: str, suffix: str, *, folder: bool) -> str | None
             for entry in islice(entries, _MOST_NAMES)
             if entry.name.endswith(suffix) and entry.is_dir() is folder
         ]
-    near = get_close_matches(name[:_LONGEST_COMPARED], sorted(names), n=1)
-    return near[0] if near else None
+    # All of them end alike, so a typed ending that is right says nothing about the rest.
+    ending = suffix if name.endswith(suffix) else ""
+    stems = {each.removesuffix(ending): each for each in sorted(names)}
+    near = get_close_matches(name.removesuffix(ending)[:_LONGEST_COMPARED], stems, n=1)
+    return stems[near[0]] if near else None
 
 
 def did_you_mean(path: Path, *, suffix: str = "", folder: bool = False) -> str:
