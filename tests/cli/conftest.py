@@ -18,7 +18,16 @@ from tests.cli.desk import Command, Ran, Terminal, fill
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the machine is set to is not part of a test."""
-    for name in ("HANDRAIL_STORE", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+    for name in (
+        "HANDRAIL_STORE",
+        "HANDRAIL_DEBUG",
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "TTY_COMPATIBLE",
+        "TTY_INTERACTIVE",
+        "COLUMNS",
+        "LINES",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -94,6 +94,20 @@ def test_a_session_is_begun_and_named_where_there_is_a_store(run: Run, folder: P
     assert f"Session {row.session_id} is kept in sqlite:///desk.db." in ran.err
 
 
+def test_a_script_is_played_again_on_one_session(run: Run, folder: Path) -> None:
+    """As the page of the command line shows it: each run makes its calls, and they are asked about anew."""
+    words = ("--session", "today", "--store", "sqlite:///kept.db", "--approve", "approve-all")
+    expect = {"messages": {"look": {"ok": ["no notes"]}, "call-2": "ok"}}
+    calls = [call("look", "look"), {"name": "note", "arguments": {"text": "milk"}}]
+    for _ in range(3):
+        ran = run(
+            "Note milk.", "--model", script(folder, {"calls": calls}, {"text": "Done.", "expect": expect}), *words
+        )
+        assert (ran.code, ran.out) == (0, "Done.\n"), ran.err
+        assert ran.err.count("note ok") == 1
+        assert "replayed" not in ran.err
+
+
 def test_a_conversation_goes_on(run: Run, folder: Path) -> None:
     """With the next input."""
     write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///kept.db'\n")

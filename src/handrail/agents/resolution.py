@@ -76,7 +76,7 @@ def _hints(file: AgentFile, registry: Registry) -> dict[str, str]:
     of_tools = export_hints("tool", tools, registry.defined)
     of_toolsets = export_hints("toolset", toolsets, registry.defined)
     return of_tools | {
-        where: " ".join(filter(None, (of_tools.get(where), hint))) for where, hint in of_toolsets.items()
+        where: "\n".join(filter(None, (of_tools.get(where), hint))) for where, hint in of_toolsets.items()
     }
 
 

@@ -65,7 +65,7 @@ def check_agent(
         Literal["table", "json"],
         Parameter(help="`table` for people; `json` for programs: one document, with the schemas too."),
     ] = "table",
-    debug: Debug = False,  # noqa: ARG001 - for the help; it is read before the command line is parsed
+    debug: Debug = False,  # noqa: ARG001 - for the help; it is taken out before the command line is parsed
 ) -> int:
     """Check an agent without a model: all files of its project, all names, and the tools that a run would have.
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from handrail.cli.debugging import Debug
 from handrail.cli.screen import Screen
 
 Shell = Literal["bash", "zsh", "fish"]
@@ -26,7 +27,12 @@ Then start a new shell.
 def add_completion(app: App) -> None:
     """Give an application the command `completion`, which knows all its commands."""
 
-    def completion(shell: Annotated[Shell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")], /) -> int:
+    def completion(
+        shell: Annotated[Shell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
+        /,
+        *,
+        debug: Debug = False,  # noqa: ARG001 - for the help; it is taken out before the command line is parsed
+    ) -> int:
         Screen().raw(app.generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
         return 0
 

@@ -26,16 +26,24 @@ OPTION = "--debug"
 
 _HELP = f"Show the traceback of whatever is raised. {VARIABLE}=1 does so for all commands."
 Debug = Annotated[bool, Parameter(name=OPTION, help=_HELP)]
-"""The option as a parameter: for the help of a command, and for completion; `is_asked_for` reads it."""
+"""The option as a parameter, for the help of a command and for completion; `without_option` takes it out before."""
 
 _NO = frozenset({"", "0", "no", "off", "false"})
 _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
 
-def is_asked_for(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether tracebacks are asked for; known before the command line is parsed, because that may fail."""
-    said = environment.get(VARIABLE, "").strip().lower()
-    return OPTION in takewhile(lambda word: word != "--", argv) or said not in _NO
+def without_option(argv: Sequence[str]) -> list[str]:
+    """A command line without the option, wherever it stands before `--`: before the command, too.
+
+    It is taken out before the command line is parsed, because that may fail.
+    """
+    options = list(takewhile(lambda word: word != "--", argv))
+    return [*(word for word in options if word != OPTION), *argv[len(options) :]]
+
+
+def is_set(environment: Mapping[str, str]) -> bool:
+    """Whether the environment asks for tracebacks."""
+    return environment.get(VARIABLE, "").strip().lower() not in _NO
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
 from handrail.cli.completion import add_completion
-from handrail.cli.debugging import OPTION as DEBUG_OPTION
-from handrail.cli.debugging import debugging, is_asked_for, show_traceback
+from handrail.cli.debugging import debugging, is_set, show_traceback, without_option
 from handrail.cli.exit_codes import FAILED, READER_GONE, USAGE
 from handrail.cli.ledger import list_effects, show_effect
 from handrail.cli.ledger_changes import invalidate_effects, prune_effects, reconcile_effect
@@ -80,9 +79,10 @@ def run(argv: Sequence[str]) -> int:
         if _closed(sys.stdout):
             Screen().fault("there is no standard output to write to; nothing was done")
             return FAILED
-        with debugging() if is_asked_for(argv, os.environ) else nullcontext():
-            # Before a command, where every option of a command would be unknown.
-            code = _told(argv[1:] if argv[:1] == [DEBUG_OPTION] else argv)
+        words = without_option(argv)
+        asked_for = len(words) < len(argv) or is_set(os.environ)
+        with debugging() if asked_for else nullcontext():
+            code = _told(words)
         Output(sys.stdout).flush()
     except ReaderGoneError:
         _give_output_up()
