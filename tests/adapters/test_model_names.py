@@ -46,9 +46,7 @@ def test_a_long_name_is_cut() -> None:
     assert len(caught.value.name) == 10_000
 
 
-@pytest.mark.parametrize(
-    "name", ["test", "openai:gpt-5.2", "openai:of-next-year", "groq:llama", "gateway/openai:gpt-5"]
-)
+@pytest.mark.parametrize("name", ["test", "openai:gpt-5.2", "openai:next-year", "groq:llama", "gateway/openai:gpt-5"])
 def test_a_name_that_can_be_one_is_not(name: str) -> None:
     """Its model may be new, and its package or key may be missing here."""
     check_model_name(name)
