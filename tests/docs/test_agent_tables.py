@@ -25,6 +25,7 @@ from handrail.agents.project_config import ProjectConfig
 from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection
 from handrail.runtime import Session
+from handrail.testing import Call, Expect, Reply
 from tests.docs.test_tables import named_in, table_of
 
 
@@ -42,6 +43,9 @@ def names(page: str, first_column: str) -> list[str]:
         ("agents.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
         ("agents.md", "option", [field.name for field in fields(RunOptions)]),
         ("agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),
+        ("agents.md", "key of a reply", [field.name for field in fields(Reply)]),
+        ("agents.md", "key of a call", [field.name for field in fields(Call)]),
+        ("agents.md", "key of `expect`", [field.name for field in fields(Expect)]),
         ("agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
         ("approval.md", "key", RULES_KEYS),
         ("approval.md", "key of a rule", RULE_KEYS),
