@@ -45,10 +45,11 @@ def test_several_providers_that_cannot_be_reached_are_all_told() -> None:
 
 def caused(*causes: BaseException) -> ModelAPIError:
     """What PydanticAI raises, chained to those."""
-    error = last = ModelAPIError("gpt-5", "Connection error.")
+    error = ModelAPIError("gpt-5", "Connection error.")
+    last: BaseException = error
     for cause in causes:
         last.__cause__ = cause
-        last = cause  # type: ignore[assignment] # any exception can be chained
+        last = cause
     return error
 
 

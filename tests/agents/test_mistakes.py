@@ -63,5 +63,5 @@ def test_a_slip_on_the_command_line(slip: Slip, tmp_path: Path, monkeypatch: pyt
 
 def test_each_mistake_has_a_row_of_its_own() -> None:
     """By the door, and what is wrong there."""
-    rows = [(row.door, row.what) for row in (*MISTAKES, *SLIPS)]
-    assert len(rows) == len(set(rows))
+    rows: list[Mistake | Slip] = [*MISTAKES, *SLIPS]
+    assert len(rows) == len({(row.door, row.what) for row in rows})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
+from typing import cast
 
 from pydantic_ai import Tool as PydanticTool
 
@@ -38,7 +39,7 @@ def definitions_of(module: ModuleType, where: str) -> Definitions:
     """What a module defines; it and what it holds are neither called nor changed."""
     names: dict[str, str] = {}
     for variable, value in vars(module).items():
-        kind: type[object] = type(value)  # not `isinstance`: a lazy proxy may raise when it is looked at
+        kind = cast("type[object]", type(value))  # not `isinstance`: a lazy proxy may raise when it is looked at
         if issubclass(kind, FunctionType):
             if value.__module__ == module.__name__ and not variable.startswith("_"):
                 names[variable] = variable

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from socket import gaierror
 from ssl import SSLError
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pydantic_ai import FallbackExceptionGroup
@@ -64,8 +64,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
         yield following
         if isinstance(following, BaseExceptionGroup):
-            group: BaseExceptionGroup[BaseException] = following
-            following = group.exceptions[0]
+            following = cast("BaseExceptionGroup[BaseException]", following).exceptions[0]  # whatever is in it
         else:
             following = following.__cause__ or following.__context__
 
