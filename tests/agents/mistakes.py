@@ -245,6 +245,21 @@ MISTAKES: tuple[Mistake, ...] = (
         files={"desk.agent": AGENT.replace("name: desk", "name: desk\nmodel: antropic:claude")},
     ),
     Mistake(
+        what="a misspelt provider in the file of an agent that is called",
+        door="LoadedAgent.run",
+        act=lambda folder: load_agent(folder / "desk.agent").run("Note milk."),
+        kind=UnknownModelError,
+        attributes={"name": "openia:gpt-5", "nearest": "openai:gpt-5"},
+        told=(
+            "the model openia:gpt-5 (for agent clerk) cannot be used: no such model is known, because there is "
+            "no provider 'openia'; a name is provider:model, such as openai:gpt-5.2. Did you mean openai:gpt-5?"
+        ),
+        files={
+            "desk.agent": "---\nname: desk\nmodel: test\ntoolsets: [clerk]\n---\nAsk the clerk.\n",
+            "clerk.agent": "---\nname: clerk\nmodel: openia:gpt-5\n---\nBe kind.\n",
+        },
+    ),
+    Mistake(
         what="a model without its provider",
         door="PydanticAIAdapter",
         act=lambda _: PydanticAIAdapter("gpt-5"),
@@ -331,6 +346,16 @@ SLIPS: tuple[Slip, ...] = (
         told=("handrail: there is no file other.agent; the agent files there: desk.agent. (see handrail run --help)\n"),
     ),
     Slip(
+        what="a path like no other, and INPUT without quotes",
+        door="handrail run",
+        words=("run", "other", "refund", "my", "order"),
+        code=2,
+        told=(
+            "handrail: there is no file other; the agent files there: desk.agent. INPUT is 3 words for the shell; put "
+            "it in quotes: handrail run AGENT_FILE 'refund my order' (see handrail run --help)\n"
+        ),
+    ),
+    Slip(
         what="a folder for an agent file",
         door="handrail run",
         words=("run", ".", "Note milk."),
@@ -377,6 +402,22 @@ SLIPS: tuple[Slip, ...] = (
             "desk cannot run: 1 problem.\n"
         ),
         files={"desk.agent": AGENT.replace("name: desk", "name: desk\nmodel: openia:gpt-5")},
+    ),
+    Slip(
+        what="a misspelt provider in the file of an agent that is called",
+        door="handrail check",
+        words=("check", "desk.agent"),
+        code=1,
+        told=(
+            "handrail: the model openia:gpt-5 (for agent clerk) cannot be used: no such model is known, because "
+            "there is no provider 'openia'; a name is provider:model, such as openai:gpt-5.2. Did you mean "
+            "openai:gpt-5?\n"
+            "desk cannot run: 1 problem.\n"
+        ),
+        files={
+            "desk.agent": "---\nname: desk\nmodel: test\ntoolsets: [clerk]\n---\nAsk the clerk.\n",
+            "clerk.agent": "---\nname: clerk\nmodel: openia:gpt-5\n---\nBe kind.\n",
+        },
     ),
     Slip(
         what="a script whose path is nearly right",

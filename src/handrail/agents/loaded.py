@@ -88,6 +88,7 @@ class LoadedAgent:
         Raises:
             AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
                 of an agent at a time.
+            UnknownModelError: it, or an agent that it can call, names a model that can be none.
             ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
@@ -96,6 +97,7 @@ class LoadedAgent:
         try:
             refuse_unmatched(unmatched_rules(tree.rules, self.project, self.file))
             model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
+            tree.check_models(self.file)
             with one_at_a_time(tree.session, self.name, of="agent"):
                 waiting = await self._settle_open_questions(tree) if input is None else None
                 if waiting is not None:

@@ -93,6 +93,24 @@ class RunTree:
             check_model_name(model, source=f"for agent {file.name}")
         return model
 
+    def check_models(self, file: AgentFile) -> None:
+        """Make sure that the agents of the project that an agent can call, however far down, name models.
+
+        A run that finds out on the way could only tell the model that called.
+
+        Raises:
+            UnknownModelError: no model can have the name in one of the files.
+        """
+        if self.options.model is not None:  # which counts for all of them
+            return
+        agents = self.project.agents
+        reached = [file]
+        for each in reached:  # grows while it is walked
+            if each.model is not None:
+                check_model_name(each.model, source=f"for agent {each.name}")
+            called = [agents[name] for name in each.toolsets if name in agents]
+            reached += [other for other in called if other not in reached]
+
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder; see `CurrentRun.filesystem`."""
         where = folder.resolve()

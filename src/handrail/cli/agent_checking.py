@@ -197,6 +197,8 @@ async def _make_tools(
     made: dict[str, Listing] = {}
     for called in _called(resolved, name):
         agent = LoadedAgent(project, resolved[called])
+        if called != name:
+            _note_model(findings, agent.file)
         try:
             # The folder to work on is a new one: the real one may be in use by a run.
             with tempfile.TemporaryDirectory(prefix="handrail-check-") as root:
@@ -211,6 +213,14 @@ async def _make_tools(
         if called == name:
             findings.tools = inspection.tools
     return made
+
+
+def _note_model(findings: Findings, file: AgentFile) -> None:
+    """Look at the name of the model of an agent that can be called."""
+    try:
+        check_name(None if file.model is None else NamedModel(file.model, f"for agent {file.name}"))
+    except CycloptsError as error:
+        findings.note(AgentError(str(error)))
 
 
 def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:

@@ -22,6 +22,7 @@ Approve = Literal["ask", "later", "approve-all", "deny-all"]
 """What becomes of questions: `later` leaves them all open, for a stored session."""
 
 _AGENT = ".agent"
+_ANY = Path("AGENT_FILE")
 _RUN = Group("The run", sort_key=1)
 _KEPT = Group("Store and output", sort_key=9)
 
@@ -162,14 +163,17 @@ def check_agent_path(path: Path, words: Sequence[str] = ()) -> None:
 
 
 def _path_fault(path: Path) -> tuple[str, Path]:
-    """What is wrong with the path of an agent file, empty if nothing is; and the path that was probably meant."""
+    """What is wrong with the path of an agent file, empty if nothing is; and the path that was probably meant.
+
+    Where none is like it, that is the word by which the help names it.
+    """
     found = found_at(path)
     if found == "folder":
         files = sorted(path.glob(f"*{_AGENT}"))
         if not files:
-            return f"{path} is a folder, and no agent file is in it; handrail new NAME makes one.", path
+            return f"{path} is a folder, and no agent file is in it; handrail new NAME makes one.", _ANY
         named = files_in(path, suffix=_AGENT)
-        return f"{path} is a folder; name one of its agent files: {named}.", files[0] if len(files) == 1 else path
+        return f"{path} is a folder; name one of its agent files: {named}.", files[0] if len(files) == 1 else _ANY
     if found == "nothing":
         near = nearest_path(path, suffix=_AGENT)
         if near is not None:
@@ -178,5 +182,5 @@ def _path_fault(path: Path) -> tuple[str, Path]:
         where = (
             f"; the agent files there: {inside}." if inside else f"; look at the folder you are in ({folder_here()})."
         )
-        return f"there is no file {path}{where}", path
+        return f"there is no file {path}{where}", _ANY
     return "", path
