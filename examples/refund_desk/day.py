@@ -49,7 +49,7 @@ def work(model: Model | str, folder: Path, screen: Screen) -> Proof:
     """Let a model work for a day; the shop, the report and the handover are left in the folder.
 
     Raises:
-        UserError, ImportError: PydanticAI cannot use the model.
+        UserError, ImportError, UnknownModelError: PydanticAI cannot use the model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     screen.opened(model if isinstance(model, str) else model.model_name)
@@ -75,7 +75,7 @@ def run_agent(model: Model | str, desk: Desk, screen: Screen) -> str:
     """Run the agent of a desk to its answer; what went wrong instead, or nothing.
 
     Raises:
-        UserError, ImportError: PydanticAI cannot use the model.
+        UserError, ImportError, UnknownModelError: PydanticAI cannot use the model.
     """
     adapter = PydanticAIAdapter(
         model, approver=_supervised(desk.shop, screen), capabilities=[Hooks[Any](after_model_request=_listener(screen))]

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from pydantic_ai import UserError
 
 from day import scripted_model, work
+from handrail.errors import UnknownModelError
 from handrail.serde import dump
 from night import Stage, work_at_night
 from proof import Proof
@@ -68,8 +69,10 @@ def main() -> int:
     try:
         with folder as path:
             proofs = _perform(options, Path(path))
-    except (UserError, ImportError) as error:
-        print(f"refund desk: the model {options.model} cannot be used: {error}", file=sys.stderr)
+    except (UserError, ImportError, UnknownModelError) as error:
+        told = f"the model {options.model} cannot be used: {error}"
+        # That of Handrail begins with the same words.
+        print(f"refund desk: {error if isinstance(error, UnknownModelError) else told}", file=sys.stderr)
         print("Without --model, the desk runs on a scripted model, which needs no key.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

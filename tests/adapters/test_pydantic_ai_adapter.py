@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 import pytest
-from pydantic_ai import FallbackExceptionGroup, ModelHTTPError, ModelMessage, ModelRequest, ModelResponse, UserError
+from pydantic_ai import FallbackExceptionGroup, ModelHTTPError, ModelMessage, ModelRequest, ModelResponse
 from pydantic_ai import RunContext as AgentContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import RunTimedOut
@@ -25,6 +25,7 @@ from handrail.errors import (
     PromptRenderError,
     PromptValidationError,
     ScriptError,
+    UnknownModelError,
 )
 from handrail.limits import RunContext, TokenUsage
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
@@ -238,8 +239,8 @@ def test_a_budget_that_a_handler_exceeds_is_told_as_one() -> None:
 
 def test_what_the_developer_has_wrong_is_raised_as_it_is() -> None:
     """A model that nobody knows, a prompt that lacks parameters, a script that disagrees."""
-    with pytest.raises(UserError):
-        PydanticAIAdapter("no-such-provider:model").evaluate(notes_prompt(), session=Session())
+    with pytest.raises(UnknownModelError):
+        PydanticAIAdapter("no-such-provider:model")
 
     @dataclass(frozen=True)
     class Desk:
