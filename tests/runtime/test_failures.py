@@ -16,6 +16,7 @@ from handrail.errors import (
     DeadlineExceededError,
     PromptEvaluationError,
     ToolValidationError,
+    UnboundResourceError,
     VisibilityExpansionRequired,
 )
 from handrail.prompt import ToolContext, ToolResult
@@ -304,6 +305,6 @@ async def test_an_async_handler_through_the_synchronous_entry_on_a_loop_says_wha
 def test_the_handler_of_the_bench_scribbles() -> None:
     """The test tools are what they claim to be: without files, scribble fails after it wrote to the session."""
     door = executor(tool("scribble", scribble))
-    message = door.execute(call("scribble"))
-    assert "nothing is bound for Filesystem" in message.content
+    with pytest.raises(UnboundResourceError, match="nothing is bound for Filesystem"):
+        door.execute(call("scribble"))
     assert door.environment.session[Kept].all() == ()

@@ -10,7 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from handrail.errors import EffectNotApplied, PromptEvaluationError, ToolValidationError, TurnConflictError
+from handrail.errors import (
+    EffectNotApplied,
+    InvalidReturnError,
+    PromptEvaluationError,
+    ToolValidationError,
+    TurnConflictError,
+)
 from handrail.limits import Deadline
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolInvoked
@@ -116,11 +122,9 @@ def asks() -> PolicyDecision:
 UNDECIDED: dict[str, dict[str, Any]] = {
     "the policy raised": {"policies": [Guard(raises(sqlite3.OperationalError("database is locked")))]},
     "the policy could not look": {"policies": [Guard(raises(TurnConflictError("the file is in use")))]},
-    "the policy returned nothing": {"policies": [Guard(lambda: cast("PolicyDecision", None))]},
     "the policy said not now": {"policies": [Guard(lambda: PolicyDecision.deny("not now", final=False))]},
     "no approver": {"policies": [Guard(asks)]},
     "the approver raised": {"policies": [Guard(asks)], "approver": raises(ConnectionError("no line"))},
-    "the approver gave no answer": {"policies": [Guard(asks)], "approver": answers(answer="yes")},
     "the approver said not now": {
         "policies": [Guard(asks)],
         "approver": answers(answer=Approval(approved=False, final=False)),
@@ -137,6 +141,26 @@ def test_a_refusal_that_nobody_has_decided_is_not_final(world: World, name: str,
         assert (refused.success, world.done) == (False, [])
         approving = world.executor(session, policies=[Guard(asks)], approver=answers(answer=True))
         again = approving.execute(call(name, "a"), reply="r")
+        assert (again.success, again.replayed) == (True, False)
+        assert [event.final for event in session[ToolInvoked]] == [False, True]
+    assert world.done == ["a"]
+
+
+MISTAKEN: dict[str, dict[str, Any]] = {
+    "the policy returned nothing": {"policies": [Guard(lambda: cast("PolicyDecision", None))]},
+    "the approver gave no answer": {"policies": [Guard(asks)], "approver": answers(answer="yes")},
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("why", MISTAKEN)
+def test_the_record_of_a_call_that_came_to_a_mistake_is_not_final(world: World, name: str, why: str) -> None:
+    """Once the developer has fixed it, the same call runs."""
+    with world.session() as session:
+        with pytest.raises(InvalidReturnError):
+            world.executor(session, **MISTAKEN[why]).execute(call(name, "a"), reply="r")
+        assert world.done == []
+        again = world.executor(session).execute(call(name, "a"), reply="r")
         assert (again.success, again.replayed) == (True, False)
         assert [event.final for event in session[ToolInvoked]] == [False, True]
     assert world.done == ["a"]

@@ -165,7 +165,7 @@ def test_approval_is_asked_only_for_and_with_nothing_open(way: Run) -> None:
 
 @both_ways
 @pytest.mark.requirement("S-05a")
-@pytest.mark.parametrize("answer", [False, Approval(approved=False, reason="too much"), "yes"])
+@pytest.mark.parametrize("answer", [False, Approval(approved=False, reason="too much")])
 def test_a_refused_approval_is_a_failed_message(way: Run, answer: Any) -> None:
     """Only a clear yes lets the call run."""
 

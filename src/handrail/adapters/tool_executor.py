@@ -9,10 +9,12 @@ Every call goes through `handrail.runtime.invoke`; this module only says what th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import DeveloperMistake
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
@@ -91,6 +93,8 @@ class ToolExecutor:
                 id once; see `docs/effects.md`.
 
         Raises:
+            DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
+                has been rolled back and recorded as failed.
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
@@ -107,6 +111,7 @@ class ToolExecutor:
             reply: names the reply, as for `execute`.
 
         Raises:
+            DeveloperMistake: as for `execute`.
             CallIdReusedError: as for `execute`.
             ValueError: as for `execute`.
             EndsRun: as for `execute`.
@@ -120,10 +125,23 @@ class ToolExecutor:
         `reply` names the reply, as for `execute`.
 
         Raises:
-            CallIdReusedError: as for `execute`; the calls after it have not been run.
+            DeveloperMistake: as for `execute`, once the calls after it have been carried out. If there are several, the
+                first is raised; the others are notes on it.
             EndsRun: as for `execute`; the calls after the one that ended the run have not been run.
         """
-        return tuple([self.execute(call, reply=reply) for call in calls])
+        messages: list[ToolMessage] = []
+        mistakes: list[DeveloperMistake] = []
+        for call in calls:
+            try:
+                messages.append(self.execute(call, reply=reply))
+            except DeveloperMistake as mistake:
+                mistakes.append(mistake)
+            except BaseException as error:
+                note_mistakes(error, mistakes)
+                raise
+        if mistakes:
+            raise first_of(mistakes)
+        return tuple(messages)
 
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
@@ -133,24 +151,42 @@ class ToolExecutor:
         The outcome is that of running them one by one. `reply` names the reply, as for `execute`.
 
         Raises:
-            CallIdReusedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
+            DeveloperMistake: as for `execute_all`.
             EndsRun: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
         tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in calls]
-        if not tasks:
-            return ()
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            errors = await _errors_of(tasks)
         finally:
-            unfinished = [task for task in tasks if not task.done()]
-            for task in unfinished:
-                task.cancel()
-            if unfinished:
-                await asyncio.wait(unfinished)
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            await _cancelled(tasks)
+        mistakes = [error for error in errors if isinstance(error, DeveloperMistake)]
+        for error in errors:
+            if not isinstance(error, DeveloperMistake):
+                note_mistakes(error, mistakes)
                 raise error
+        if mistakes:
+            raise first_of(mistakes)
         return tuple([task.result() for task in tasks])
+
+
+async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseException]:
+    """What the calls have raised, in the order asked, when all have ended or one has ended the run."""
+    pending = set(tasks)
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+        if any(task.cancelled() or not isinstance(task.exception(), DeveloperMistake | None) for task in done):
+            break
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [error for task in ended if (error := task.exception()) is not None]
+
+
+async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
+    """Cancel the calls that have not ended, and wait until they have been rolled back."""
+    unfinished = [task for task in tasks if not task.done()]
+    for task in unfinished:
+        task.cancel()
+    if unfinished:
+        await asyncio.wait(unfinished)
 
 
 def _checked(reply: str) -> str:

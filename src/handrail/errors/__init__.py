@@ -8,13 +8,13 @@
     ├── SchemaError                  developer: a type that Handrail cannot turn into a schema
     ├── ParseError                   caller of serde: the data does not fit the dataclass
     ├── DumpError                    caller of serde: a value that JSON cannot say, or that is not of its declared type
-    ├── CallIdReusedError            developer: the identity of a recorded call was used for another call
     ├── DispatchError                developer: subscribers failed while an event was dispatched
     ├── LedgerError                  developer: an entry of the ledger is in a state that does not allow what was asked
     ├── ScriptError                  test: a scripted model and the run disagree, or the script cannot be read
     ├── SessionError                 developer: a session was used against its rules
     │   ├── SessionBusyError         developer: a write from outside while a call holds the session
-    │   ├── ReducerError             developer: reducers clash, or one returned what no slice can become
+    │   ├── ReducerError             (also a DeveloperMistake) reducers clash, or one returned what no slice can become
+    │   ├── SessionUseError          (also a DeveloperMistake) a session was asked for what it cannot do
     │   ├── SnapshotError            developer: a snapshot that does not belong here, or is out of date
     │   ├── SessionNotFoundError     developer: the store has no session of that id
     │   ├── SessionHeldError         developer: another process writes to the session
@@ -26,10 +26,12 @@
     │   ├── StoreReadOnlyError       it cannot be written to
     │   └── StoreVersionError        it was written by a newer Handrail
     ├── ResourceError                developer: see `handrail.resources`
-    │   ├── UnboundResourceError     nothing is bound for a type
-    │   ├── CircularResourceError    providers need each other
+    │   ├── UnboundResourceError     (also a DeveloperMistake) nothing is bound for a type
+    │   ├── CircularResourceError    (also a DeveloperMistake) providers need each other
+    │   ├── ResourceUseError         (also a DeveloperMistake) a resource was asked for where it does not live
     │   ├── DuplicateBindingError    two bindings of one type in one registry
-    │   └── ProviderError            a provider raised, or made something of another type
+    │   └── ProviderError            a provider raised
+    │       └── WrongResourceError   (also a DeveloperMistake) it made something of another type
     ├── FilesystemError              handler or model: a file operation that cannot be done
     │   ├── PathNotFoundError        no such file or folder
     │   ├── PathConflictError        a file where a folder is needed, or the other way round, or it exists already
@@ -48,6 +50,10 @@
     │   ├── UnknownModelError        the name of a model that can be none
     │   ├── FactoryError             a toolset factory that cannot be called, or made something else
     │   └── ToolConflictError        tools of one agent have the same name
+    ├── DeveloperMistake             raised to the developer once the other calls of the reply have ended
+    │   ├── CallIdReusedError        the identity of a recorded call was used for another call
+    │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
+    │   └── InvalidReturnError       a policy or an approver returned something that is not an answer
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
     ├── ToldToModel                  becomes a failed result: the model reads the message and may try again
     │   ├── ToolValidationError      a handler or policy found the arguments wanting
@@ -68,7 +74,9 @@
         └── VisibilityExpansionRequired  the prompt must be rendered again with sections opened
 
 The two audiences are the two last branches: what is *told to the model* and what *ends the run*. Everything above them
-is for the developer. A name exists once; the packages re-export what belongs to them.
+is for the developer. Most of it is raised where a thing is declared; raised in the body of a handler, it fails the call
+as any other exception does. A `DeveloperMistake` reaches the developer from inside a call, too: see
+`handrail.runtime.failures`. A name exists once; the packages re-export what belongs to them.
 """
 
 from __future__ import annotations
@@ -104,12 +112,20 @@ from handrail.errors.developer import (
     ProviderError,
     ReducerError,
     ResourceError,
+    ResourceUseError,
     SchemaError,
     ScriptError,
     SessionBusyError,
     SessionError,
+    SessionUseError,
     SnapshotError,
     UnboundResourceError,
+    WrongResourceError,
+)
+from handrail.errors.mistakes import (
+    DeveloperMistake,
+    InvalidArgumentError,
+    InvalidReturnError,
 )
 from handrail.errors.outcomes import (
     BudgetExceededError,
@@ -159,6 +175,7 @@ __all__ = [
     "CircularResourceError",
     "CommitInDoubtError",
     "DeadlineExceededError",
+    "DeveloperMistake",
     "DiscoveryError",
     "DispatchError",
     "DocumentError",
@@ -171,6 +188,8 @@ __all__ = [
     "FilesystemBusyError",
     "FilesystemError",
     "HandrailError",
+    "InvalidArgumentError",
+    "InvalidReturnError",
     "JournalError",
     "LeaseLostError",
     "LedgerError",
@@ -189,6 +208,7 @@ __all__ = [
     "RegistryError",
     "ResolutionError",
     "ResourceError",
+    "ResourceUseError",
     "RollbackError",
     "RootVanishedError",
     "SchemaError",
@@ -198,6 +218,7 @@ __all__ = [
     "SessionHeldError",
     "SessionLostError",
     "SessionNotFoundError",
+    "SessionUseError",
     "SnapshotError",
     "StoreCorruptError",
     "StoreError",
@@ -213,4 +234,5 @@ __all__ = [
     "UnknownModelError",
     "UnknownTypeError",
     "VisibilityExpansionRequired",
+    "WrongResourceError",
 ]

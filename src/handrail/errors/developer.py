@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from handrail.errors.mistakes import DeveloperMistake
 from handrail.errors.root import HandrailError
 
 
@@ -58,7 +59,7 @@ class SchemaError(HandrailError, TypeError):
         self.path = path
 
 
-class CallIdReusedError(HandrailError):
+class CallIdReusedError(DeveloperMistake):
     """The identity of a recorded call was used for another call. Nothing was run, claimed or recorded.
 
     Attributes:
@@ -147,7 +148,11 @@ class SessionBusyError(SessionError):
         self.session_id = session_id
 
 
-class ReducerError(SessionError, TypeError):
+class SessionUseError(SessionError, DeveloperMistake):
+    """A session was asked for what it cannot do: to take from a LOG, or for a database that it is not stored in."""
+
+
+class ReducerError(SessionError, DeveloperMistake, TypeError):
     """Reducers that clash, or a reducer that returned something that no slice can become."""
 
 
@@ -159,8 +164,17 @@ class ResourceError(HandrailError):
     """The root of what goes wrong between a resource and who asks for it."""
 
 
-class UnboundResourceError(ResourceError, LookupError):
-    """Nothing is bound for `protocol`."""
+class ResourceUseError(ResourceError, DeveloperMistake):
+    """A resource was asked for by something that is not a class, or where it does not live."""
+
+
+class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
+    """Nothing is bound for `protocol`.
+
+    Attributes:
+        protocol: the type that was asked for.
+        needed_by: the types whose providers asked, each for the next.
+    """
 
     def __init__(self, protocol: type[object], *, needed_by: Sequence[type[object]] = ()) -> None:
         chain = " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
@@ -173,7 +187,7 @@ class UnboundResourceError(ResourceError, LookupError):
         self.needed_by = tuple(needed_by)
 
 
-class CircularResourceError(ResourceError):
+class CircularResourceError(ResourceError, DeveloperMistake):
     """Providers that need each other; `path` starts and ends with the same type."""
 
     def __init__(self, path: Sequence[type[object]]) -> None:
@@ -199,6 +213,10 @@ class ProviderError(ResourceError):
     def __init__(self, message: str, *, protocol: type[object]) -> None:
         super().__init__(message)
         self.protocol = protocol
+
+
+class WrongResourceError(ProviderError, DeveloperMistake):
+    """What was provided for a type is of another one, or could not take turns."""
 
 
 class FilesystemError(HandrailError):

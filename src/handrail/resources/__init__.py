@@ -12,7 +12,9 @@ from handrail.errors import (
     DuplicateBindingError,
     ProviderError,
     ResourceError,
+    ResourceUseError,
     UnboundResourceError,
+    WrongResourceError,
 )
 from handrail.resources.binding import Binding, Resolver, Scope
 from handrail.resources.context import CallScope, ResourceContext
@@ -29,7 +31,9 @@ __all__ = [
     "ResourceContext",
     "ResourceError",
     "ResourceRegistry",
+    "ResourceUseError",
     "Scope",
     "Snapshotable",
     "UnboundResourceError",
+    "WrongResourceError",
 ]

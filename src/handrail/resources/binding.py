@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Generic, Protocol, TypeVar, cast, overload
 
-from handrail.errors import ProviderError, ResourceError, UnboundResourceError
+from handrail.errors import ResourceError, ResourceUseError, UnboundResourceError, WrongResourceError
 from handrail.resources.participation import refuse_what_cannot_take_turns
 
 T = TypeVar("T")
@@ -57,8 +57,9 @@ class Resolver(Protocol):
         Raises:
             UnboundResourceError: nothing is bound for the type, or for one that its provider needs.
             CircularResourceError: providers need each other.
-            ProviderError: a provider raised, or made something of another type.
-            ResourceError: the resource does not live where it was asked for.
+            ProviderError: a provider raised.
+            WrongResourceError: a provider made something of another type.
+            ResourceUseError: the resource does not live where it was asked for, or it was not asked for by a class.
         """
         ...
 
@@ -102,7 +103,7 @@ class Binding(Generic[T]):
     Raises:
         ResourceError: `protocol` is no class, `provider` cannot be called or is asynchronous, or something other than a
             singleton is eager.
-        ProviderError: what was given to `Binding.instance` is of another type, or could not take turns.
+        WrongResourceError: what was given to `Binding.instance` is of another type, or could not take turns.
     """
 
     protocol: Callable[..., T]
@@ -142,7 +143,7 @@ class Binding(Generic[T]):
             value: the resource, or `None` for none.
 
         Raises:
-            ProviderError: the value is of another type, or could not take turns.
+            WrongResourceError: the value is of another type, or could not take turns.
         """
         return Binding(protocol, cast("Callable[[Resolver], GivenT]", Given(value)))  # it returns `value`
 
@@ -160,12 +161,12 @@ class Binding(Generic[T]):
         """Refuse what was provided if it cannot be this resource.
 
         Raises:
-            ProviderError: it is of another type, or `Snapshotable` but could not take turns.
+            WrongResourceError: it is of another type, or `Snapshotable` but could not take turns.
         """
         if value is None or self.kind in type(value).__mro__:
             pass
         elif not _fits(value, self.kind):
-            raise ProviderError(
+            raise WrongResourceError(
                 f"what was provided for {self.name} is a {type(value).__name__}, which is no {self.name}. Provide one, "
                 f"or bind it for {type(value).__name__}.",
                 protocol=self.kind,
@@ -182,7 +183,7 @@ def unbound(protocol: object, *, needed_by: Sequence[type[object]] = ()) -> Reso
     """
     if isinstance(protocol, type):
         return UnboundResourceError(protocol, needed_by=needed_by)
-    return ResourceError(f"a resource is asked for by its class, and {protocol!r} is none")
+    return ResourceUseError(f"a resource is asked for by its class, and {protocol!r} is none")
 
 
 def _fits(value: object, kind: type[object]) -> bool:

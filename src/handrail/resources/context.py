@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
-from handrail.errors import ResourceError
+from handrail.errors import ResourceError, ResourceUseError
 from handrail.resources.binding import ABSENT, Binding, Given, Scope, unbound
 from handrail.resources.lifetime import Lifetime, tell_failures
 from handrail.resources.participation import refuse_beside_others, silent_among, snapshotables_among
@@ -193,11 +193,11 @@ class ResourceContext:
         needed_by = self._lifetime.building
         if needed_by:
             chain = " -> ".join([*(f"{other.name} ({other.scope.name})" for other in needed_by), f"{name} (TOOL_CALL)"])
-            raise ResourceError(
+            raise ResourceUseError(
                 f"{chain}: {name} ends with its call, so nothing that outlives the call may hold it. Make {name} a "
                 f"SINGLETON, or {needed_by[-1].name} a TOOL_CALL too."
             )
-        raise ResourceError(
+        raise ResourceUseError(
             f"{name} lives for one tool call, and was asked for outside of one. Ask for it in a handler "
             f"(context.resources), or in `with resources.call_scope() as call: call.get({name})`."
         )

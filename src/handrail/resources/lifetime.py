@@ -13,6 +13,7 @@ from typing import Any
 
 from handrail.errors import (
     CircularResourceError,
+    DeveloperMistake,
     EndsRun,
     HandrailError,
     ProviderError,
@@ -65,7 +66,8 @@ class Lifetime:
 
         Raises:
             CircularResourceError: its provider is running already.
-            ProviderError: its provider raised, or made something of another type.
+            ProviderError: its provider raised.
+            WrongResourceError: its provider made something of another type.
         """
         if binding in self.building:
             start = self.building.index(binding)
@@ -105,7 +107,7 @@ class Lifetime:
             if binding.scope is Scope.SINGLETON:
                 return apart_from_call(binding.name, lambda: binding.provider(resolver))
             return binding.provider(resolver)
-        except (ResourceError, ToldToModel, EndsRun):
+        except (ResourceError, DeveloperMistake, ToldToModel, EndsRun):
             raise  # they say what is wrong, and to whom, better than a wrapping could
         except Exception as error:
             chain = " -> ".join(kind.__name__ for kind in self.needed_by)

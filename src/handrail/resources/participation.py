@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TypeGuard, TypeVar
 
-from handrail.errors import ProviderError, TurnConflictError
+from handrail.errors import TurnConflictError, WrongResourceError
 from handrail.transaction import Snapshotable, Transaction, current
 from handrail.turns import draw, own_turn
 
@@ -31,7 +31,7 @@ def refuse_what_cannot_take_turns(value: object, *, protocol: type[object]) -> N
     """Refuse a participant for which no turn can be kept.
 
     Raises:
-        ProviderError: it carries no turn, and cannot be weakly referenced either.
+        WrongResourceError: it carries no turn, and cannot be weakly referenced either.
     """
     if not _is_snapshotable(value) or own_turn(value) is not None:
         return
@@ -43,7 +43,7 @@ def refuse_what_cannot_take_turns(value: object, *, protocol: type[object]) -> N
             f"{kind} is Snapshotable, so calls take turns on it, but no turn can be kept for it: it cannot be weakly "
             f"referenced. Add '__weakref__' to the __slots__ of {kind}."
         )
-        raise ProviderError(msg, protocol=protocol) from error
+        raise WrongResourceError(msg, protocol=protocol) from error
 
 
 def join_call(value: object) -> None:

@@ -52,7 +52,7 @@ class ResourceRegistry:
 
         Raises:
             ResourceError: a binding stands under a type that is not its own.
-            ProviderError: a resource is no instance of its type.
+            WrongResourceError: a resource is no instance of its type.
         """
         return ResourceRegistry(tuple(_binding(kind, value) for kind, value in mapping.items()))
 

@@ -10,7 +10,8 @@
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
 | `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
 | `CallPostponed` | raised again, and not recorded: the call will be made again |
-| `CallIdReusedError` | raised again, and not recorded: the record of the other call stays the only one |
+| `DeveloperMistake`: nothing is bound, a policy returned no decision | raised again, after the reply's other calls |
+| `CallIdReusedError` | the same, and not recorded: the record of the other call stays the only one |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
 Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after. A postponed call is
@@ -24,9 +25,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from handrail.errors import (
-    CallIdReusedError,
     CallPostponed,
     DeadlineExceededError,
+    DeveloperMistake,
     EndsRun,
     ParseError,
     PromptEvaluationError,
@@ -68,7 +69,7 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
         return Failure(ToolResult.error(str(ends)), ends)
-    if isinstance(error, EndsRun | CallPostponed | CallIdReusedError) or not isinstance(error, Exception):
+    if isinstance(error, EndsRun | CallPostponed | DeveloperMistake) or not isinstance(error, Exception):
         return Failure(ToolResult.error(f"{tool_name} was ended by {told(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
     return Failure(ToolResult.error(f"{tool_name} failed: {told(error)}"), None)

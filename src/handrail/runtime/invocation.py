@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from handrail.crash_points import reached
-from handrail.errors import DeadlineExceededError, SessionError, StoreError, StoreUnavailableError, ToolValidationError
+from handrail.errors import (
+    DeadlineExceededError,
+    DeveloperMistake,
+    SessionError,
+    StoreError,
+    StoreUnavailableError,
+    ToolValidationError,
+)
 from handrail.limits import Deadline
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
@@ -258,7 +265,7 @@ class Invocation:
         self.is_final &= self.raises is None and _is_final(error, self.step)
         if self.raises is None and not is_for_model(error):
             self._notify_raised(error)
-        if self.raises is None:
+        if self.raises is None or isinstance(self.raises, DeveloperMistake):
             result = self._with_aftermath(result)
             try:
                 await self.place.take_turn(self.way, self.environment.deadline)

@@ -52,7 +52,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
         way: how to wait and to run what may take long.
 
     Raises:
-        CallIdReusedError: the identity of the call stands for another one. Nothing was run or recorded.
+        DeveloperMistake: the program is at fault. The call is rolled back and recorded first. Adapters raise it when
+            the other calls of the reply have ended.
+        CallIdReusedError: one of these: the identity of the call stands for another one. Nothing was run or recorded.
         EndsRun: the run is over: the deadline has passed, or a handler or policy says so.
         CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.

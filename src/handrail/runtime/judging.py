@@ -1,17 +1,27 @@
 """Steps 4 and 5: policies say allow, deny or ask; where they ask, a person or a rule of the program decides.
 
 A decision is a `Denial`. Where nobody has decided, because a policy or the approver raised or there is no approver, the
-call is refused as well, but the same call is judged anew when it is asked again.
+call is refused as well, but the same call is judged anew when it is asked again. An answer that is none is a mistake of
+the program, and is raised to the developer.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from handrail.errors import CallPostponed, DeadlineExceededError, EndsRun, ToldToModel, ToolValidationError
-from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolContext
+from handrail.errors import (
+    CallPostponed,
+    DeadlineExceededError,
+    DeveloperMistake,
+    EndsRun,
+    InvalidReturnError,
+    ToldToModel,
+    ToolValidationError,
+)
+from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, PolicyQuestion, Tool, ToolContext
 from handrail.prompt.signature import is_async
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Denial, Refusal, told
@@ -19,6 +29,8 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ways import OverranError
 
 _log = logging.getLogger("handrail.runtime")
+
+_DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
 
 async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
@@ -31,6 +43,7 @@ async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, 
     Raises:
         Denial: a policy denies. The message names it.
         Refusal: one could not decide.
+        DeveloperMistake: one returned no decision, or asked for what is not there.
     """
     run.step = Step.POLICY
     context = run.context()
@@ -49,6 +62,7 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
     Raises:
         Denial: the answer is no.
         Refusal: there is no answer, or nobody to ask.
+        DeveloperMistake: the approver answered neither yes nor no, or asked for what is not there.
     """
     if not questions:
         return
@@ -72,7 +86,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
         try:
             with run.place.judged():
                 decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
-        except EndsRun:
+        except (EndsRun, DeveloperMistake):
             raise
         except ToldToModel as error:
             kind = Denial if isinstance(error, ToolValidationError) else Refusal
@@ -82,6 +96,8 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
             raise Refusal(
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({told(error)})"
             ) from error
+        if not isinstance(cast("object", decision), PolicyDecision):
+            raise _no_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
         if decision.verdict == "deny":
             kind = Denial if decision.final else Refusal
             raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
@@ -99,7 +115,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
             answer = await run.way.run(lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except OverranError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except (EndsRun, CallPostponed):
+    except (EndsRun, CallPostponed, DeveloperMistake):
         raise
     except Exception as error:
         _log.exception("the approver failed on %s", tool.name)
@@ -108,4 +124,10 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
         return answer
     if isinstance(answer, bool):
         return Approval(answer)
-    raise Refusal(f"{tool.name} was not approved: the approver answered with a {type(answer).__name__}, not yes or no")
+    raise _no_answer("the approver", tool, answer, "True, False or an Approval")
+
+
+def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
+    if inspect.iscoroutine(returned):
+        returned.close()  # it will never be awaited, and that is said by the error
+    return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)

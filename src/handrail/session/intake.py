@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from handrail.errors import ReducerError, SessionBusyError, SessionError, SnapshotError
+from handrail.errors import ReducerError, SessionBusyError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecords, CallRef
 from handrail.session.changes import Append, Change, SliceChange, check_change
@@ -60,7 +60,7 @@ class Intake:
         """The slice of a type; empty when nothing of that type has come in.
 
         Raises:
-            SessionError: `kind` is not a dataclass.
+            SessionUseError: `kind` is not a dataclass.
         """
         access = self._access.get(kind)
         if access is None:
@@ -72,12 +72,12 @@ class Intake:
         """Say what becomes of a type's slice on rollback, in this session, before anything is in it.
 
         Raises:
-            SessionError: the slice holds something already, or something that has not been committed yet.
+            SessionUseError: the slice holds something already, or something that has not been committed yet.
             ReducerError: it would be a LOG, and reducers decide on it.
         """
         with self._lock:
             if self._state.is_used(kind) or kind in self._log.slices:
-                raise SessionError(f"slice {kind.__name__} is in use; declare its policy before the first event")
+                raise SessionUseError(f"slice {kind.__name__} is in use; declare its policy before the first event")
             self._rules.declare(kind, policy)
 
     def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
@@ -90,7 +90,7 @@ class Intake:
 
         Raises:
             ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
-            SessionError: the class or one of the events is no dataclass. Nothing is registered.
+            SessionUseError: the class or one of the events is no dataclass. Nothing is registered.
         """
         with self._lock:
             self._rules.install(state, initial)
@@ -161,7 +161,7 @@ class Intake:
         check_change(change, kind)
         if self._rules.policy(kind) is SlicePolicy.LOG:
             if not isinstance(change, Append):
-                raise SessionError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
+                raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
             self._log_item(kind, change.item)
         else:
             self._write(what, partial(self._state.apply, ((kind, change),)), current())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from handrail.errors import ReducerError, SessionError
+from handrail.errors import ReducerError, SessionUseError
 from handrail.session.reducers import Reducer, methods_of
 from handrail.session.slices import SlicePolicy
 
@@ -53,7 +53,7 @@ class Rules:
         """What becomes of the slice of a type on rollback.
 
         Raises:
-            SessionError: `kind` is not a dataclass.
+            SessionUseError: `kind` is not a dataclass.
         """
         policy = self._policies.get(kind)
         if policy is None:
@@ -64,7 +64,7 @@ class Rules:
         """What becomes of the events of a type.
 
         Raises:
-            SessionError: it is not a dataclass.
+            SessionUseError: it is not a dataclass.
         """
         routes = self._routes  # before the rules are read: what is found by old rules must not be kept among new ones
         route = routes.get(event_type)
@@ -126,9 +126,9 @@ def _no_log(kind: type[Any]) -> ReducerError:
 def _policy_of(kind: object) -> SlicePolicy:
     if not (isinstance(kind, type) and is_dataclass(kind)):
         msg = f"a slice holds values of a dataclass, and {kind!r:.100} is none; name a class decorated with @dataclass"
-        raise SessionError(msg)
+        raise SessionUseError(msg)
     policy: object = getattr(kind, "slice_policy", SlicePolicy.STATE)
     if not isinstance(policy, SlicePolicy):
         msg = f"{kind.__name__}.slice_policy is {policy!r:.100}; make it SlicePolicy.STATE or SlicePolicy.LOG"
-        raise SessionError(msg)
+        raise SessionUseError(msg)
     return policy

@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Self
 
-from handrail.errors import SessionError, SessionNotFoundError
+from handrail.errors import SessionError, SessionNotFoundError, SessionUseError
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, shown_id, still_open
 from handrail.session.intake import Intake
@@ -224,7 +224,7 @@ class Session(Intake):
             SessionError: the session is kept in no database, or no call runs here.
         """
         if self._kept is None:
-            raise SessionError(
+            raise SessionUseError(
                 "this session is kept in no database; open it with Session.open(handrail.store.open('sqlite:///...'), "
                 "session_id)"
             )

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import SessionError
+from handrail.errors import SessionUseError
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import refusals
@@ -206,13 +206,13 @@ class MemoryStore(MemoryLedgerStore):
         """There is none.
 
         Raises:
-            SessionError: always.
+            SessionUseError: always.
         """
         msg = (
             "a store in memory has no database, so context.connection has nothing to write to; open the session on "
             '"sqlite:///desk.db" or "postgresql://..."'
         )
-        raise SessionError(msg)
+        raise SessionUseError(msg)
 
     # --------------------------------------------------------------------------------------------------- decisions
 

@@ -132,6 +132,7 @@ class PydanticAIAdapter:
         Raises:
             PromptEvaluationError: the evaluation stopped; `phase` says where. What was committed stays. Or there is a
                 `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this stored session.
+            DeveloperMistake: the program is at fault, in a call; the other calls of the reply have ended.
             VisibilityExpansionRequired: the prompt must be rendered again with sections opened.
             PromptRenderError: the prompt lacks parameters that its sections need.
             CancelledError: it was cancelled; the calls that ran have been rolled back.

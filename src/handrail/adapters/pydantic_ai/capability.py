@@ -1,6 +1,6 @@
 """What a toolset cannot do alone: answer names that nobody knows, keep the order asked, and bound the requests.
 
-A PydanticAI capability stands around each step of a run. This one does five things:
+A PydanticAI capability stands around each step of a run. This one does six things:
 
 - It holds each request to the deadline, and each reply to the budget.
 - It names each reply before anything of it can be stored (`handrail.adapters.pydantic_ai.replies`).
@@ -8,34 +8,50 @@ A PydanticAI capability stands around each step of a run. This one does five thi
   it and says which names there are. The model is never offered it.
 - PydanticAI starts the calls of a reply in the order asked. Where hooks of others hold one up, those behind it wait
   until it has reached the pipeline and drawn its place; from there on, turns decide what runs beside what.
+- It holds the developer's mistakes of a reply until its other calls have ended, and raises them before the model is
+  asked again. PydanticAI cancels the other calls when one raises.
 - It brings the toolset along.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_ai import ModelRequestContext, ModelResponse, RunContext, ToolCallPart, ToolDefinition, ToolsetTool
+from pydantic_ai import (
+    ModelRequestContext,
+    ModelResponse,
+    RunContext,
+    ToolCallPart,
+    ToolDefinition,
+    ToolFailed,
+    ToolsetTool,
+)
+from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import (
     AbstractCapability,
+    AgentNode,
     CapabilityOrdering,
+    NodeResult,
     RawToolArgs,
     ValidatedToolArgs,
     WrapModelRequestHandler,
+    WrapNodeRunHandler,
     WrapToolExecuteHandler,
     WrapToolValidateHandler,
 )
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
+from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.adapters.pydantic_ai.failures import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.line import Line
 from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
+from handrail.errors import BudgetExceededError, DeadlineExceededError, DeveloperMistake, PromptEvaluationError
 from handrail.limits import TokenUsage
 
 _UNKNOWN = {"handrail": "unknown"}
@@ -60,6 +76,7 @@ class HandrailCapability(AbstractCapability[Any]):
     executor: ToolExecutor
     toolset: HandrailToolset = field(init=False, repr=False)
     line: Line = field(init=False, repr=False, default_factory=Line)
+    _mistakes: list[DeveloperMistake] = field(init=False, repr=False, default_factory=list[DeveloperMistake])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
 
     def __post_init__(self) -> None:
@@ -80,6 +97,53 @@ class HandrailCapability(AbstractCapability[Any]):
     def get_ordering(self) -> CapabilityOrdering:
         """Around all others: it must see the calls of a reply before anything can hold one up."""
         return CapabilityOrdering(position="outermost")
+
+    @override
+    async def wrap_node_run(
+        self, ctx: RunContext[Any], *, node: AgentNode[Any], handler: WrapNodeRunHandler[Any]
+    ) -> NodeResult[Any]:
+        """Raise the developer's mistakes of a reply when all its calls have ended, and before the model is asked again.
+
+        Raises:
+            DeveloperMistake: that of the first call which came to one; the others are notes on it.
+        """
+        try:
+            result = await handler(node)
+        except BaseException as error:
+            note_mistakes(error, self._mistakes)
+            raise
+        self._raise_mistakes()
+        return result
+
+    @override
+    async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
+        """Raise those of calls that end after the answer, which a streamed run has.
+
+        Raises:
+            DeveloperMistake: as for `wrap_node_run`.
+        """
+        self._raise_mistakes()
+        return result
+
+    @contextmanager
+    def mistakes_held(self) -> Generator[None]:
+        """Hold a developer's mistake that a call of this block comes to; PydanticAI is told that the call failed.
+
+        What it is told reaches no model, because the mistake is raised before the model is asked again.
+
+        Raises:
+            ToolFailed: the call came to one.
+        """
+        try:
+            yield
+        except DeveloperMistake as mistake:
+            self._mistakes.append(mistake)
+            raise ToolFailed("the call was not carried out") from mistake
+
+    def _raise_mistakes(self) -> None:
+        if self._mistakes:
+            mistakes, self._mistakes = self._mistakes, []
+            raise first_of(mistakes)
 
     @override
     async def wrap_model_request(
@@ -167,7 +231,7 @@ class HandrailCapability(AbstractCapability[Any]):
         """
         if tool_def.toolset_id != self.toolset.id:
             return await handler(args)
-        with self.line.join():
+        with self.mistakes_held(), self.line.join():
             if tool_def.metadata is _UNKNOWN:
                 return await self.refuse_unknown(call, args, ctx)
             return await handler(args)

@@ -80,7 +80,7 @@ class PipelineCapability(HandrailCapability):
         """
         if tool_def.toolset_id == self.toolset.id:
             return await super().wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
-        with self.line.join():
+        with self.mistakes_held(), self.line.join():
             return await handler(args)
 
     @override
@@ -128,7 +128,8 @@ class PipelineCapability(HandrailCapability):
                 raise error
             return {}
         tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
-        told = (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
+        with self.mistakes_held():
+            told = (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
         if isinstance(error, ModelRetry):
             raise error
         raise ToolFailed(told)
@@ -236,6 +237,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         Raises:
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             ApprovalRequired: the call is put off.
+            DeveloperMistake: the program is at fault; the capability holds it until the other calls have ended.
             EndsRun: the run is over.
         """
         if self.capability.reaches_pipeline(tool.tool_def):

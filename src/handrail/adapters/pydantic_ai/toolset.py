@@ -130,7 +130,8 @@ class HandrailToolset(AbstractToolset[Any]):
             The text that the model reads. The metadata, which no model sees, says whether it was `replayed`.
 
         Raises:
-            CallIdReusedError: the reply has asked for another call under the same id.
+            DeveloperMistake: the program is at fault, or the reply has asked for another call under the same id. A
+                `HandrailCapability` holds it until the other calls of the reply have ended; without one it ends them.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             EndsRun: the run is over.
         """

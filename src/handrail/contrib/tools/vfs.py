@@ -50,7 +50,7 @@ class VfsToolsSection(Section[None]):
         DuplicateBindingError: `resources` binds a `Filesystem` too.
         PromptValidationError: both `filesystem` and `mounts` are given.
         PathEscapeError: a pattern in `exclude` is none inside the root.
-        ProviderError: `filesystem` is none.
+        WrongResourceError: `filesystem` is none.
         TypeError: `exclude` is one string.
         ValueError: a name in `mounts` is no name of a folder.
     """

@@ -1,0 +1,61 @@
+"""Mistakes of the program that show when Handrail runs. They are raised to the developer, never told to a model."""
+
+from __future__ import annotations
+
+from handrail.errors.root import HandrailError
+
+_MOST_SHOWN = 100
+
+
+class DeveloperMistake(HandrailError):
+    """The branch of the tree for mistakes of the program that Handrail itself finds while a call runs.
+
+    The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
+    reply have ended. The model reads nothing of it.
+    """
+
+
+class InvalidArgumentError(DeveloperMistake, TypeError, ValueError):
+    """A function of Handrail was given a value of the wrong kind. Nothing was done.
+
+    Attributes:
+        function: the function or class, as it is imported: `"store.open"`.
+        argument: the name of the parameter.
+        given: the type of what was given.
+        expected: what is expected, in words.
+    """
+
+    def __init__(self, *, function: str, argument: str, given: object, expected: str) -> None:
+        super().__init__(f"{function}: {argument} is {_shown(given)}; it must be {expected}.")
+        self.function = function
+        self.argument = argument
+        self.given: type[object] = type(given)
+        self.expected = expected
+
+
+class InvalidReturnError(DeveloperMistake, TypeError):
+    """A policy or an approver of the program returned something that is not an answer. The call did not run.
+
+    Attributes:
+        function: who returned it: `"policy rule"`, `"the approver"`.
+        tool: name of the tool whose call it was asked about.
+        returned: the type of what it returned.
+        expected: what is expected, in words.
+    """
+
+    def __init__(self, *, function: str, tool: str, returned: object, expected: str) -> None:
+        super().__init__(f"{function} answered {_shown(returned)} about a call of {tool}; it must return {expected}.")
+        self.function = function
+        self.tool = tool
+        self.returned: type[object] = type(returned)
+        self.expected = expected
+
+
+def _shown(value: object) -> str:
+    """A value with its type, in so many words."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a value that cannot show itself must not become another error
+        return f"a {type(value).__name__}"
+    text = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return f"{text} (a {type(value).__name__})"

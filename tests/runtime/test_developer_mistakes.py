@@ -1,0 +1,278 @@
+"""The developer's mistakes that show while a call runs: raised, recorded, and not told to the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import (
+    CallIdReusedError,
+    CircularResourceError,
+    DeveloperMistake,
+    InvalidReturnError,
+    PromptEvaluationError,
+    ReducerError,
+    ResourceUseError,
+    SessionUseError,
+    UnboundResourceError,
+    WrongResourceError,
+)
+from handrail.filesystem import Filesystem
+from handrail.prompt import PolicyDecision, ToolContext, ToolResult
+from handrail.resources import Binding, ResourceRegistry, Scope
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[Any, ToolCall], ToolMessage]
+
+
+class Client:
+    """A resource."""
+
+
+class Rule:
+    """A policy that answers whatever it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        self.name = "rule"
+        self.answer = answer
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> Any:
+        return self.answer() if callable(self.answer) else self.answer
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Nothing to note."""
+
+
+def asks_for(*kinds: Any) -> Any:
+    """A handler that writes, then asks for resources."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        for kind in kinds:
+            context.resources.get(kind)
+        return ToolResult.ok(params)
+
+    return handler
+
+
+def reads_log(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Take from the log."""
+    context.session[ToolInvoked].clear()
+    return ToolResult.ok(params)
+
+
+def needs_database(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Write to a database that is not there."""
+    context.connection.execute("SELECT 1")
+    return ToolResult.ok(params)
+
+
+def bad_reducer() -> Session:
+    """A session whose reducer returns no change."""
+    session = Session(session_id="s")
+    session.register(Note, lambda view, event: "no change", into=Kept)  # type: ignore[arg-type, return-value]
+    return session
+
+
+class _Holder:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+
+def _short_lived() -> ResourceRegistry:
+    return ResourceRegistry.of(
+        Binding(Client, lambda _: Client(), Scope.TOOL_CALL),
+        Binding(_Holder, lambda resources: _Holder(resources.get(Client))),
+    )
+
+
+def unbound() -> PolicyDecision:
+    """Ask for what is not bound, as a policy."""
+    ResourceRegistry.build({}).open().get(Client)
+    raise AssertionError
+
+
+CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake], str]] = [
+    ("nothing bound", lambda: executor(tool("t", scribble)), UnboundResourceError, "nothing is bound for Filesystem"),
+    ("no class", lambda: executor(tool("t", asks_for("Client"))), ResourceUseError, "'Client' is none"),
+    (
+        "wrong type",
+        lambda: executor(tool("t", asks_for(Client)), resources={Client: Binding(Client, lambda _: 7)}),
+        WrongResourceError,
+        "is a int",
+    ),
+    (
+        "circle",
+        lambda: executor(tool("t", asks_for(Client)), resources={Client: Binding(Client, lambda r: r.get(Client))}),
+        CircularResourceError,
+        "Client -> Client",
+    ),
+    (
+        "lives too short",
+        lambda: executor(tool("t", asks_for(_Holder)), resources=_short_lived()),  # type: ignore[arg-type]
+        ResourceUseError,
+        "_Holder \\(SINGLETON\\) -> Client \\(TOOL_CALL\\)",
+    ),
+    ("policy returns True", lambda: executor(tool("t"), policies=(Rule(True),)), InvalidReturnError, "policy rule"),
+    ("policy returns None", lambda: executor(tool("t"), policies=(Rule(None),)), InvalidReturnError, "policy rule"),
+    (
+        "policy asks for what is not bound",
+        lambda: executor(tool("t"), policies=(Rule(unbound),)),
+        UnboundResourceError,
+        "Client",
+    ),
+    (
+        "approver returns text",
+        lambda: executor(tool("t"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=lambda _: "yes"),
+        InvalidReturnError,
+        "the approver answered 'yes' \\(a str\\) about a call of t; it must return True, False or an Approval",
+    ),
+    ("a log cannot shrink", lambda: executor(tool("t", reads_log)), SessionUseError, "is a LOG"),
+    ("no database", lambda: executor(tool("t", needs_database)), SessionUseError, "kept in no database"),
+    ("a reducer returns text", lambda: executor(tool("t"), session=bad_reducer()), ReducerError, "'no change'"),
+]
+
+
+@both_ways
+@pytest.mark.parametrize("make, kind, words", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_mistake_is_raised_and_the_call_is_undone_and_recorded(
+    make: Callable[[], ToolExecutor], kind: type[DeveloperMistake], words: str, way: Run
+) -> None:
+    """The developer reads it; what the call wrote is gone; the record is not final, so the same call runs again."""
+    door = make()
+    with pytest.raises(kind, match=words):
+        way(door, call("t"))
+    assert door.environment.session[Kept].all() == ()
+    [event] = events(door)
+    assert (event.success, event.final) == (False, False)
+    assert kind.__name__ in event.result.message
+
+
+def test_a_mistake_is_logged_nowhere_as_a_failure_of_the_handler(caplog: pytest.LogCaptureFixture) -> None:
+    """It is raised, so it is not logged as well."""
+    with pytest.raises(UnboundResourceError):
+        executor(tool("t", scribble)).execute(call("t"))
+    assert not caplog.records
+
+
+@both_ways
+def test_an_exception_of_a_handlers_body_stays_a_failed_result(way: Run) -> None:
+    """Also one that looks like a mistake: the type that tells is ours."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise LookupError("no such row")
+
+    assert way(executor(tool("t", handler)), call("t")).content == "t failed: LookupError: no such row"
+
+
+@both_ways
+def test_a_provider_that_raises_fails_the_call(way: Run) -> None:
+    """A server that is down is not a mistake of the program."""
+
+    def provide(_: object) -> Client:
+        raise ConnectionError("no route")
+
+    door = executor(tool("t", asks_for(Client)), resources={Client: Binding(Client, provide)})
+    assert "ConnectionError: no route" in way(door, call("t")).content
+
+
+def all_of(door: ToolExecutor, *calls: ToolCall, reply: str | None = None) -> None:
+    """Carry out on this thread."""
+    door.execute_all(calls, reply=reply)
+
+
+def all_on_loop(door: ToolExecutor, *calls: ToolCall, reply: str | None = None) -> None:
+    """Carry out on an event loop."""
+    asyncio.run(door.execute_all_async(calls, reply=reply))
+
+
+both_alls = pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lambda way: way.__name__)
+
+
+@both_alls
+@pytest.mark.parametrize("effect", ["read", "state"])
+def test_the_other_calls_of_the_reply_end_and_are_recorded_first(all_calls: Any, effect: Any) -> None:
+    """Before it and after it in the reply, in the order asked."""
+    door = executor(tool("fine", effect=effect), tool("wrong", asks_for(Client)))
+    calls = [call("fine", "a", id="1"), call("wrong", "b", id="2"), call("fine", "c", id="3")]
+    with pytest.raises(UnboundResourceError):
+        all_calls(door, *calls)
+    assert [(event.call_id, event.success) for event in events(door)] == [("1", True), ("2", False), ("3", True)]
+    assert door.environment.session[Note].all() == (Note("a"), Note("c"))
+
+
+@both_alls
+def test_several_mistakes_are_one_exception_with_notes(all_calls: Any) -> None:
+    """The first is raised; the developer reads of the others beside it."""
+    door = executor(tool("one", asks_for(Client)), tool("two", asks_for(Filesystem)))
+    with pytest.raises(UnboundResourceError, match="Client") as caught:
+        all_calls(door, call("one", id="1"), call("two", id="2"))
+    [note] = caught.value.__notes__
+    assert note.startswith("another call of the reply: UnboundResourceError: nothing is bound for Filesystem")
+
+
+@both_alls
+def test_what_ends_the_run_goes_before_a_mistake_and_has_it_as_a_note(all_calls: Any) -> None:
+    """The run is over at once; the mistake is not lost."""
+
+    def ends(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise PromptEvaluationError("enough")
+
+    door = executor(tool("wrong", asks_for(Client)), tool("ends", ends))
+    with pytest.raises(PromptEvaluationError, match="enough") as caught:
+        all_calls(door, call("wrong", id="1"), call("ends", id="2"))
+    assert "UnboundResourceError" in caught.value.__notes__[0]
+
+
+@both_alls
+def test_a_reused_identity_is_raised_when_the_other_calls_have_ended(all_calls: Any) -> None:
+    """It runs nothing and records nothing itself; its siblings are carried out."""
+    door = executor(tool("fine"))
+    door.execute(call("fine", "a", id="1"), reply="r")
+    with pytest.raises(CallIdReusedError):
+        all_calls(door, call("fine", "b", id="1"), call("fine", "c", id="2"), reply="r")
+    assert door.environment.session[Note].all() == (Note("a"), Note("c"))
+    assert len(events(door)) == 2
+
+
+@pytest.mark.anyio
+async def test_a_reused_identity_does_not_cancel_a_call_that_has_begun() -> None:
+    """It was cancelled and rolled back before."""
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        begun.set()
+        await may_end.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("slow", slow, effect="read"), tool("fine", effect="read"))
+    door.execute(call("fine", "a", id="2"), reply="r")
+    both = asyncio.ensure_future(
+        door.execute_all_async([call("slow", "b", id="1"), call("fine", "c", id="2")], reply="r")
+    )
+    await begun.wait()
+    may_end.set()
+    with pytest.raises(CallIdReusedError):
+        await both
+    assert door.environment.session[Note].all() == (Note("a"), Note("b"))
+
+
+def test_a_mistake_of_a_nested_call_is_raised_through_the_outer_one() -> None:
+    """Both are recorded, and both are undone."""
+
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("outer"))
+        door.execute(call("inner", id="i"))
+        raise AssertionError
+
+    door = executor(tool("outer", outer), tool("inner", asks_for(Client)))
+    with pytest.raises(UnboundResourceError):
+        door.execute(call("outer", id="o"))
+    assert door.environment.session[Kept].all() == ()
+    assert [event.name for event in events(door)] == ["inner", "outer"]
