@@ -264,18 +264,3 @@ def test_a_concurrent_tool_may_use_what_nobody_takes_turns_on() -> None:
 
     door = executor(tool("fetch", fetch, concurrent=True), resources={Client: Client()})
     assert door.execute(call("fetch")).content == "client"
-
-
-def test_a_handler_that_returns_a_promise_has_done_nothing() -> None:
-    """Whatever kind of awaitable it is; an effect that was never begun may be asked for again."""
-
-    class Promise:
-        def __await__(self) -> Any:
-            yield None
-
-    def pay(params: Note, *, context: ToolContext) -> Any:
-        return Promise()
-
-    door = executor(tool("pay", pay, effect="external", idempotency=IdempotencyConfig()))
-    for name in ("1", "2"):
-        assert "is not declared `async def`" in door.execute(call("pay", id=name)).content

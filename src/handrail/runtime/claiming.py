@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, EndsRun, ParseError
+from handrail.errors import CallIdReusedError, DeveloperMistake, EndsRun, ParseError
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
 from handrail.prompt.signature import is_async, takes_context
@@ -18,7 +19,7 @@ from handrail.runtime.failures import Refusal, told
 from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.recorded_arguments import read_arguments, recorded_arguments
-from handrail.runtime.ways import OverranError
+from handrail.runtime.ways import OverranError, run_to_end
 from handrail.session.calls import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import Transaction, current
@@ -252,6 +253,7 @@ async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unkn
 
     Raises:
         Refusal: nobody can tell.
+        DeveloperMistake: the reconciler asked for what is not there.
     """
     reconcile: Any = tool.reconcile
     if reconcile is None:
@@ -264,12 +266,11 @@ async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unkn
     reading = Transaction(tool.name, ticket=run.place.ticket, writes=False, parent=run.place.outer, call=run.ref)
     try:
         with reading:
-            found: object = await run.way.run(
-                lambda: reconcile(params, row.key, **named), is_async=is_async(reconcile), seconds=seconds
-            )
+            asks = partial(reconcile, params, row.key, **named)
+            found: object = await run_to_end(run.way, asks, is_async=is_async(reconcile), seconds=seconds)
     except OverranError:
         raise Refusal(f"{unknown.message} Asking the other side took too long.") from None
-    except EndsRun:
+    except (EndsRun, DeveloperMistake):
         raise
     except Exception as error:
         _log.exception("reconcile of %s failed", tool.name)

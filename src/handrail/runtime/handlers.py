@@ -16,13 +16,14 @@ from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal, overran, wrong_handler
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.outcomes import unknown_because
-from handrail.runtime.ways import OverranError
+from handrail.runtime.ways import OverranError, awaited, drop_unawaited, run_to_end
 
 
 async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
     """Run the handler and check what it returns; tells the claim what is known of the effect.
 
-    Where the claim holds the result already, the handler is not run.
+    What a `def` handler returns to be awaited is awaited, within the same time. Where the claim holds the result
+    already, the handler is not run.
 
     Raises:
         Refusal: there is no handler, it overran its timeout, or it returned something else than it declares.
@@ -41,14 +42,13 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         reached("before-handler")
         if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
             returned: object = _call(run, tool, context)
+            if type(returned) is not ToolResult and inspect.isawaitable(returned):
+                returned = await awaited(run.way, returned, seconds=None)
         else:
             returned = await _run_bounded(run, tool, claim, context)
         reached("after-handler")
     except BaseException as error:
-        if claim.effect is not None:
-            why = unknown_because(error, tool, entered=run.entered)
-            if why is not None:
-                claim.outcome_unknown(why)
+        _say_if_unknown(run, tool, claim, error)
         raise
     finally:
         run.handler_seconds = now() - started
@@ -63,6 +63,13 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     return returned
 
 
+def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: BaseException) -> None:
+    """Tell the claim that the effect may have happened, if the exception does not prove the contrary."""
+    why = None if claim.effect is None else unknown_because(error, tool, entered=run.entered)
+    if why is not None:
+        claim.outcome_unknown(why)
+
+
 async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
     seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
@@ -70,7 +77,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     body = partial(_call, run, tool, context)
     try:
         heard = None if claim.effect is None else claim.ended_late
-        return await run.way.run(body, is_async=tool.is_async, seconds=seconds, late=heard)
+        return await run_to_end(run.way, body, is_async=tool.is_async, seconds=seconds, late=heard)
     except OverranError as overrun:
         run.entered = True  # its thread may not have come to the handler yet, and will
         if by_deadline:
@@ -81,12 +88,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
 
 def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> Refusal:
     """What to say of a handler that returned something else than a result."""
-    if inspect.isawaitable(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()  # none of it has run
-        return Refusal(
-            f"{tool.name} did nothing: its handler returned something to be awaited, and is not declared `async def`."
-        )
+    drop_unawaited(returned)
     claim.happened(returned)
     return Refusal(
         f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "

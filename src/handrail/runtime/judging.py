@@ -7,7 +7,6 @@ the program, and is raised to the developer.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from functools import partial
 from typing import Any, cast
@@ -26,7 +25,7 @@ from handrail.prompt.signature import is_async
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Denial, Refusal, told
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ways import OverranError
+from handrail.runtime.ways import OverranError, drop_unawaited, run_to_end
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -112,7 +111,7 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     try:
         with run.place.judged():
-            answer = await run.way.run(lambda: approver(request), is_async=is_async(approver), seconds=seconds)
+            answer = await run_to_end(run.way, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except OverranError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
     except (EndsRun, CallPostponed, DeveloperMistake):
@@ -128,6 +127,5 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
 
 
 def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
-    if inspect.iscoroutine(returned):
-        returned.close()  # it will never be awaited, and that is said by the error
+    drop_unawaited(returned)
     return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)

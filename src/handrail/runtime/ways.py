@@ -7,6 +7,7 @@ The pipeline is written once, as a coroutine. What it may have to wait for goes 
 | a turn, another call's effect | blocks this thread | suspends this task |
 | a `def` handler | runs on this thread; bounded in time, on a thread of its own | runs on a thread of its own |
 | an `async def` handler | runs on an event loop of its own | is awaited; bounded in time, as a task of its own |
+| what a `def` handler returns to be awaited | as an `async def` handler, in the time that is left | the same |
 
 A bounded handler that overruns is left behind: a task is cancelled and given a moment to clean up, a thread cannot be
 stopped. Whatever it does afterwards is kept out by its closed transaction (`handrail.transaction`). What it returns or
@@ -19,8 +20,10 @@ each other, and keeps the process from ending.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextvars import Context, copy_context
@@ -152,6 +155,57 @@ INLINE = Inline()
 
 ON_LOOP = OnLoop()
 """The way of the asynchronous entry."""
+
+
+async def run_to_end(
+    way: Way, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+) -> Any:  # noqa: ANN401 - whatever a handler returns
+    """Run a body as `Way.run` does, and await what it returns to be awaited although it is not asynchronous.
+
+    Both parts together have `seconds`. Where the first one overruns, nothing of the second is begun, and `late` is not
+    called.
+
+    Raises:
+        OverranError: as `Way.run` does.
+    """
+    if is_async:
+        return await way.run(body, is_async=True, seconds=seconds, late=late)
+    started = time.monotonic()
+    returned = await way.run(
+        body, is_async=False, seconds=seconds, late=None if late is None else partial(_ended, late)
+    )
+    if not inspect.isawaitable(returned):
+        return returned
+    left = None if seconds is None else seconds - (time.monotonic() - started)
+    return await awaited(way, returned, seconds=left, late=late)
+
+
+async def awaited(way: Way, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None) -> Any:  # noqa: ANN401 - as above
+    """What something that a handler has returned comes to when it is awaited; see `Way.run`.
+
+    Raises:
+        OverranError: as `Way.run` does, or there is no time left.
+    """
+    try:
+        if seconds is not None and seconds <= 0:
+            raise OverranError
+        return await way.run(lambda: returned, is_async=True, seconds=seconds, late=late)
+    finally:
+        drop_unawaited(returned)
+
+
+def drop_unawaited(returned: object) -> None:
+    """Close a coroutine of which nothing has run, so that Python does not warn of it."""
+    if inspect.iscoroutine(returned) and inspect.getcoroutinestate(returned) == inspect.CORO_CREATED:
+        returned.close()
+
+
+def _ended(late: Late, ended: Future[Any]) -> None:
+    """Call `late` with what a body ended with, unless that is to be awaited: it has come to no end then."""
+    if ended.exception() is None and inspect.isawaitable(ended.result()):
+        drop_unawaited(ended.result())
+    else:
+        late(ended)
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,224 @@
+"""A `def` handler that returns an awaitable is awaited, through both entries, within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import warnings
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import PromptEvaluationError, ToolValidationError
+from handrail.prompt import Approval, External, IdempotencyConfig, PolicyDecision, ToolContext, ToolPolicy, ToolResult
+from handrail.runtime import EffectLedger, ToolCall, ToolMessage
+from handrail.store.memory_sessions import MemoryStore
+from handrail.transaction import current
+from tests.handler_threads import HandlerThreads
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, soon, tool
+
+both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
+Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
+
+BOUNDS: dict[str, dict[str, Any]] = {"unbounded": {}, "bounded": {"timeout": timedelta(minutes=1)}}
+
+
+async def later(params: Note, context: ToolContext) -> ToolResult[Note]:
+    """Suspend, then write and succeed."""
+    await asyncio.sleep(0)
+    assert current() is not None
+    context.session[Kept].append(Kept(params.text))
+    return ToolResult.ok(params)
+
+
+def returns(make: Callable[[Note, ToolContext], object]) -> Any:
+    """A `def` handler of which nothing tells that it returns an awaitable."""
+
+    def handler(params: Note, *, context: ToolContext) -> Any:
+        return make(params, context)
+
+    return handler
+
+
+class Promise:
+    """An awaitable that is not a coroutine."""
+
+    def __init__(self, made: Awaitable[Any]) -> None:
+        self.made = made
+
+    def __await__(self) -> Any:
+        return self.made.__await__()
+
+
+@both_ways
+@pytest.mark.parametrize("options", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("wrap", [lambda made: made, Promise], ids=["coroutine", "object"])
+def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, wrap: Any) -> None:
+    """Its writes belong to the call, and what it comes to is the result."""
+    door = executor(tool("later", returns(lambda params, context: wrap(later(params, context))), **options))
+    assert way(door, call("later")).content == "hello"
+    assert door.environment.session[Kept].all() == (Kept("hello"),)
+
+
+@both_ways
+@pytest.mark.parametrize("options", BOUNDS.values(), ids=BOUNDS)
+def test_its_exception_is_that_of_the_handler(way: Run, options: Any) -> None:
+    """A refusal of the arguments is told as it is; what was written is undone."""
+
+    async def refuse(params: Note, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        raise ToolValidationError("text is a greeting")
+
+    door = executor(tool("refuse", returns(refuse), **options))
+    assert way(door, call("refuse")).content == "text is a greeting"
+    assert door.environment.session[Kept].all() == ()
+
+
+@both_ways
+def test_what_it_comes_to_must_be_a_result(way: Run) -> None:
+    """As with any other handler; nothing that was never awaited is left behind."""
+
+    async def twice(params: Note, context: ToolContext) -> object:
+        return later(params, context)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        door = executor(tool("twice", returns(twice)))
+        assert "returned a coroutine where a ToolResult is due" in way(door, call("twice")).content
+        gc.collect()
+
+
+@both_ways
+def test_the_timeout_holds_for_both_parts_together(way: Run) -> None:
+    """The awaited part is cancelled, and its changes are undone."""
+    ended: list[str] = []
+
+    async def never(params: Note, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept("half"))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        raise AssertionError
+
+    door = executor(tool("never", returns(never), timeout=timedelta(milliseconds=20)))
+    assert "stopped after its timeout" in way(door, call("never")).content
+    assert door.environment.session[Kept].all() == ()
+    assert ended == ["cancelled"]
+
+
+@both_ways
+def test_the_deadline_holds_for_the_awaited_part(way: Run) -> None:
+    """It ends the run, as it does for any handler."""
+
+    async def never(params: Note, context: ToolContext) -> ToolResult[Note]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    door = executor(tool("never", returns(never)), deadline=soon())
+    with pytest.raises(PromptEvaluationError, match="the deadline passed while the handler ran"):
+        way(door, call("never"))
+    assert len(events(door)) == 1
+
+
+@both_ways
+def test_a_first_part_that_overruns_never_begins_the_second(way: Run) -> None:
+    """Whether the effect happened is not known, and what comes too late says nothing of it."""
+    release, store, threads = threading.Event(), MemoryStore(), HandlerThreads()
+    begun: list[str] = []
+
+    async def second(params: Note) -> ToolResult[Note]:
+        begun.append(params.text)
+        return ToolResult.ok(params)
+
+    def handler(params: Note, *, context: ToolContext) -> Any:
+        release.wait()
+        return second(params)
+
+    paying = tool(
+        "pay",
+        handler,
+        effect=External(accept_late_result=True),
+        idempotency=IdempotencyConfig(),
+        timeout=timedelta(milliseconds=20),
+    )
+    door = executor(paying, effect_ledger=EffectLedger(store))
+    assert not way(door, call("pay")).success
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        release.set()
+        threads.join()
+        gc.collect()
+    assert begun == []
+    assert [row.status for row in store.rows()] == ["unknown"]
+
+
+@both_ways
+def test_an_effect_is_done_when_what_it_returned_has_come_to_a_result(way: Run) -> None:
+    """The ledger answers the same effect from then on."""
+    charges: list[str] = []
+
+    async def pay(params: Note, context: ToolContext) -> ToolResult[Note]:
+        await asyncio.sleep(0)
+        charges.append(params.text)
+        return ToolResult.ok(params)
+
+    door = executor(tool("pay", returns(pay), effect="external", idempotency=IdempotencyConfig()))
+    assert way(door, call("pay", id="1")).success
+    assert way(door, call("pay", id="2")).replayed
+    assert charges == ["hello"]
+
+
+@both_ways
+def test_a_reconciler_that_returns_an_awaitable_is_awaited(way: Run) -> None:
+    """A lambda around an `async def` is one."""
+
+    async def ask(params: Note) -> ToolResult[Note]:
+        await asyncio.sleep(0)
+        return ToolResult.ok(params)
+
+    def breaks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise TimeoutError
+
+    effect = External(on_orphan="reconcile", reconcile=lambda params, key: ask(params))
+    door = executor(tool("pay", breaks, effect=effect, idempotency=IdempotencyConfig()))
+    assert not way(door, call("pay", id="1")).success
+    assert way(door, call("pay", id="2")).replayed
+
+
+class Asks:
+    """A policy that has every call asked about."""
+
+    name = "asks"
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return PolicyDecision.ask("sure?")
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Nothing to note."""
+
+
+@both_ways
+def test_an_approver_that_returns_an_awaitable_is_awaited(way: Run) -> None:
+    """A lambda around an `async def` is one."""
+
+    async def ask(_request: object) -> Approval:
+        await asyncio.sleep(0)
+        return Approval(approved=True)
+
+    def approver(request: object) -> Any:
+        return ask(request)
+
+    policy: ToolPolicy = Asks()
+    assert way(executor(tool("echo"), policies=(policy,), approver=approver), call("echo")).success
+
+
+@pytest.mark.anyio
+async def test_the_synchronous_entry_on_a_loop_says_what_to_call() -> None:
+    """As for an `async def` handler."""
+    with pytest.raises(PromptEvaluationError, match="await execute_async"):
+        executor(tool("later", returns(later))).execute(call("later"))
