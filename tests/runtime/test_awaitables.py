@@ -56,10 +56,11 @@ class Promise:
 
 @both_ways
 @pytest.mark.parametrize("options", BOUNDS.values(), ids=BOUNDS)
-@pytest.mark.parametrize("wrap", [lambda made: made, Promise], ids=["coroutine", "object"])
-def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, wrap: Any) -> None:
+@pytest.mark.parametrize("wrapped", [False, True], ids=["coroutine", "object"])
+def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, *, wrapped: bool) -> None:
     """Its writes belong to the call, and what it comes to is the result."""
-    door = executor(tool("later", returns(lambda params, context: wrap(later(params, context))), **options))
+    make = (lambda params, context: Promise(later(params, context))) if wrapped else later
+    door = executor(tool("later", returns(make), **options))
     assert way(door, call("later")).content == "hello"
     assert door.environment.session[Kept].all() == (Kept("hello"),)
 

@@ -92,6 +92,11 @@ def _short_lived() -> ResourceRegistry:
     )
 
 
+def unclear(_: object) -> Any:
+    """Answer neither yes nor no, as an approver."""
+    return "yes"
+
+
 def unbound() -> PolicyDecision:
     """Ask for what is not bound, as a policy."""
     ResourceRegistry.build({}).open().get(Client)
@@ -129,7 +134,7 @@ CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake], str]]
     ),
     (
         "approver returns text",
-        lambda: executor(tool("t"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=lambda _: "yes"),
+        lambda: executor(tool("t"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=unclear),
         InvalidReturnError,
         "the approver answered 'yes' \\(a str\\) about a call of t; it must return True, False or an Approval",
     ),

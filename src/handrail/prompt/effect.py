@@ -49,8 +49,8 @@ class DeclaredEffect(NamedTuple):
             PromptValidationError: a field is of another type, or two contradict each other.
         """
         said = effect if isinstance(effect, External) else None
-        word = cast("Effect", "external" if isinstance(effect, External) else effect or "state")
-        if word not in get_args(Effect):
+        word = "external" if isinstance(effect, External) else effect or "state"
+        if not isinstance(word, str) or word not in get_args(Effect):
             words = ", ".join(map(repr, get_args(Effect)))
             raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
         if idempotency is not None and not isinstance(idempotency, IdempotencyConfig):
@@ -60,7 +60,35 @@ class DeclaredEffect(NamedTuple):
             reconcile = said.reconcile
         if effect is None and idempotency is not None and idempotency.on_orphan is None and idempotency.has_key:
             _warn_of_silence(tool)
-        return cls(word, effect is not None, said, _on_orphan(effect, said, idempotency), reconcile)
+        own = cast(
+            "Effect", "".join(word)
+        )  # an object of its own: `GivenEffect.of_copy` tells it from a word in a program
+        return cls(own, effect is not None, said, _on_orphan(effect, said, idempotency), reconcile)
+
+
+class GivenEffect(NamedTuple):
+    """What a tool was given for its effect, and what that became; a copy of the tool is given it.
+
+    Attributes:
+        effect: `effect` as it was given; `None` if it was not.
+        reconcile: `reconcile` as it was given.
+        settled: what the two became.
+    """
+
+    effect: object
+    reconcile: Reconcile[Any, Any] | None
+    settled: DeclaredEffect
+
+    def of_copy(
+        self, effect: object, reconcile: Reconcile[Any, Any] | None
+    ) -> tuple[object, Reconcile[Any, Any] | None]:
+        """What a copy of the tool is given, whose fields have these values: the same, unless one was replaced.
+
+        The word of a field that was not replaced is the very object that is settled: see `DeclaredEffect.of`. A word
+        that was given is another one, so `replace(tool, effect="external")` says no more than `"external"`.
+        """
+        same = reconcile is self.settled.reconcile
+        return self.effect if effect is self.settled.effect else effect, self.reconcile if same else reconcile
 
 
 def effect_hints(effect: Effect, *, declares_effect: bool, idempotency: IdempotencyConfig | None) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ class Section(Generic[ParamsT]):
     registry: ResourceRegistry = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
+        given_types: tuple[Any, ...] | None = field(default=None, repr=False)
 
         def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
             return subscript(cls, types, wanted="Params")

@@ -2,6 +2,9 @@
 
 The alias that `typing` makes of a subscripted class tells the object its types only after `__init__`, which is too late
 to check them. A `Subscripted` alias tells them first; in annotations it is used as any other alias.
+
+`dataclasses.replace` makes its copy by the class without brackets, from the fields. So each of these classes has a
+field `given_types`, which is set to the types when the object is made, and which the copy is given.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from handrail.errors import PromptValidationError
 from handrail.serde.naming import type_name
 
 _GIVEN = "type_arguments"
+_COPIED = "given_types"
 
 
 class Subscripted(GenericAlias):
@@ -54,11 +58,12 @@ def subscript(cls: type[Any], types: Any, *, wanted: str) -> Subscripted:  # noq
 
 
 def arguments_of(made: object) -> tuple[Any, ...] | None:
-    """The types that an object was made with: by its own brackets, or by those of a class that its class inherits from.
+    """The types that an object was made with, which it remembers for copies.
 
+    They are those of its own brackets, those of what it is a copy of, or those of a class that its class inherits from.
     `None` if there are none, or only type variables.
     """
-    given: tuple[Any, ...] | None = getattr(made, _GIVEN, None)
+    given: tuple[Any, ...] | None = getattr(made, _GIVEN, None) or getattr(made, _COPIED)
     if given is None:
         for cls in type(made).__mro__:
             bases: tuple[object, ...] = vars(cls).get("__orig_bases__", ())
@@ -66,7 +71,9 @@ def arguments_of(made: object) -> tuple[Any, ...] | None:
             if inherited and not _open(inherited[0]):
                 given = inherited[0]
                 break
-    return None if given is None else tuple(None if kind is NoneType else kind for kind in given)
+    types = None if given is None else tuple(None if kind is NoneType else kind for kind in given)
+    object.__setattr__(made, _COPIED, types)
+    return types
 
 
 def is_dataclass_type(kind: object) -> TypeGuard[type[Any]]:

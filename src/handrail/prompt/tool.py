@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.declaration import Declaration, NoParams
-from handrail.prompt.effect import Effect
+from handrail.prompt.effect import Effect, GivenEffect
 from handrail.prompt.external import External, Reconcile
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import is_async
@@ -68,7 +68,7 @@ class Tool(Generic[P, R]):
     """Something that a model may call. `Tool[Params, Result](...)`: the brackets hold a dataclass each, or `None`.
 
     The result may also be a mapping, a sequence or `str`. Everything is checked when the tool is made, and a tool never
-    changes.
+    changes. `dataclasses.replace` makes a copy with the same types, and with all that was said of the effect.
 
     Attributes:
         name: what the model calls it by: `^[a-z0-9_-]{1,64}$`.
@@ -142,6 +142,8 @@ class Tool(Generic[P, R]):
         ) -> None: ...
 
     else:  # pragma: no branch - checkers know the brackets from `Generic`
+        given_types: tuple[Any, ...] | None = field(default=None, repr=False)
+        given_effect: GivenEffect | None = field(default=None, repr=False)
 
         def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
             return subscript(cls, types, wanted="Params, Result")
@@ -161,7 +163,7 @@ class Tool(Generic[P, R]):
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
-        self._settle_effect(declaration)
+        self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]))
         declaration.check_callables(self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
@@ -173,11 +175,20 @@ class Tool(Generic[P, R]):
         set_field(self, "writes", self.effect != "read" and not self.concurrent)
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
 
-    def _settle_effect(self, declaration: Declaration) -> None:
-        """Bring together what is said of the effect; see `Declaration.effect_of`."""
-        said = declaration.effect_of(self.effect, self.idempotency, self.reconcile)
-        for name, value in said._asdict().items():
+    def settle_effect(self, declaration: Declaration) -> None:
+        """Bring together what is said of the effect, by this tool or by the one that it is a copy of.
+
+        See `Declaration.effect_of`.
+        """
+        effect: object = self.effect
+        reconcile = self.reconcile
+        copied: GivenEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that checkers do not see
+        if copied is not None:
+            effect, reconcile = copied.of_copy(effect, reconcile)
+        settled = declaration.effect_of(effect, self.idempotency, reconcile)
+        for name, value in settled._asdict().items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "given_effect", GivenEffect(effect, reconcile, settled))
 
     @property
     def parameters_schema(self) -> dict[str, Any]:

@@ -18,6 +18,9 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.outcomes import unknown_because
 from handrail.runtime.ways import OverranError, awaited, drop_unawaited, run_to_end
 
+_RESULT: type[object] = ToolResult
+"""What nearly all handlers return."""
+
 
 async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
     """Run the handler and check what it returns; tells the claim what is known of the effect.
@@ -42,7 +45,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         reached("before-handler")
         if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
             returned: object = _call(run, tool, context)
-            if type(returned) is not ToolResult and inspect.isawaitable(returned):
+            if type(returned) is not _RESULT and inspect.isawaitable(returned):
                 returned = await awaited(run.way, returned, seconds=None)
         else:
             returned = await _run_bounded(run, tool, claim, context)

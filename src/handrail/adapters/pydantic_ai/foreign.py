@@ -89,9 +89,7 @@ class ForeignTool(Tool[Any, Any]):
     @override
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        said = Declaration(self.name, dict, None).effect_of(self.effect, self.idempotency, self.reconcile)
-        for name, value in said._asdict().items():
-            set_field(self, name, value)
+        self.settle_effect(Declaration(self.name, dict, None))
         set_field(self, "params_type", dict)
         set_field(self, "result_type", None)
         set_field(self, "codec", None)

@@ -1,0 +1,172 @@
+"""`dataclasses.replace` keeps what a declaration knows: its types, and all that was said of a tool's effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.errors import PromptValidationError
+from handrail.prompt import (
+    External,
+    IdempotencyConfig,
+    MarkdownSection,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    ReadBeforeWritePolicy,
+    Section,
+    SequentialDependencyPolicy,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolResult,
+    ToolsSection,
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Parameters."""
+
+    number: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A result."""
+
+    number: str
+
+
+def pay(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
+    """Pay."""
+    return ToolResult.ok(Receipt(params.number))
+
+
+def ask(params: Order, key: str) -> ToolResult[Receipt] | None:
+    """Find out."""
+    return None
+
+
+def ask_again(params: Order, key: str) -> ToolResult[Receipt] | None:
+    """Find out elsewhere."""
+    return None
+
+
+EFFECTS: dict[str, dict[str, Any]] = {
+    "nothing said": {},
+    "read": {"effect": "read"},
+    "state": {"effect": "state"},
+    "external": {"effect": "external"},
+    "External": {
+        "effect": External(
+            not_applied_on=(ConnectionRefusedError,), on_orphan="reconcile", reconcile=ask, lease=timedelta(minutes=9)
+        )
+    },
+    "External and a key": {"effect": External(repeat_unknown="allow"), "idempotency": IdempotencyConfig()},
+    "short forms": {
+        "effect": "external",
+        "reconcile": ask,
+        "idempotency": IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7)),
+    },
+    "a key, and nothing said": {"idempotency": IdempotencyConfig()},
+    "concurrent": {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)},
+}
+
+
+def tool(**options: Any) -> Tool[Order, Receipt]:
+    """A tool."""
+    example = ToolExample(description="One.", input=Order("1"), output=Receipt("1"))
+    return Tool[Order, Receipt](name="pay", description="Pays.", handler=pay, examples=(example,), **options)
+
+
+def shown(made: Tool[Any, Any]) -> dict[str, object]:
+    """Every attribute of a tool."""
+    names = [each.name for each in fields(made)]
+    return {name: getattr(made, name) for name in names if name not in {"type_arguments", "masking"}}
+
+
+@pytest.mark.parametrize("options", EFFECTS.values(), ids=EFFECTS)
+def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any]) -> None:
+    """Also a copy of a copy; and what is replaced is checked as anew."""
+    made = tool(**options)
+    assert shown(replace(replace(made))) == shown(made)
+    changed = replace(made, name="settle")
+    assert shown(changed) | {"name": "pay"} == shown(made)
+    with pytest.raises(PromptValidationError, match="write 'not_a_name'"):
+        replace(made, name="Not a name")
+
+
+def test_a_field_of_the_effect_that_is_replaced_is_said_anew() -> None:
+    """The others stay as they were said."""
+    made = tool(**EFFECTS["External"])
+    assert replace(made, effect="external", reconcile=None).external == External()
+    assert replace(made, effect="state").external is None
+    assert replace(made, effect="state").reconcile is None
+    other = replace(tool(**EFFECTS["short forms"]), reconcile=ask_again)
+    assert other.external is not None
+    assert (other.external.reconcile, other.on_orphan, other.external.lease) == (
+        ask_again,
+        "reconcile",
+        timedelta(minutes=7),
+    )
+    assert replace(made, idempotency=IdempotencyConfig()).external == made.external
+
+
+def test_a_word_that_is_given_to_a_copy_declares_the_effect() -> None:
+    """Although it is the word that the silent tool has."""
+    silent = tool(idempotency=IdempotencyConfig())
+    assert (silent.effect, silent.declares_effect, silent.on_orphan) == ("state", False, "unknown")
+    said = replace(silent, effect="state")
+    assert (said.effect, said.declares_effect, said.on_orphan) == ("state", True, "retry")
+
+
+def test_a_copy_of_a_tool_parses_runs_and_renders_as_the_tool_does() -> None:
+    """It knows its types."""
+    copy = replace(tool(), description="Pays an order.")
+    assert copy.parse('{"number": "7"}') == Order("7")
+    assert copy.parameters_schema == tool().parameters_schema
+    prompt = Prompt(PromptTemplate(ns="tests", key="copy", sections=[Section(title="Desk", tools=[copy])]))
+    assert prompt.render().tools == (copy,)
+
+
+def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
+    """It became `str` silently."""
+    template = PromptTemplate[Receipt](ns="tests", key="copy", sections=[])
+    assert replace(template, key="other").output_type is Receipt
+    assert replace(PromptTemplate[None](ns="tests", key="copy", sections=[]), name="n").output_type is None
+    assert replace(PromptTemplate(ns="tests", key="copy", sections=[]), name="n").output_type is str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Greeting(Section[Order]):
+    """A section of the program's own with a field of its own."""
+
+    word: str = "hello"
+
+    def render_body(self, params: Order) -> str:
+        return f"{self.word} {params.number}"
+
+
+def test_a_copy_of_a_section_keeps_its_parameters() -> None:
+    """Of each kind; a template's placeholders are checked against them."""
+    markdown = MarkdownSection[Order](title="Desk", template="Order ${number}.")
+    assert replace(markdown, template="The order is ${number}.").params_type is Order
+    with pytest.raises(PromptValidationError, match="colour"):
+        replace(markdown, template="${colour}")
+    tools = ToolsSection[Order](title="Desk", description="For ${number}.", tools=[tool()])
+    assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Order, tools.tools)
+    assert replace(Greeting(title="Hello"), word="good day").render_body(Order("7")) == "good day 7"
+    assert replace(MarkdownSection(title="Plain", template="Text."), title="Other").params_type is None
+
+
+def test_copies_of_policies_keep_everything() -> None:
+    """Their fields are all that they have."""
+    order = SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})
+    assert replace(order, name="other").dependencies == order.dependencies
+    reading = ReadBeforeWritePolicy(write_tools=("pay",), path_of=lambda params: params.number)
+    assert replace(reading, name="other").path_of is reading.path_of
+    assert replace(PolicyDecision.deny("no"), final=False).reason == "no"
