@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PathEscapeError, PromptValidationError
+from handrail.errors import PathEscapeError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import FileStart, FileStat, Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     MarkdownSection,
@@ -26,7 +26,8 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.files_known import FilesKnown, all_known
-from handrail.prompt.read_before_write import path_in
+from handrail.prompt.path_fields import path_in
+from handrail.resources import Binding
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.serde import canonical_json
 from handrail.session import Session
@@ -214,9 +215,12 @@ def decide(params: object, context: ToolContext) -> PolicyDecision:
 
 
 def test_without_files_or_path_a_write_cannot_be_judged() -> None:
-    """A policy that cannot know refuses."""
-    assert decide(Put("a.md", ""), ToolContext.of()).reason == snapshot(
-        "write_file cannot be judged, because no Filesystem is bound to the prompt."
+    """A policy that cannot know refuses; that nothing is bound, it tells the developer."""
+    with pytest.raises(UnboundResourceError, match="nothing is bound for Filesystem"):
+        decide(Put("a.md", ""), ToolContext.of())
+    no_files: Any = Binding.instance(Filesystem, None)
+    assert decide(Put("a.md", ""), ToolContext.of(resources={Filesystem: no_files})).reason == snapshot(
+        "write_file cannot be judged, because there is no filesystem."
     )
     context = ToolContext.of(resources={Filesystem: InMemoryFilesystem()})
     assert decide(Move("a", "b"), context).reason == snapshot(

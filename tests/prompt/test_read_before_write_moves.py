@@ -11,7 +11,7 @@ from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
 from handrail.prompt.files_known import FileKnown, FilesKnown, all_known, known_of
-from handrail.prompt.read_before_write import path_in
+from handrail.prompt.path_fields import path_in
 
 
 @dataclass(frozen=True)

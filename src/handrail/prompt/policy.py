@@ -137,6 +137,15 @@ class ChecksReach(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksTools(Protocol):
+    """A policy that can tell whether it can judge a tool; a prompt asks it about each in its reach when it is built."""
+
+    def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
+        """What is wrong with a tool for this policy; `None` if nothing is."""
+        ...
+
+
 def check_policy(policy: object) -> ToolPolicy:
     """The policy, if it is one.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic
 
 from handrail.errors import PromptValidationError
+from handrail.errors.mistakes import check_argument
 from handrail.prompt.render import RenderedPrompt, enabled_sections, render_template
 from handrail.prompt.section import registry_of
 from handrail.prompt.subscript import name_of
@@ -34,8 +35,11 @@ class Prompt(Generic[Out]):
         """Make a prompt of a template; `Prompt(template).bind(...)` reads better than the keywords.
 
         Raises:
+            InvalidArgumentError: `template` is not a `PromptTemplate`.
             PromptValidationError: as for `bind`.
         """
+        expected = "a PromptTemplate: PromptTemplate[Answer](ns=..., key=..., sections=[...])"
+        check_argument("Prompt", "template", template, PromptTemplate, expected)
         self.template = template
         self._params = _by_type(template, params)
         self._registry = registry_of(resources)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
 
-from handrail.errors import FilesystemError, PathNotFoundError, PromptValidationError
+from handrail.errors import (
+    FilesystemError,
+    InvalidReturnError,
+    PathNotFoundError,
+    PromptValidationError,
+    UnboundResourceError,
+)
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import normalise
@@ -20,25 +27,16 @@ from handrail.prompt.files_known import (
     known_of,
     remember,
 )
+from handrail.prompt.path_fields import AnyPath, fault_of_path_field, path_fields, path_in
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool import Tool
 from handrail.prompt.tool_result import ToolResult
 
-PathOf = Callable[[Any], str | Sequence[str] | None]
+PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]
 """From the parameters of a call to the path, or paths, that it is about; `None` for none."""
-
 
 _OLD_AND_NEW = 2
 """A move is about so many paths."""
-
-
-def path_in(params: object) -> str | Sequence[str] | None:
-    """The field `path`, or else `file_path`, of the parameters, and `new_path` if they have that, too; else `None`."""
-    found: str | Sequence[str] | None = getattr(params, "path", None)
-    if found is None:
-        found = getattr(params, "file_path", None)
-    new_path: str | None = getattr(params, "new_path", None)
-    return (found, new_path) if isinstance(found, str) and new_path is not None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,15 +61,17 @@ class ReadBeforeWritePolicy:
     disk by size, time and inode. The memory is the slice of `FilesKnown`: a read or write that is rolled back does not
     count, and all policies of this kind in a session share it.
 
-    It needs the `Filesystem` that the tools work on among the resources, and refuses all writes without one.
+    It needs the `Filesystem` that the tools work on among the resources. Where a provider says that there is none, it
+    refuses all writes.
 
     Attributes:
         read_tools: names of the tools whose success makes a file known.
         write_tools: names of the tools that are held back, and whose success makes a file known too.
         edit_tools: names of those of `write_tools` that leave alone what they do not name, as `edit_file` does.
         move_tools: names of the tools that give a file or folder another path.
-        path_of: from a call's parameters to the path, or paths, that it is about; for a move to the old one and the new
-            one. A write without a path is refused.
+        path_of: from a call's parameters to the path, or paths, that it is about, as text or `pathlib.Path`; for a move
+            to the old one and the new one. A write without a path is refused. Without a function it is the field
+            `path`, or else `file_path`, and `new_path`; a prompt refuses tools whose fields can hold no path.
         path_filter: which paths exist for the policy, as they do for the tools: no refusal is about another one.
         name: names the policy; give another one where two stand in reach of one tool.
 
@@ -102,13 +102,20 @@ class ReadBeforeWritePolicy:
         return tool.name in self.read_tools or tool.name in self.write_tools
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
-        """Allow the call if it writes only to files that are new or known; a refusal says what to read first."""
+        """Allow the call if it writes only to files that are new or known; a refusal says what to read first.
+
+        Raises:
+            UnboundResourceError: no `Filesystem` is bound.
+            InvalidReturnError: `path_of` returned something that is neither a path nor several.
+        """
         if tool.name not in self.write_tools:
             return PolicyDecision.allow()
         filesystem = self._filesystem(context)
+        if filesystem is None and Filesystem not in context.resources:
+            raise UnboundResourceError(Filesystem)
         if filesystem is None:
-            return PolicyDecision.deny(f"{tool.name} cannot be judged, because no Filesystem is bound to the prompt.")
-        paths = self._paths(params)
+            return PolicyDecision.deny(f"{tool.name} cannot be judged, because there is no filesystem.")
+        paths = self._paths(tool, params)
         if not paths:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because its arguments name no path.")
         known = context.session[FilesKnown]
@@ -127,10 +134,10 @@ class ReadBeforeWritePolicy:
         known = context.session[FilesKnown]
         if tool.name in self.read_tools or tool.name in self.write_tools:
             told = result.files_shown
-            shown = [FileShown(path) for path in self._paths(params)] if told is None else told
+            shown = [FileShown(path) for path in self._paths(tool, params)] if told is None else told
             learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
         elif tool.name in self.move_tools and known:
-            learned = _moved(self._paths(params))
+            learned = _moved(self._paths(tool, params))
         else:
             return
         if learned.files or learned.gone or learned.moved:
@@ -147,15 +154,43 @@ class ReadBeforeWritePolicy:
             "tool there too, or give its name by read_tools=."
         )
 
+    def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
+        """What is wrong if a tool of the lists has a path where none can be: its calls could not be judged."""
+        if self.path_of is not path_in or tool.name not in self._names:
+            return None
+        fields = path_fields(tool.params_type)
+        faults = [fault for name, kind in fields.items() if (fault := fault_of_path_field(name, kind)) is not None]
+        if not fields and tool.name in self.write_tools:
+            faults = ["its parameters have no field path or file_path"]
+        if not faults:
+            return None
+        return f"{' and '.join(faults)}. Rename or retype it, or say where the path is by path_of=."
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (*self.read_tools, *self.write_tools, *self.edit_tools, *self.move_tools)
+
     def _filesystem(self, context: ToolContext) -> Filesystem | None:
         filesystem = context.filesystem
         return None if filesystem is None else filesystem.filtered(self.path_filter)
 
-    def _paths(self, params: object) -> tuple[str, ...]:
-        paths = self.path_of(params)
-        if paths is None:
+    def _paths(self, tool: Tool[Any, Any], params: object) -> tuple[str, ...]:
+        found = cast("object", self.path_of(params))  # whatever the program's function returns
+        if found is None:
             return ()
-        return (paths,) if isinstance(paths, str) else tuple(paths)
+        paths: object = (found,) if isinstance(found, str | PurePath) else found
+        if not isinstance(paths, Iterable):
+            raise self._no_path(tool, found)
+        texts = [_as_text(path) for path in cast("Iterable[object]", paths)]
+        if None in texts:
+            raise self._no_path(tool, found)
+        return tuple(text for text in texts if text is not None)
+
+    def _no_path(self, tool: Tool[Any, Any], returned: object) -> InvalidReturnError:
+        expected = "a path (str or pathlib.Path), several, or None"
+        return InvalidReturnError(
+            function=f"path_of of policy {self.name}", tool=tool.name, returned=returned, expected=expected
+        )
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
         """What is wrong with all the files, and what to do first."""
@@ -165,6 +200,13 @@ class ReadBeforeWritePolicy:
             return f"{told} Leave {hopeless} as it is."
         to_read = " and ".join(fault.to_read for fault in faults)
         return f"{told} Call {' or '.join(self.read_tools)} on {to_read} first, then {tool.name} again."
+
+
+def _as_text(path: object) -> str | None:
+    """A path as filesystems take it; `None` for what is no path."""
+    if isinstance(path, PurePath):
+        return path.as_posix()
+    return path if isinstance(path, str) else None
 
 
 class _Fault(NamedTuple):

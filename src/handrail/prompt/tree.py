@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.policy import ChecksReach, ToolPolicy
+from handrail.prompt.policy import ChecksReach, ChecksTools, ToolPolicy
 from handrail.prompt.section import Section
 
 
@@ -77,6 +77,7 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
     for placed in places:
         if placed.section.tools:
             _check_policy_names(placed, places, policies)
+            _check_tools_of_policies(placed)
     everything = frozenset(tool.name for placed in places for tool in placed.section.tools)
     for policy in policies:
         _check_reach(policy, everything, ())
@@ -133,6 +134,21 @@ def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_p
                 section_path=placed.path,
                 tool=placed.section.tools[0].name,
             )
+
+
+def _check_tools_of_policies(placed: PlacedSection) -> None:
+    for policy in placed.policies:
+        if not isinstance(policy, ChecksTools):
+            continue
+        for tool in placed.section.tools:
+            fault = policy.fault_of_tool(tool)
+            if fault is not None:
+                raise PromptValidationError(
+                    f"policy {policy.name} cannot judge its calls: {fault}",
+                    section_path=placed.path,
+                    tool=tool.name,
+                    dataclass=tool.params_type,
+                )
 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:
