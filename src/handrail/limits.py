@@ -14,6 +14,7 @@ from typing import Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import BudgetExceededError, DeadlineExceededError
+from handrail.errors.mistakes import check_argument
 
 __all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage"]
 
@@ -29,6 +30,7 @@ class Deadline:
         clock: what the deadline is measured against; it takes no part in comparing deadlines.
 
     Raises:
+        InvalidArgumentError: `expires_at` is not a `datetime`.
         ValueError: `expires_at` is naive.
     """
 
@@ -36,6 +38,8 @@ class Deadline:
     clock: Clock = field(default=SYSTEM_CLOCK, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        expected = "an aware datetime: datetime.now(UTC) + timedelta(minutes=5)"
+        check_argument("Deadline", "expires_at", self.expires_at, datetime, expected)
         if self.expires_at.utcoffset() is None:
             message = (
                 f"Deadline needs an aware datetime, and {self.expires_at.isoformat()} has no time zone. Make one with "
@@ -45,7 +49,12 @@ class Deadline:
 
     @classmethod
     def after(cls, span: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """The deadline that lies `span` from now on `clock`; one that has passed already if `span` is not positive."""
+        """The deadline that lies `span` from now on `clock`; one that has passed already if `span` is not positive.
+
+        Raises:
+            InvalidArgumentError: `span` is not a `timedelta`.
+        """
+        check_argument("Deadline.after", "span", span, timedelta, "a span with its unit: timedelta(minutes=5)")
         return cls(clock.now() + span, clock)
 
     def remaining(self) -> timedelta:
@@ -133,6 +142,7 @@ class BudgetTracker:
     __slots__ = ("_budget", "_calls", "_lock", "_usage")
 
     def __init__(self, budget: Budget) -> None:
+        check_argument("BudgetTracker", "budget", budget, Budget, "a Budget: Budget(max_total_tokens=10_000)")
         self._budget = budget
         self._lock = threading.Lock()
         self._usage: dict[str, TokenUsage] = {}

@@ -54,12 +54,17 @@ class Promise:
         return self.made.__await__()
 
 
+def promise(params: Note, context: ToolContext) -> Promise:
+    """The same as an object."""
+    return Promise(later(params, context))
+
+
 @both_ways
 @pytest.mark.parametrize("options", BOUNDS.values(), ids=BOUNDS)
 @pytest.mark.parametrize("wrapped", [False, True], ids=["coroutine", "object"])
 def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, *, wrapped: bool) -> None:
     """Its writes belong to the call, and what it comes to is the result."""
-    make = (lambda params, context: Promise(later(params, context))) if wrapped else later
+    make: Callable[[Note, ToolContext], object] = promise if wrapped else later
     door = executor(tool("later", returns(make), **options))
     assert way(door, call("later")).content == "hello"
     assert door.environment.session[Kept].all() == (Kept("hello"),)

@@ -136,7 +136,7 @@ CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake], str]]
         "approver returns text",
         lambda: executor(tool("t"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=unclear),
         InvalidReturnError,
-        "the approver answered 'yes' \\(a str\\) about a call of t; it must return True, False or an Approval",
+        "the approver answered 'yes' \\(str\\) about a call of t; it must return True, False or an Approval",
     ),
     ("a log cannot shrink", lambda: executor(tool("t", reads_log)), SessionUseError, "is a LOG"),
     ("no database", lambda: executor(tool("t", needs_database)), SessionUseError, "kept in no database"),

@@ -9,12 +9,14 @@ Every call goes through `handrail.runtime.invoke`; this module only says what th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import NoneType, TracebackType
+from typing import Any, Self, cast
 
 from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DeveloperMistake
+from handrail.errors.mistakes import check_argument
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
@@ -24,9 +26,25 @@ from handrail.runtime.ways import INLINE, ON_LOOP, drive
 from handrail.session import Session
 from handrail.session.calls import MAX_IDENTITY_CHARACTERS, NESTED_MARK, is_reply
 
+_EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
+    "rendered_prompt": ((RenderedPrompt,), "what Prompt.render returned, or None"),
+    "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
+    "deadline": ((Deadline, NoneType), "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
+    "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
+    "run_context": ((RunContext, NoneType), "a RunContext, or None"),
+    "approver": ((cast("type[object]", Callable), NoneType), "a function of an ApprovalRequest, or None"),
+    "budget_tracker": ((BudgetTracker, NoneType), "a BudgetTracker: BudgetTracker(budget), or None"),
+}
+"""What an executor may be given beside prompt and session, as types and in words."""
+
 
 class ToolExecutor:
     """Runs the tool calls of one run. Threads and tasks may share it.
+
+    As a context manager it closes at the end what the providers of the prompt have made for the run::
+
+        with ToolExecutor(prompt=prompt, session=session) as executor:
+            messages = executor.execute_all(calls)
 
     Attributes:
         environment: what all calls of the run share.
@@ -67,8 +85,11 @@ class ToolExecutor:
             clock: tells the time for `ToolInvoked`.
 
         Raises:
+            InvalidArgumentError: something is of another type: a template for a prompt, a span for a deadline.
             PromptRenderError: the prompt lacks parameters that its sections need.
         """
+        check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
+        check_argument("ToolExecutor", "session", session, Session, "a Session")
         self.environment = Environment(
             prompt=prompt,
             rendered_prompt=prompt.render() if rendered_prompt is None else rendered_prompt,
@@ -82,6 +103,27 @@ class ToolExecutor:
             budget_tracker=budget_tracker,
             clock=clock,
         )
+        for name, (kinds, expected) in _EXPECTED.items():
+            check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
+
+    def __enter__(self) -> Self:
+        """Enter the resources of the prompt.
+
+        Raises:
+            ResourceError: an eager one could not be built.
+        """
+        self.environment.resources.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave the resources of the prompt: the last one to leave closes them.
+
+        Raises:
+            ResourceError: some could not be closed; all were tried.
+        """
+        self.environment.resources.__exit__(kind, error, traceback)
 
     def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Carry a call out on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
@@ -95,12 +137,15 @@ class ToolExecutor:
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
                 has been rolled back and recorded as failed.
+            InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
             EndsRun: the run is over. The call has been rolled back and recorded.
             BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
         """
+        if type(call) is not ToolCall or type(call.id) is not str:
+            _check_call("ToolExecutor.execute", call)
         return drive(invoke(call, None if reply is None else _checked(reply), self.environment, INLINE))
 
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
@@ -117,6 +162,8 @@ class ToolExecutor:
             EndsRun: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back.
         """
+        if type(call) is not ToolCall or type(call.id) is not str:
+            _check_call("ToolExecutor.execute_async", call)
         return await invoke(call, None if reply is None else _checked(reply), self.environment, ON_LOOP)
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
@@ -129,6 +176,7 @@ class ToolExecutor:
                 first is raised; the others are notes on it.
             EndsRun: as for `execute`; the calls after the one that ended the run have not been run.
         """
+        _check_calls("ToolExecutor.execute_all", calls)
         messages: list[ToolMessage] = []
         mistakes: list[DeveloperMistake] = []
         for call in calls:
@@ -154,6 +202,7 @@ class ToolExecutor:
             DeveloperMistake: as for `execute_all`.
             EndsRun: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
+        _check_calls("ToolExecutor.execute_all_async", calls)
         tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in calls]
         try:
             errors = await _errors_of(tasks)
@@ -187,6 +236,15 @@ async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
         task.cancel()
     if unfinished:
         await asyncio.wait(unfinished)
+
+
+def _check_call(function: str, call: object) -> None:
+    check_argument(function, "call", call, ToolCall, "a ToolCall: ToolCall(id, name, arguments)")
+    check_argument(function, "call.id", getattr(call, "id", None), str, "text, as the provider gave it")
+
+
+def _check_calls(function: str, calls: object) -> None:
+    check_argument(function, "calls", calls, Iterable, "the calls of a reply: [ToolCall(id, name, arguments)]")
 
 
 def _checked(reply: str) -> str:

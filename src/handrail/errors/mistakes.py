@@ -33,6 +33,25 @@ class InvalidArgumentError(DeveloperMistake, TypeError, ValueError):
         self.expected = expected
 
 
+def check_argument(
+    function: str, argument: str, given: object, kinds: type[object] | tuple[type[object], ...], expected: str
+) -> None:
+    """Refuse an argument that is of another type.
+
+    Args:
+        function: the function or class, as it is imported: `"store.open"`.
+        argument: the name of the parameter.
+        given: what was given.
+        kinds: the types that it may be of.
+        expected: the same in words, with an example.
+
+    Raises:
+        InvalidArgumentError: it is of none of them.
+    """
+    if not isinstance(given, kinds):
+        raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
+
+
 class InvalidReturnError(DeveloperMistake, TypeError):
     """A policy or an approver of the program returned something that is not an answer. The call did not run.
 
@@ -56,6 +75,6 @@ def _shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a value that cannot show itself must not become another error
-        return f"a {type(value).__name__}"
+        return f"a value of type {type(value).__name__}"
     text = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-    return f"{text} (a {type(value).__name__})"
+    return f"{text} ({type(value).__name__})"

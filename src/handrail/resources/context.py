@@ -12,8 +12,10 @@ to what ends with a call.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -26,6 +28,8 @@ from handrail.turns import Turn, turn_of
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+_log = logging.getLogger("handrail.resources")
 
 _FIRST_USE = threading.Lock()
 
@@ -40,14 +44,17 @@ class ResourceContext:
 
     Leaving closes what providers made, the newest first; instances that were given stay open. Entering again, also
     while it is entered, is allowed: the last one to leave closes. Without entering it everything works and nothing is
-    closed. Threads may share it; a provider runs once however many ask, and must not wait for another thread that asks.
+    closed, which a warning in the log says when the context is gone. Threads may share it; a provider runs once however
+    many ask, and must not wait for another thread that asks.
     """
 
     __slots__ = (
+        "__weakref__",
         "_bindings",
         "_entered",
         "_given",
         "_is_closing",
+        "_is_watched",
         "_lifetime",
         "_shared_scope",
         "_silent",
@@ -68,6 +75,7 @@ class ResourceContext:
         self._lifetime.values.update(self._given)
         self._entered = 0
         self._is_closing = False
+        self._is_watched = False
         self._turn = Turn()
         self._snapshotables: tuple[Snapshotable[object], ...] | None = None
         self._silent: tuple[Snapshotable[object], ...] | None = None
@@ -180,6 +188,10 @@ class ResourceContext:
                 return value
             self._refuse_to_build(binding)
             value = lifetime.build(binding, self)
+            if not self._entered and not self._is_watched and lifetime.unclosed:
+                self._is_watched = True
+                # Holds none of the resources: one of them may hold this context, which would never go then.
+                weakref.finalize(self, _warn_of_unclosed, lifetime.unclosed)
             if binding.scope is Scope.SINGLETON:
                 self._snapshotables = self._silent = self._turns = None
             return value
@@ -223,6 +235,16 @@ class ResourceContext:
             lifetime.values.update(self._given)
             self._snapshotables = self._silent = self._turns = None
         tell_failures(failures, during=error)
+
+
+def _warn_of_unclosed(names: Sequence[str]) -> None:
+    """Warn of what was made and never closed; called when the context is gone, or the process ends."""
+    if names:
+        _log.warning(
+            "%s: made by a provider, and never closed, because the resources were never entered. Write `with "
+            "ToolExecutor(...) as executor:`, or `with prompt.resources:` around the run",
+            ", ".join(names),
+        )
 
 
 class CallScope:

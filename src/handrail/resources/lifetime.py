@@ -31,15 +31,17 @@ class Lifetime:
         lock: held while anything is built.
         values: the resources by the type they are bound for; prototypes are not among them.
         building: the bindings whose providers run now, each needing the next; to be read with the lock held.
+        unclosed: the names of the types of what is yet to be closed; the list is the same one throughout.
     """
 
-    __slots__ = ("_guard", "_owned", "building", "lock", "values")
+    __slots__ = ("_guard", "_owned", "building", "lock", "unclosed", "values")
 
     def __init__(self) -> None:
         """Make a lifetime in which nothing has been built."""
         self.lock = threading.RLock()
         self.values: dict[object, object] = {}
         self.building: list[Binding[Any]] = []
+        self.unclosed: list[str] = []
         self._owned: list[object] = []
         self._guard = threading.Lock()  # over `_owned`: closing does not wait for what is being built
 
@@ -81,6 +83,7 @@ class Lifetime:
         if hasattr(type(value), "close") and not self.has(value) and not (longer and longer.has(value)):
             with self._guard:
                 self._owned.append(value)
+                self.unclosed.append(type(value).__name__)
         if binding.scope is not Scope.PROTOTYPE:
             self.values[binding.protocol] = value
         join_call(value)
@@ -94,6 +97,7 @@ class Lifetime:
         failures: list[tuple[object, BaseException]] = []
         with self._guard:
             owned, self._owned = self._owned, []
+            self.unclosed.clear()
         for value in reversed(owned):
             try:
                 _close(value)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar, overload
 
 from handrail.errors import DuplicateBindingError, ResourceError
+from handrail.errors.mistakes import check_argument
 from handrail.resources.binding import ABSENT, Binding, Given, unbound
 from handrail.resources.context import ResourceContext
 
@@ -51,9 +52,12 @@ class ResourceRegistry:
         """A registry of resources by type; a value is the resource itself, or a `Binding` of that type.
 
         Raises:
+            InvalidArgumentError: `mapping` is not a mapping.
             ResourceError: a binding stands under a type that is not its own.
             WrongResourceError: a resource is no instance of its type.
         """
+        expected = "a mapping from types to resources: {Client: client}"
+        check_argument("ResourceRegistry.build", "resources", mapping, Mapping, expected)
         return ResourceRegistry(tuple(_binding(kind, value) for kind, value in mapping.items()))
 
     def merge(self, other: ResourceRegistry) -> ResourceRegistry:

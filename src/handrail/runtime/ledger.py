@@ -19,7 +19,7 @@ from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import DumpError, LeaseLostError, SchemaError
+from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime import effect_states as states
@@ -83,6 +83,9 @@ class EffectLedger:
         new_id: Callable[[], str] = new_effect_id,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        if store is not None and not hasattr(store, "has_old_slots"):
+            expected = "a store: handrail.store.open('sqlite:///desk.db')"
+            raise InvalidArgumentError(function="EffectLedger", argument="store", given=store, expected=expected)
         self._store: LedgerStore = MemoryLedgerStore(clock=clock) if store is None else store
         self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic_core import from_json
 
-from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.errors import (
+    InvalidArgumentError,
+    SessionError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    UnknownTypeError,
+)
+from handrail.errors.mistakes import check_argument
 from handrail.session.calls import CallRef, shown_id, storable_id
 from handrail.session.keeping import Kept
 from handrail.session.layout import Layout, layout_of, load_layouts, spans
@@ -49,6 +56,25 @@ class Opening(NamedTuple):
     create: bool
     wait: timedelta
     checkpoint_every: int
+
+    @classmethod
+    def checked(cls, store: object, types: object, *, create: bool, wait: object, checkpoint_every: int) -> Opening:
+        """What `Session.open` was given.
+
+        Raises:
+            InvalidArgumentError: something is of another type.
+        """
+        if not hasattr(store, "hold"):
+            expected = "a store: handrail.store.open('sqlite:///desk.db')"
+            raise InvalidArgumentError(function="Session.open", argument="store", given=store, expected=expected)
+        check_argument("Session.open", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
+        expected = "classes: types=[Plan]"
+        check_argument("Session.open", "types", types, Iterable, expected)
+        kinds = tuple(cast("Iterable[object]", types))
+        for kind in kinds:
+            check_argument("Session.open", "one of types", kind, type, expected)
+        classes = cast("tuple[type[Any], ...]", kinds)
+        return cls(cast("SessionStore", store), classes, create, cast("timedelta", wait), checkpoint_every)
 
 
 def open_kept(

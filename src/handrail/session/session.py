@@ -11,12 +11,14 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Self
 
 from handrail.errors import SessionError, SessionNotFoundError, SessionUseError
+from handrail.errors.mistakes import check_argument
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, shown_id, still_open
+from handrail.session.given import check_given
 from handrail.session.intake import Intake
 from handrail.session.keeping import Kept
 from handrail.session.open_calls import listed_calls
@@ -48,7 +50,13 @@ class Session(Intake):
         dispatcher: Dispatcher | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """Make an empty session in memory; `new_id` names it when no `session_id` is given."""
+        """Make an empty session in memory; `new_id` names it when no `session_id` is given.
+
+        Raises:
+            InvalidArgumentError: something is of another type: an id is text, and so are tags.
+        """
+        check_given("Session", session_id, tags)
+        _check_relatives("Session", parent, dispatcher)
         super().__init__(session_id if session_id is not None else new_id(), dispatcher)
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent = parent
@@ -87,12 +95,16 @@ class Session(Intake):
                 opening cheap.
 
         Raises:
+            InvalidArgumentError: something is of another type: a store is opened by `handrail.store.open`, an id is
+                text, and so are tags. Nothing was written.
             SessionNotFoundError: there is no such session, and `create` is false.
             SessionHeldError: it is open elsewhere, and stays so for longer than `wait`.
             UnknownTypeError: it holds values of a class that is not known here.
             StoreError: the store cannot be used.
         """
-        opening = Opening(store, tuple(types), create, wait, checkpoint_every)
+        check_given("Session.open", session_id, tags)
+        _check_relatives("Session.open", parent, dispatcher)
+        opening = Opening.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     def __repr__(self) -> str:
@@ -245,6 +257,7 @@ class Session(Intake):
             SessionError: `at` names no call of it, or several, or the session is in memory and has no history; or a
                 stored session is forked in the middle of a call, or to an id that is taken.
         """
+        check_given("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self._kept is not None and self._opening is not None:
             return self._fork_stored(new_id, at, self._kept, self._opening)
@@ -259,8 +272,10 @@ class Session(Intake):
         """An empty session for work done on behalf of this one, as an agent used as a tool does; stored beside it.
 
         Raises:
+            InvalidArgumentError: an id is text, and so are tags.
             StoreError: this session is stored, and its store cannot be used.
         """
+        check_given("Session.child", session_id, tags)
         if self._opening is None:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
         new_id = self._new_id() if session_id is None else session_id
@@ -340,6 +355,11 @@ class Session(Intake):
             session, _abandon, opening.store, kept.hold
         ).atexit = False  # a process that ends holds nothing
         return session
+
+
+def _check_relatives(function: str, parent: object, dispatcher: object) -> None:
+    check_argument(function, "parent", parent, (Session, NoneType), "a Session, or None")
+    check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
 
 
 def _abandon(store: SessionStore, hold: Hold) -> None:

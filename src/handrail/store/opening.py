@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from urllib.parse import unquote
+from pathlib import PurePath
+from typing import get_args
+from urllib.parse import quote, unquote
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import StoreError
+from handrail.errors import InvalidArgumentError, StoreError
+from handrail.errors.mistakes import check_argument
 from handrail.store.links import Durability
 from handrail.store.memory_sessions import MemoryStore
 from handrail.store.protocol import Store
@@ -37,8 +40,14 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
             SQLite, the server's for PostgreSQL.
 
     Raises:
+        InvalidArgumentError: something is of another type: a path is not a URL.
         StoreError: the URL is of no such form, or the store cannot be opened.
     """
+    check_argument("store.open", "url", url, str, _expected(url))
+    check_argument("store.open", "busy", busy, timedelta, "a span with its unit: timedelta(seconds=5)")
+    if durability not in get_args(Durability):
+        names = " or ".join(map(repr, get_args(Durability)))
+        raise InvalidArgumentError(function="store.open", argument="durability", given=durability, expected=names)
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)
@@ -51,6 +60,13 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
         return PostgresStore(Server(url, _without_password(url), durability, busy, read_only), clock=clock)
     msg = f"{_without_password(url)!r} names no store; write {_FORMS}"
     raise StoreError(msg, store=_without_password(url))
+
+
+def _expected(given: object) -> str:
+    """What a URL is, in words; of a path, its own."""
+    if isinstance(given, PurePath):
+        return f'the URL of a store: "sqlite:///{quote(str(given))}"'
+    return f"the URL of a store: {_FORMS}"
 
 
 def _without_password(url: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any, TypeVar, cast
 
 from pydantic_ai import Agent, ModelMessage, UsageLimits, UserContent
@@ -25,6 +26,7 @@ from handrail.adapters.pydantic_ai.models import open_model
 from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
+from handrail.errors.mistakes import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.runtime import EffectLedger
@@ -67,10 +69,14 @@ class PydanticAIAdapter:
             output_retries: how often the model may try again when its answer does not fit the prompt's output type.
 
         Raises:
+            InvalidArgumentError: something is of another type.
             UnknownModelError: no model can have that name.
         """
+        check_argument("PydanticAIAdapter", "model", model, (Model, str), "a model of PydanticAI, or its name")
         if isinstance(model, str):
             check_model_name(model)
+        expected = "an EffectLedger: EffectLedger(store), or None"
+        check_argument("PydanticAIAdapter", "effect_ledger", effect_ledger, (EffectLedger, NoneType), expected)
         self.model = model
         self.effect_ledger = EffectLedger() if effect_ledger is None else effect_ledger
         self._ledger_is_given = effect_ledger is not None
@@ -132,11 +138,15 @@ class PydanticAIAdapter:
         Raises:
             PromptEvaluationError: the evaluation stopped; `phase` says where. What was committed stays. Or there is a
                 `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this stored session.
+            InvalidArgumentError: something is of another type: a template for a prompt, say.
             DeveloperMistake: the program is at fault, in a call; the other calls of the reply have ended.
             VisibilityExpansionRequired: the prompt must be rendered again with sections opened.
             PromptRenderError: the prompt lacks parameters that its sections need.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
+        expected = "a Budget: Budget(max_total_tokens=10_000), or None"
+        check_argument("PydanticAIAdapter.evaluate", "budget", budget, (Budget, NoneType), expected)
+        check_argument("PydanticAIAdapter.evaluate", "deadline", deadline, (Deadline, NoneType), "a Deadline, or None")
         executor = ToolExecutor(
             prompt=prompt,
             session=session,

@@ -1,0 +1,88 @@
+"""What a session is made with is checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.errors import InvalidArgumentError
+from handrail.session import Session
+from handrail.store import Store
+from handrail.testing import FakeClock
+from tests.store.stores import STORES
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a number as id": ({"session_id": 7}, "session_id is 7 \\(int\\); it must be text"),
+    "a lone surrogate": ({"session_id": "s\ud800"}, "it must be text of valid Unicode"),
+    "a number as tag": ({"tags": {"customer": 7}}, r"tags\['customer'\] is 7 \(int\); it must be text"),
+    "no tag at all": ({"tags": {"customer": None}}, r"tags\['customer'\] is None"),
+    "a number as the name of a tag": ({"tags": {7: "a"}}, "a name in tags is 7"),
+    "a list of tags": ({"tags": ["urgent"]}, r"tags is \['urgent'\] \(list\); it must be a mapping"),
+    "an id as parent": ({"parent": "s"}, "parent is 's' \\(str\\); it must be a Session, or None"),
+    "a function as dispatcher": ({"dispatcher": print}, "it must be a Dispatcher, or None"),
+}
+
+
+@pytest.fixture(params=list(STORES))
+def store(request: pytest.FixtureRequest) -> Generator[Store]:
+    """Each kind of store."""
+    with STORES[request.param](FakeClock()) as made:
+        yield made
+
+
+@pytest.mark.parametrize("given, words", WRONG.values(), ids=WRONG)
+def test_it_is_refused_for_a_session_in_memory(given: dict[str, Any], words: str) -> None:
+    """The message has what was given, and what is expected."""
+    with pytest.raises(InvalidArgumentError, match=words) as caught:
+        Session(**given)
+    assert caught.value.function == "Session"
+
+
+@pytest.mark.parametrize("given, words", WRONG.values(), ids=WRONG)
+def test_it_is_refused_before_a_store_has_the_session(store: Store, given: dict[str, Any], words: str) -> None:
+    """A tag that was no text was written, and the session could never be opened again."""
+    with pytest.raises(InvalidArgumentError, match=words):
+        Session.open(store, **{"session_id": "desk", **given})
+    assert store.find("desk") is None
+    with Session.open(store, "desk", tags={"customer": "7"}) as session:
+        assert session.tags == {"customer": "7"}
+
+
+def test_children_and_forks_are_held_to_the_same(store: Store) -> None:
+    """They are stored beside their session."""
+    wrong: Any = 7
+    with Session.open(store, "desk") as session:
+        with pytest.raises(InvalidArgumentError, match=r"Session\.child: tags\['a'\]"):
+            session.child(session_id="child", tags={"a": wrong})
+        with pytest.raises(InvalidArgumentError, match=r"Session\.fork: session_id is 7"):
+            session.fork(session_id=wrong)
+        assert store.find("child") is None
+
+
+STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("desk.db"), "nothing": None}
+
+
+@pytest.mark.parametrize("given", STORES_GIVEN.values(), ids=STORES_GIVEN)
+def test_what_is_not_a_store_is_refused(given: Any) -> None:
+    """The message says how to open one."""
+    with pytest.raises(InvalidArgumentError, match=r"handrail\.store\.open\('sqlite:///desk\.db'\)") as caught:
+        Session.open(given, "desk")
+    assert (caught.value.argument, caught.value.given) == ("store", type(given))
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"wait": 5}, "wait is 5 \\(int\\); it must be a span"),
+        ({"types": ["Plan"]}, "one of types is 'Plan'"),
+        ({"types": 7}, "types is 7"),
+    ],
+)
+def test_how_it_is_opened_is_checked_too(store: Store, options: dict[str, Any], words: str) -> None:
+    """Before the session is begun."""
+    with pytest.raises(InvalidArgumentError, match=words):
+        Session.open(store, "desk", **options)
+    assert store.find("desk") is None
