@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.entries import BUILT_IN, AgentReference, Entry, Origin
 from handrail.agents.importing import forget_modules
+from handrail.agents.loaded import load_agent
 from handrail.agents.project import Project, project_folder_of
 from handrail.errors import (
     AgentError,
     AgentFileError,
     DiscoveryError,
     HandrailError,
+    InvalidArgumentError,
     ProjectError,
     RegistryError,
     ResolutionError,
@@ -100,7 +103,7 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path) -> None
             "tools.py": "1 / 0",
         },
     )
-    project = Project.load(tmp_path)
+    project = Project.load(tmp_path, built_ins=())
     assert project.config.model == "test"
     assert [entry.label for entry in project.registry.entries] == [
         "tool ping (lib/money.py)",
@@ -163,13 +166,35 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path) -> None:
-    """Loading does not: an agent that is not run may name what it will."""
+    """An agent that is not run may name what it will: another one can be loaded beside it."""
     write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
-    assert list(Project.load(tmp_path).agents) == ["desk", "sound"]
+    assert list(Project.load(tmp_path, resolve_all=False).agents) == ["desk", "sound"]
+    assert load_agent(tmp_path / "sound.agent").name == "sound"
     project, problems = Project.survey(tmp_path)
     assert project is not None
     assert [type(part) for part in problems] == [ResolutionError]
     assert "desk.agent) names what it cannot have: `tools:` has 'nowhere'" in str(problems[0])
+
+
+def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
+    """`Project.load` took agents that `load_agent` refused, and refused those that name what is built in."""
+    write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
+    with pytest.raises(ResolutionError) as of_agent:
+        load_agent(tmp_path / "desk.agent")
+    with pytest.raises(ResolutionError) as of_project:
+        Project.load(tmp_path)
+    assert str(of_project.value) == str(of_agent.value)
+    write(tmp_path, {"desk.agent": agent("desk", toolsets="[files, planning]")})
+    assert load_agent(tmp_path / "desk.agent").project.agents == Project.load(tmp_path).agents
+    with pytest.raises(ResolutionError, match="'planning'"):
+        Project.load(tmp_path, built_ins=[FILES])
+
+
+def test_a_folder_is_given_by_its_path(tmp_path: Path) -> None:
+    """Anything else is refused with what is expected."""
+    wrong: Any = None
+    with pytest.raises(InvalidArgumentError, match=r"Project\.load: folder is None"):
+        Project.load(wrong)
 
 
 @pytest.mark.requirement("A-12")

@@ -22,7 +22,7 @@ from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_f
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.rules_file import parse_rules, read_rules
 from handrail.agents.approval.values import Answer, Asker, Decision, GatedCall
-from handrail.agents.builtin import files_toolset, shell_toolset
+from handrail.agents.builtin import BUILT_INS, files_toolset, shell_toolset
 from handrail.agents.current import current_run
 from handrail.agents.entries import Entry, Origin, toolset_factory
 from handrail.agents.events import (
@@ -38,7 +38,7 @@ from handrail.agents.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.agents.loaded import BUILT_INS, LoadedAgent, load_agent
+from handrail.agents.loaded import LoadedAgent, load_agent
 from handrail.agents.options import RunOptions
 from handrail.agents.project import Project
 from handrail.agents.registry import Registry

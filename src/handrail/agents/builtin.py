@@ -234,3 +234,7 @@ def _checked_prefix(prefix: object) -> str:
             "'-', such as 'notes'"
         )
     return prefix
+
+
+BUILT_INS = built_ins()
+"""The toolsets that every project has, unless its program says otherwise."""

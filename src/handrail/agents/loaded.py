@@ -14,7 +14,6 @@ from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.kept import open_questions
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.rules_file import read_rules
-from handrail.agents.builtin import built_ins
 from handrail.agents.inspection import Inspection, inspect_run
 from handrail.agents.known_names import refuse_unmatched, unmatched_rules
 from handrail.agents.options import DEFAULT_OPTIONS, RunOptions
@@ -28,10 +27,6 @@ from handrail.limits import TokenUsage
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable that names a model where nothing else does."""
-
-
-BUILT_INS = built_ins()
-"""The toolsets that every project has; for `Project.load`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +151,7 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     """
     file = Path(path)
     own = read_agent_file(file)
-    project = Project.load(project_folder_of(file), built_ins=BUILT_INS)
+    project = Project.load(project_folder_of(file), resolve_all=False)  # another agent's names are its own affair
     other = project.agents.get(own.name)
     if other is not None and other.path is not None and not other.path.samefile(file):
         raise ProjectError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
+from handrail.agents.builtin import BUILT_INS
 from handrail.agents.discovery import discover, passed_over
 from handrail.agents.entries import AgentReference, Entry, Origin
 from handrail.agents.importing import forget_modules, import_modules
@@ -20,6 +21,7 @@ from handrail.agents.registry import Offer, Registry
 from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.unexported import Definitions
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
+from handrail.errors.mistakes import check_argument
 from handrail.serde.naming import shortened
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
@@ -47,9 +49,10 @@ class Project:
         cls,
         folder: str | PathLike[str],
         *,
-        built_ins: Sequence[Entry] = (),
+        built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
         packages: bool = True,
+        resolve_all: bool = True,
     ) -> Project:
         """Load a project: read its agent files, and import its modules unless they are imported already.
 
@@ -58,24 +61,31 @@ class Project:
             built_ins: entries that every project has.
             entries: more of them, from the program.
             packages: whether the tools and toolsets of installed packages can be named.
+            resolve_all: whether all that its agents name is looked up. Without, `resolve` does that for one agent.
 
         Raises:
+            InvalidArgumentError: `folder` is not a path.
             HandrailError: the one problem that there is.
-            ProjectError: several; `problems` has each. What agents name is not looked up here: `resolve` does that.
+            ProjectError: several; `problems` has each.
         """
+        check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
         found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
-        if not isinstance(found.project, Project) or found.problems:
-            raise _as_one(Path(folder), found.problems)
-        return found.project
+        project, problems = found.project, found.problems
+        if project is not None and not problems and resolve_all:
+            problems = tuple(_unresolved(project))
+        if project is None or problems:
+            raise _as_one(Path(folder), problems)
+        return project
 
     @classmethod
     def reload(
         cls,
         folder: str | PathLike[str],
         *,
-        built_ins: Sequence[Entry] = (),
+        built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
         packages: bool = True,
+        resolve_all: bool = True,
     ) -> Project:
         """Load a project, with its modules executed again. A project that was loaded before keeps what it has.
 
@@ -84,19 +94,20 @@ class Project:
             built_ins: as for `load`.
             entries: as for `load`.
             packages: as for `load`.
+            resolve_all: as for `load`.
 
         Raises:
             HandrailError: as for `load`.
         """
         forget_modules(Path(folder))
-        return cls.load(folder, built_ins=built_ins, entries=entries, packages=packages)
+        return cls.load(folder, built_ins=built_ins, entries=entries, packages=packages, resolve_all=resolve_all)
 
     @classmethod
     def survey(
         cls,
         folder: str | PathLike[str],
         *,
-        built_ins: Sequence[Entry] = (),
+        built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
         packages: bool = True,
     ) -> tuple[Project | None, tuple[HandrailError, ...]]:
