@@ -1,0 +1,51 @@
+"""`docs/developer-mistakes.md` is held to the code: each of its rows is a mistake that is made here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from handrail.errors import DeveloperMistake
+from tests.architecture.sources import ROOT
+from tests.docs.developer_mistakes import CALLS, MISTAKES, Mistake
+
+PAGE = ROOT / "docs" / "developer-mistakes.md"
+
+_ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| `(\w+)` \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+
+
+def row_of(mistake: Mistake) -> tuple[str, ...]:
+    """The row that the page has for a mistake."""
+    attributes = ", ".join(f"`{name}`" for name in mistake.attributes) or "-"
+    says = f"`{mistake.says}`" if mistake.says else "-"
+    return (mistake.does, mistake.found_by, mistake.error.__name__, attributes, says)
+
+
+def test_the_page_has_a_row_for_each_mistake_and_no_other() -> None:
+    """In the same order."""
+    rows = [tuple(cell.strip() for cell in row) for row in _ROW.findall(PAGE.read_text(encoding="utf-8"))]
+    assert rows == [row_of(mistake) for mistake in MISTAKES]
+
+
+def test_no_two_rows_are_of_one_mistake() -> None:
+    """There are sixty or more."""
+    assert len({mistake.does for mistake in MISTAKES}) == len(MISTAKES) >= 60
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.does)
+def test_a_mistake_raises_what_the_page_says(mistake: Mistake, tmp_path: Path) -> None:
+    """The very type, with words and attributes."""
+    with pytest.raises(mistake.error) as caught:
+        mistake.make(tmp_path)
+    assert type(caught.value) is mistake.error
+    assert mistake.says in str(caught.value)
+    assert {name: getattr(caught.value, name) for name in mistake.attributes} == dict(mistake.attributes)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mistake", CALLS, ids=lambda mistake: mistake.does)
+def test_what_shows_in_a_call_is_raised_to_the_developer(mistake: Mistake) -> None:
+    """It is of the branch that is."""
+    assert issubclass(mistake.error, DeveloperMistake)
