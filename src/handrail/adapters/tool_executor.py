@@ -137,16 +137,18 @@ class ToolExecutor:
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
                 has been rolled back and recorded as failed.
-            InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
+            InvalidArgumentError: it is not a `ToolCall`. Nothing was run or recorded.
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
             EndsRun: the run is over. The call has been rolled back and recorded.
             BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
         """
-        if type(call) is not ToolCall or type(call.id) is not str:
+        try:
+            return drive(invoke(call, None if reply is None else _checked(reply), self.environment, INLINE))
+        except (AttributeError, TypeError):  # here and not before, because this is on the way of every call
             _check_call("ToolExecutor.execute", call)
-        return drive(invoke(call, None if reply is None else _checked(reply), self.environment, INLINE))
+            raise
 
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Carry a call out without blocking the event loop; `def` handlers run on threads of their own.
@@ -162,9 +164,11 @@ class ToolExecutor:
             EndsRun: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back.
         """
-        if type(call) is not ToolCall or type(call.id) is not str:
+        try:
+            return await invoke(call, None if reply is None else _checked(reply), self.environment, ON_LOOP)
+        except (AttributeError, TypeError):  # as in `execute`
             _check_call("ToolExecutor.execute_async", call)
-        return await invoke(call, None if reply is None else _checked(reply), self.environment, ON_LOOP)
+            raise
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Carry the calls of one reply out, one after the other; a message for each, in the order asked.
@@ -240,7 +244,6 @@ async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
 
 def _check_call(function: str, call: object) -> None:
     check_argument(function, "call", call, ToolCall, "a ToolCall: ToolCall(id, name, arguments)")
-    check_argument(function, "call.id", getattr(call, "id", None), str, "text, as the provider gave it")
 
 
 def _check_calls(function: str, calls: object) -> None:
