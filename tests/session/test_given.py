@@ -44,8 +44,9 @@ def test_it_is_refused_for_a_session_in_memory(given: dict[str, Any], words: str
 @pytest.mark.parametrize("given, words", WRONG.values(), ids=WRONG)
 def test_it_is_refused_before_a_store_has_the_session(store: Store, given: dict[str, Any], words: str) -> None:
     """A tag that was no text was written, and the session could never be opened again."""
+    arguments: dict[str, Any] = {"session_id": "desk", **given}
     with pytest.raises(InvalidArgumentError, match=words):
-        Session.open(store, **{"session_id": "desk", **given})
+        Session.open(store, **arguments)
     assert store.find("desk") is None
     with Session.open(store, "desk", tags={"customer": "7"}) as session:
         assert session.tags == {"customer": "7"}

@@ -32,6 +32,7 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
 )
 def test_it_says_what_was_given_and_what_is_expected(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     """Nothing is opened."""
+    arguments: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/desk.db", **options}
     with pytest.raises(InvalidArgumentError, match=words):
-        handrail.store.open(**{"url": f"sqlite:///{tmp_path}/desk.db", **options})
+        handrail.store.open(**arguments)
     assert list(tmp_path.iterdir()) == []
