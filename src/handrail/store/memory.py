@@ -151,7 +151,8 @@ class MemoryLedgerStore:
                 self._rows[identity] = row
             if row is None or row.effect_id != seen.effect_id:
                 self._forget_testimony(seen.effect_id)
-        if self._changes.is_open or self._watchers.concerns(identity[0]) or (row is not None and row.status == "unknown"):
+        is_unknown = row is not None and row.status == "unknown"
+        if is_unknown or self._changes.is_open or self._watchers.concerns(identity[0]):
             self._tell(identity, row)
         return True
 
