@@ -1,0 +1,29 @@
+"""Hashes and stored values of before are found again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from handrail.session.stored_types import stored_type
+from tests.serde.pinned import FILE, pinned, stored, values
+
+PINNED: Final[dict[str, dict[str, Any]]] = json.loads(FILE.read_text())
+
+
+@pytest.mark.parametrize("part, at_least", [("digests", 200), ("stored", 14), ("kept", 14), ("keys", 14)])
+def test_two_hundred_values_are_hashed_and_stored_as_before(part: str, at_least: int) -> None:
+    """None of them holds a union whose members JSON cannot tell apart, so nothing about them changes."""
+    now = pinned()[part]
+    assert len(now) >= at_least
+    assert now == PINNED[part]
+    assert set(PINNED["digests"]) == {name for name, _ in values()}
+
+
+@pytest.mark.parametrize("name", PINNED["stored"])
+def test_what_was_stored_before_is_read(name: str) -> None:
+    """Each as the value that it was."""
+    value = stored()[name]
+    assert stored_type(type(value)).load(PINNED["stored"][name].encode(), 1) == [value]
