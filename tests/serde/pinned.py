@@ -125,7 +125,7 @@ SCALARS: Final[dict[str, Any]] = {
 CONTAINERS: Final[dict[str, Callable[[Any], object]]] = {
     "alone": lambda value: value,
     "in arrays": lambda value: [(value,), deque([value, value])],
-    "in an object": lambda value: OrderedDict(z=value, a=MappingProxyType({"10": value, "9": 0})),
+    "in an object": lambda value: OrderedDict[str, Any](z=value, a=MappingProxyType({"10": value, "9": 0})),
     "in a dataclass": lambda value: Page([value], Page([Loose(value)])),
 }
 
@@ -183,7 +183,8 @@ def stored() -> dict[str, Any]:
 
 def stored_form_of(value: Any) -> str:
     """A dataclass as a session stores it."""
-    return stored_type(type(value)).dump((value,)).decode()
+    kind: Any = value.__class__
+    return stored_type(kind).dump((value,)).decode()
 
 
 def kept_form_of(value: Any) -> str | None:
@@ -193,7 +194,7 @@ def kept_form_of(value: Any) -> str | None:
         del params, context
         return ToolResult.ok(value)
 
-    kind: Any = type(value)
+    kind: Any = value.__class__
     kept = Tool[None, kind](name="t", description="d", handler=handler).dump_value(value)
     return None if kept is None else kept.decode()
 

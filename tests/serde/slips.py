@@ -96,7 +96,7 @@ class Wide:
 
 
 SLIPS: dict[str, Json] = {
-    "whole": ["7", 7.0, 1e2, True, None, [], {}],
+    "whole": ["7", 7.5, 1e-2, True, None, [], {}],
     "real": ["1.5", False],
     "text": [1],
     "flag": ["true", 1],

@@ -173,8 +173,8 @@ WORDS = snapshot(
             "$.anything: its default does not fit Any (JSON cannot say it); change the default or the type"
         ],
         "HasBadPattern": [
-            "$.code: str cannot be used here (error: unclosed character class); use a plain dataclass, or a type",
-            "that JSON can say",
+            "$.code: pydantic cannot take its metadata 'pattern' (error: unclosed character class); rename what",
+            "is not meant for pydantic, and give the rest in the form that it has as an argument of Field",
         ],
         "HasStrayBound": [
             "$.name: the constraint gt does not fit the type it stands on; put it on a number or a string, inside",

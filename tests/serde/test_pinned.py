@@ -26,4 +26,5 @@ def test_two_hundred_values_are_hashed_and_stored_as_before(part: str, at_least:
 def test_what_was_stored_before_is_read(name: str) -> None:
     """Each as the value that it was."""
     value = stored()[name]
-    assert stored_type(type(value)).load(PINNED["stored"][name].encode(), 1) == [value]
+    kind: Any = value.__class__
+    assert stored_type(kind).load(PINNED["stored"][name].encode(), 1) == [value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -98,15 +99,39 @@ def test_parsing_is_strict() -> None:
     assert parse(Plan, '{"objective": "a", "steps": [{"title": "b", "status": "done"}]}').steps == (
         Step("b", Status.DONE),
     )
-    for slip in ('{"objective": 1}', '{"objective": "a", "limit": 1.0}', '{"objective": "a", "limit": true}'):
+    for slip in ('{"objective": 1}', '{"objective": "a", "limit": 1.5}', '{"objective": "a", "limit": true}'):
         with pytest.raises(ParseError):
             parse(Plan, slip)
 
 
-def test_of_a_key_given_twice_the_last_value_counts() -> None:
-    """So do most readers of JSON; only the last one is checked."""
-    assert parse(Plan, '{"objective": 1, "objective": "b"}') == Plan("b")
-    assert parse(Loose, '{"anything": {"a": 1, "a": 2}}').anything == {"a": 2}
+@pytest.mark.parametrize(
+    "kind, text, paths",
+    [
+        (Plan, '{"objective": 1, "objective": "b"}', ["$.objective"]),
+        (Plan, '{"objective": "a", "\\u006fbjective" : "b"}', ["$.objective"]),
+        (Plan, '{"objective": "a", "notes": {"b": "c", "b": "d", "b": "e"}}', ["$.notes.b", "$.notes.b"]),
+        (Loose, '{"anything": [{"a": 1}, {"a": {"b": 1, "b": 2}}]}', ["$.anything[1].a.b"]),
+    ],
+)
+@pytest.mark.parametrize("encoded", [str, str.encode], ids=["str", "bytes"])
+def test_a_key_given_twice_is_a_fault(kind: type[object], text: str, paths: list[str], encoded: Json) -> None:
+    """Readers of JSON do not agree on which value counts, so that a policy could read another than the handler."""
+    with pytest.raises(ParseError) as caught:
+        parse(kind, encoded(text))
+    assert [path for path, _ in caught.value.faults] == paths
+
+
+def test_keys_of_a_mapping_that_json_writes_the_same_are_a_fault() -> None:
+    """A mapping is read as the JSON that it would be."""
+    with pytest.raises(ParseError, match="given twice"):
+        parse(Loose, {"anything": {1: "a", "1": "b"}})
+
+
+@pytest.mark.parametrize("text", ['"objective": "', 'a: "b": c', '{"a": 1, "a": 2}'])
+def test_what_only_looks_like_keys_is_text(text: str) -> None:
+    """The strings of the text are told apart."""
+    assert parse(Plan, json.dumps({"objective": text, "notes": {"a": text}})).objective == text
+    assert parse(Plan, '{"objective":"a","steps":[{"title":"b"},{"title":"c"}],"notes":{"title":"d"}}').notes
 
 
 @pytest.mark.parametrize("wrap", [dict, MappingProxyType])

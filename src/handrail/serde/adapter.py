@@ -9,11 +9,16 @@ a pydantic dataclass) keeps it, and so stays open; `annotations` refuses those, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 from pydantic import ConfigDict, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from pydantic_core import CoreConfig, CoreSchema, SchemaSerializer, SchemaValidator
 from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
+
+from handrail.serde.agreement import agreeing
+from handrail.serde.core_schemas import Core
 
 BYTES_AS: Final = "base64"
 """How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
@@ -22,8 +27,10 @@ BUILD_ERRORS = (
     PydanticUserError,
     PydanticUndefinedAnnotation,
     CoreSchemaError,
+    AttributeError,
+    KeyError,
     NameError,
-    RecursionError,
+    RuntimeError,
     TypeError,
     ValueError,
 )
@@ -37,12 +44,35 @@ _CLOSED = ConfigDict(
     # Written as they are, so that `Codec` sees and refuses them; the default would turn them into null.
     ser_json_inf_nan="constants",
 )
+_CORE: Final = CoreConfig(
+    extra_fields_behavior="forbid",
+    allow_inf_nan=False,
+    ser_json_bytes=BYTES_AS,
+    val_json_bytes=BYTES_AS,
+    ser_json_inf_nan="constants",
+)
+_RECHECK: Final = "always"
 
 # Untyped, because type checkers take an alias for something that is written out and known before the program runs.
 _named: Callable[[str, object], Any] = TypeAliasType
 
 
-def closed_adapter(kind: object, *, recheck: bool = False) -> TypeAdapter[Any]:
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What reads and writes the values of a type.
+
+    Attributes:
+        made: what pydantic makes of the type; it knows the JSON Schema.
+        validator: reads values, as the JSON Schema says.
+        serializer: writes them.
+    """
+
+    made: TypeAdapter[Any]
+    validator: SchemaValidator
+    serializer: SchemaSerializer
+
+
+def closed_adapter(kind: object, *, recheck: bool = False) -> Adapter:
     """An adapter for `kind` whose plain dataclasses take no unknown field and no NaN.
 
     With `recheck` it looks into instances too, where it would otherwise take their fields on trust.
@@ -50,5 +80,16 @@ def closed_adapter(kind: object, *, recheck: bool = False) -> TypeAdapter[Any]:
     Raises:
         BUILD_ERRORS: pydantic cannot handle the type.
     """
-    config: ConfigDict = {**_CLOSED, "revalidate_instances": "always"} if recheck else _CLOSED
-    return TypeAdapter(_named("Closed", kind), config=config)
+    config: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
+    made = TypeAdapter[Any](_named("Closed", kind), config=config)
+    core = cast("Core", made.core_schema)
+    agreed = agreeing(core, core_config(recheck=recheck))
+    validator = (
+        made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
+    )
+    return Adapter(made, cast("SchemaValidator", validator), made.serializer)
+
+
+def core_config(*, recheck: bool = False) -> CoreConfig:
+    """The configuration of a core schema that `closed_adapter` has made; parts of it are to be built with the same."""
+    return {**_CORE, "revalidate_instances": _RECHECK} if recheck else _CORE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,12 +14,11 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 from uuid import UUID
 
-from pydantic import TypeAdapter
 from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import to_json
 
 from handrail.errors import SchemaError
-from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
+from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import Admitted, admit, bare, is_union
 from handrail.serde.json_schema import Mode, Node, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.naming import shortened, type_name
@@ -59,7 +58,7 @@ class Built:
     """
 
     kind: object
-    adapter: TypeAdapter[Any]
+    adapter: Adapter
     parsed: Node
     shown: bytes
     untyped: bool
@@ -77,8 +76,8 @@ def build(kind: object, *, mode: Mode) -> Built:
     found = admit(kind)
     try:
         adapter = closed_adapter(kind)
-        parsed = json_schema(adapter, kind, mode="validation")
-        shown = parsed if mode == "validation" else json_schema(adapter, kind, mode=mode)
+        parsed = json_schema(adapter.made, kind, mode="validation")
+        shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -145,19 +144,40 @@ def _blamed(found: Sequence[Admitted], kind: object, error: Exception) -> Schema
     ]
     for admitted, field, hint in sorted(fields, key=lambda each: bool(admit(each[2]))):
         path = f"{admitted.path}.{field.name}"
-        part = dataclasses.make_dataclass("Part", [(field.name, hint, dataclasses.field(metadata=field.metadata))])
-        try:
-            json_schema(closed_adapter(part), hint, mode="validation")
-        except BUILD_ERRORS as reason:
-            return _unfit(hint, path, reason)
+        reason = _fault_alone(field.name, hint, field.metadata)
+        if reason is None:
+            continue
+        if field.metadata and _fault_alone(field.name, hint, {}) is None:
+            words = ", ".join(map(repr, field.metadata))
+            return SchemaError(
+                f"{path}: pydantic cannot take its metadata {words} ({_reason(reason)}); rename what is not meant for "
+                "pydantic, and give the rest in the form that it has as an argument of Field",
+                type=hint,
+                path=path,
+            )
+        return _unfit(hint, path, reason)
     return _unfit(kind, "$", error)
 
 
-def _unfit(kind: object, path: str, error: Exception) -> SchemaError:
+def _fault_alone(name: str, hint: object, metadata: Mapping[str, Any]) -> Exception | None:
+    """What is wrong with a field as the only one of a dataclass."""
+    part = dataclasses.make_dataclass("Part", [(name, hint, dataclasses.field(metadata=metadata))])
+    try:
+        json_schema(closed_adapter(part).made, hint, mode="validation")
+    except BUILD_ERRORS as reason:
+        return reason
+    return None
+
+
+def _reason(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
+    return shortened(reason, _LONGEST_REASON)
+
+
+def _unfit(kind: object, path: str, error: Exception) -> SchemaError:
     return SchemaError(
-        f"{path}: {type_name(kind)} cannot be used here ({shortened(reason, _LONGEST_REASON)}); "
+        f"{path}: {type_name(kind)} cannot be used here ({_reason(error)}); "
         "use a plain dataclass, or a type that JSON can say",
         type=kind,
         path=path,

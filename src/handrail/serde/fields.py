@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, from_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
+from handrail.serde.constraints import metadata_fault, option_fault
 from handrail.serde.generics import bindings_by_class, bound
 from handrail.serde.naming import type_name
 
@@ -43,13 +44,15 @@ def field_types(cls: type[Any], args: Iterable[object], path: str) -> Mapping[st
 
 
 def check_options(options: Iterable[object], kind: object, path: str) -> None:
-    """Refuses an option inside `Annotated[...]` that gives a field a second name, or hides it.
+    """Refuses an option inside `Annotated[...]` that gives a field a second name, hides it, or constrains nothing.
 
     Raises:
         SchemaError: it does.
     """
     for option in options:
         _check_renaming({name: getattr(option, name, None) for name in _RENAMING}, kind, path)
+        if fault := option_fault(option, kind):
+            refuse(kind, path, *fault)
 
 
 def _refuse_init_only(cls: type[Any], path: str) -> None:
@@ -96,6 +99,8 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
             "make it a property",
         )
     _check_renaming(field.metadata, hint, path)
+    if words := metadata_fault(field.metadata, hint):
+        refuse(hint, path, *words)
     if type(field.default).__module__ == _FIELD_MODULE:
         refuse(hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})")
     if field.default is not MISSING and (fault := _default_fault(field.default, hint)):

@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
+from handrail.serde.forms import DECIMAL, FRACTION, KEYS
 from handrail.serde.naming import type_name
 
 Mode = Literal["validation", "serialization"]
@@ -38,6 +39,8 @@ _MADE_FOR = {
     "lt": _NOTHING,
     "le": _NOTHING,
     "multiple_of": _NOTHING,
+    "max_digits": _NOTHING,
+    "decimal_places": _NOTHING,
 }
 
 
@@ -110,11 +113,51 @@ class _Terse(GenerateJsonSchema):
                 definition.pop("title", None)
         return whole
 
+    def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
+        """A decimal with the form that it has in a string."""
+        return _with_pattern(super().decimal_schema(schema), DECIMAL)
+
+    def fraction_schema(self, schema: core_schema.FractionSchema) -> JsonSchemaValue:
+        """A fraction with the form that it has in a string."""
+        return _with_pattern(super().fraction_schema(schema), FRACTION)
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        """A mapping with the form of its keys."""
+        return self._with_keys(super().dict_schema(schema), schema)
+
+    def ordered_dict_schema(self, schema: core_schema.OrderedDictSchema) -> JsonSchemaValue:
+        """The same for an `OrderedDict`."""
+        return self._with_keys(super().ordered_dict_schema(schema), schema)
+
+    def counter_schema(self, schema: core_schema.CounterSchema) -> JsonSchemaValue:
+        """The same for a `Counter`."""
+        return self._with_keys(super().counter_schema(schema), schema)
+
+    def _with_keys(self, node: JsonSchemaValue, schema: Mapping[str, Any]) -> JsonSchemaValue:
+        keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
+        pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
+        pattern = KEYS.get(keys.get("type", ""), pattern)
+        if pattern is None:
+            return node
+        named = {**node.get("propertyNames", {}), "pattern": pattern}
+        # pydantic publishes the pattern of keys as one of properties, which leaves the object open to others.
+        items = node.get("additionalProperties", next(iter(node.get("patternProperties", {}).values()), True))
+        made = {key: value for key, value in node.items() if key != "patternProperties"}
+        return {**made, "additionalProperties": items, "propertyNames": named}
+
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
         """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)
         return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))
+
+
+def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
+    """The schema of a number that may be written as a string, with the form of that string."""
+    for option in (node, *node.get("anyOf", ())):
+        if option.get("type") == "string":
+            option.setdefault("pattern", pattern)
+    return node
 
 
 def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tuple[str, Node]]:

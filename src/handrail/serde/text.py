@@ -5,6 +5,7 @@ A model, or a client in between, writes this text; whatever it holds, the answer
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ Text = str | bytes | bytearray
 
 # What a number beyond the range of a float must hold: one of the two words, an exponent, or very many digits.
 _SUSPECT: Final = re.compile(r"NaN|Infinity|[0-9][eE]|[0-9]{309}")
+# Every string of a text, one after the other, so that none is taken for a key because of what another holds.
+_KEY: Final = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"(?:\s*(:))?')
 _SUSPECT_BYTES: Final = re.compile(_SUSPECT.pattern.encode())
 
 
@@ -60,6 +63,20 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
     return tuple((place(path), NOT_FINITE) for path in islice(_not_finite(decoded, ()), MOST_FAULTS))
 
 
+def repeated_keys(data: Text) -> tuple[Fault, ...]:
+    """A fault for every key that an object in `data`, which is JSON, holds more than once.
+
+    Readers of JSON do not agree on which of the values counts.
+    """
+    text = data if isinstance(data, str) else data.decode()
+    keys = [key for key, colon in _KEY.findall(text) if colon]
+    if len(set(keys)) == len(keys) and not any("\\" in key for key in keys):
+        return ()
+    return tuple(
+        (path, text) for path, text in islice(_repeated(json.loads(text, object_pairs_hook=_Pairs), ()), MOST_FAULTS)
+    )
+
+
 def malformed(reason: str, data: Text) -> str:
     """Why `data` is not JSON, from pydantic's reason, and what to send instead."""
     detail = reason.removeprefix("Invalid JSON: ")
@@ -79,6 +96,23 @@ def half_character(data: str) -> str:
     """That `data` holds a lone surrogate, and where."""
     at = next(position for position, character in enumerate(data, start=1) if "\ud800" <= character <= "\udfff")
     return f"not Unicode: character {at} is one half of a surrogate pair; send the whole character or leave it out"
+
+
+class _Pairs(list[tuple[str, object]]):
+    """The keys and values of an object as they were written."""
+
+
+def _repeated(value: object, path: Path) -> Iterator[Fault]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for key, child in value:
+            if key in seen:
+                yield place((*path, key)), "this key is given twice in one object; give it once"
+            seen.add(key)
+            yield from _repeated(child, (*path, key))
+    elif is_array(value):
+        for position, child in enumerate(value):
+            yield from _repeated(child, (*path, position))
 
 
 def _not_finite(value: object, path: Path) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 `codec` is for parameters, `result_codec` for results. What JSON leaves open:
 
-* Of a key that an object holds twice the last value counts, as for most readers of JSON.
+* An object of the parameters that holds a key twice is refused, because readers of JSON do not agree on what it means.
 * `bytes` are base64 with the alphabet that is safe in URLs (RFC 4648, section 5), a `Decimal` is a string, an enum its
   value, a set an array. A moment's offset from UTC is told in whole minutes (RFC 3339).
 * The limit on nesting, some two hundred levels, is the parser's own.
@@ -17,19 +17,20 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError, ParseError
-from handrail.serde.adapter import closed_adapter
+from handrail.serde.adapter import Adapter, closed_adapter
 from handrail.serde.build import Built, build
 from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, message_of, reason_of
 from handrail.serde.json_schema import Mode
 from handrail.serde.kept import Kept
 from handrail.serde.location import followed
 from handrail.serde.naming import place
-from handrail.serde.text import Text, half_character, malformed, number_faults, size_faults
+from handrail.serde.text import Text, half_character, malformed, number_faults, repeated_keys, size_faults
 from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
+from handrail.serde.whole_numbers import make_whole
 
 T = TypeVar("T")
 
@@ -46,13 +47,26 @@ class Codec(Generic[T]):
             nothing is checked once more.
     """
 
-    __slots__ = ("_built", "_cls", "_fields", "_finite", "_max_bytes", "_shapes", "_validate", "kind", "parsed_json")
+    __slots__ = (
+        "_built",
+        "_cls",
+        "_colons",
+        "_fields",
+        "_finite",
+        "_max_bytes",
+        "_shapes",
+        "_validate",
+        "kind",
+        "parsed_json",
+    )
 
-    def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None) -> None:
+    def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool) -> None:
         self.kind = cast("type[T]", built.kind)
         self._built = built
         self._max_bytes = max_bytes
         self._finite = not built.untyped and extra == "forbid"
+        # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
+        self._colons = len(built.parsed.get("required", ())) if once else None
         validate = built.adapter.validator.validate_json
         self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
@@ -79,10 +93,18 @@ class Codec(Generic[T]):
         if self._max_bytes is not None or not self._finite:
             self._guard(data)
         try:
-            return self._validate(data, strict=True)
+            value = self._validate(data, strict=True)
         except ValidationError as error:
-            # Not chained: pydantic's error holds the whole input, and would take it into every log.
-            raise _refusal(self._faults(error, data)) from None
+            data, faults = self._with_whole_numbers(error, data)
+            if faults:
+                # Not chained: pydantic's error holds the whole input, and would take it into every log.
+                raise _refusal(faults) from None
+            value = self._validate(data, strict=True)
+        if self._colons is not None:
+            colons = data.count(":") if isinstance(data, str) else data.count(b":")
+            if colons > self._colons and (faults := repeated_keys(data)):
+                raise _refusal(faults)
+        return value
 
     def parse(self, data: Text | Mapping[str, object]) -> T:
         """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
@@ -131,6 +153,22 @@ class Codec(Generic[T]):
             DumpError: as `dump_json`, or it holds an integer with too many digits to be read back.
         """
         return _decoded(self.dump_json(value))
+
+    def _with_whole_numbers(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
+        """`data` with `5` for `5.0` where an integer is asked for, and what is wrong with it then."""
+        lines = error.errors(include_url=False, include_input=False)
+        if lines[0]["type"] in _NOT_JSON:
+            return data, self._faults(error, data)
+        decoded: object = from_json(data)
+        if not make_whole(lines, self._built.parsed, decoded):
+            return data, faults_of(lines, self._built.parsed, decoded)
+        # A key that is given twice is once in what is decoded; two values for one key are a fault all the same.
+        whole, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
+        try:
+            self._validate(whole, strict=True)
+        except ValidationError as again:
+            return whole, (*self._faults(again, whole), *repeated)
+        return whole, repeated
 
     def _guard(self, data: Text) -> None:
         """Refuses what the validator would let pass: too much, and numbers that JSON does not have."""
@@ -262,9 +300,10 @@ def _unsayable(faults: Iterable[Fault]) -> DumpError:
     return DumpError(message_of(told), faults=told)
 
 
+_NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _built: Final[Kept[Built]] = Kept()
 _codecs: Final[Kept[Codec[Any]]] = Kept()
-_rechecks: Final[Kept[TypeAdapter[Any]]] = Kept()
+_rechecks: Final[Kept[Adapter]] = Kept()
 
 
 def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
@@ -273,6 +312,7 @@ def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Cod
             raise ValueError(f"extra is {extra!r}, but unknown fields are either a fault (forbid) or ignored (ignore)")
         if max_bytes is not None and max_bytes < 1:
             raise ValueError(f"max_bytes is {max_bytes}; give a positive number of bytes, or None for no limit")
-        return Codec(_built.get((mode, kind), lambda: build(kind, mode=mode)), extra=extra, max_bytes=max_bytes)
+        built = _built.get((mode, kind), lambda: build(kind, mode=mode))
+        return Codec(built, extra=extra, max_bytes=max_bytes, once=mode == "validation")
 
     return _codecs.get((mode, extra, max_bytes, kind), made)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from handrail.serde.forms import DECIMAL, FRACTION
 from handrail.serde.json_schema import Node, is_object, resolved
 from handrail.serde.naming import shortened
 
@@ -33,6 +34,10 @@ _FORMATS = {
     "duration": 'an ISO 8601 duration string such as "PT1H30M"',
     "uuid": "a UUID string",
     "base64url": "a base64url string",
+}
+_PATTERNS = {
+    DECIMAL: 'a decimal string such as "12.50"',
+    FRACTION: 'a fraction string such as "1/3"',
 }
 _BOUNDS = {
     "exclusiveMinimum": ">",
@@ -110,6 +115,8 @@ def _scalar(node: Node, kind: str) -> str:
 
 
 def _string(node: Node) -> str:
+    if known := _PATTERNS.get(node.get("pattern", "")):
+        return known
     text = _FORMATS.get(node.get("format", ""), "a string")
     size = _size(node.get("minLength"), node.get("maxLength"), "character")
     pattern = f"matching {shortened(node['pattern'], _LONGEST_PATTERN)}" if "pattern" in node else ""

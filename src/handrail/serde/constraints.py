@@ -1,0 +1,136 @@
+"""Which words of a field's metadata constrain it, and those that look as if they did.
+
+pydantic reads `Annotated[T, Field(...)]`, the types of `annotated_types`, and the `field(metadata={...})` of a
+dataclass. It passes over words that it does not know, so that a constraint in the spelling of JSON Schema, or in a
+dictionary inside `Annotated`, would constrain nothing, and nobody would know. Such words are refused; all other
+metadata is the program's own, and is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date, time, timedelta
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from uuid import UUID
+
+ACTING: Final = frozenset(
+    {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
+)
+"""The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
+
+_INSTEAD: Final[Mapping[str, str]] = {
+    "minimum": "ge",
+    "min": "ge",
+    "min_value": "ge",
+    "maximum": "le",
+    "max": "le",
+    "max_value": "le",
+    "exclusiveMinimum": "gt",
+    "exclusive_minimum": "gt",
+    "exclusiveMaximum": "lt",
+    "exclusive_maximum": "lt",
+    "multipleOf": "multiple_of",
+    **dict.fromkeys(("minLength", "minItems", "min_items", "minProperties", "min_properties"), "min_length"),
+    **dict.fromkeys(("maxLength", "maxItems", "max_items", "maxProperties", "max_properties"), "max_length"),
+    "regex": "pattern",
+    "regexp": "pattern",
+}
+"""Words of JSON Schema and of other libraries, with those that act."""
+
+_BY_TYPE: Final[Mapping[str, str]] = {
+    "const": "write a Literal type",
+    "enum": "write a Literal type, or an Enum",
+    "uniqueItems": "write a set or frozenset type",
+    "unique_items": "write a set or frozenset type",
+    **dict.fromkeys(
+        ("strip_whitespace", "to_lower", "to_upper"), "write Annotated[str, StringConstraints(...)] of pydantic"
+    ),
+}
+"""Words that a type says instead."""
+
+_WORDS: Final = ACTING | _INSTEAD.keys() | _BY_TYPE.keys()
+_NO_TEXT: Final = (int, float, NoneType, date, time, timedelta, UUID, list, tuple, set, frozenset, dict)
+_TOO_COMMON: Final = frozenset({"min", "max", "const", "enum"})
+"""Names that attributes of any object may have."""
+
+_READ_BY_PYDANTIC: Final = ("pydantic", "annotated_types", "typing", "typing_extensions")
+
+Fault = tuple[str, str]
+"""What is wrong, and what to write instead."""
+
+
+def metadata_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+    """What is wrong with the constraints in the metadata of a field; `None` if nothing is."""
+    for word, value in metadata.items():
+        if value is None:
+            continue
+        if word in _INSTEAD:
+            return f"its metadata {word!r} constrains nothing", f"write field(metadata={{{_INSTEAD[word]!r}: ...}})"
+        if word in _BY_TYPE:
+            return f"its metadata {word!r} constrains nothing", _BY_TYPE[word]
+        if word == "pattern" and not _may_be_text(hint):
+            return "a pattern constrains strings, and it is none", "leave the pattern out"
+    return _extra_fault(metadata.get("json_schema_extra"))
+
+
+def option_fault(option: object, hint: object) -> Fault | None:
+    """What is wrong with the constraints in an option of `Annotated`; `None` if nothing is."""
+    if isinstance(option, Mapping):
+        words = [word for word in cast("Mapping[object, object]", option) if word in _WORDS]
+        return _misplaced(f"a dictionary with {words[0]!r}", str(words[0])) if words else None
+    if isinstance(option, re.Pattern):
+        return (
+            "a compiled regular expression inside Annotated constrains nothing",
+            "write Field(pattern=...) of pydantic",
+        )
+    if any(getattr(part, "pattern", None) for part in _parts(option)) and not _may_be_text(hint):
+        return "a pattern constrains strings, and it is none", "leave the pattern out"
+    if fault := _extra_fault(getattr(option, "json_schema_extra", None)):
+        return fault
+    if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC or hasattr(
+        option, "__get_pydantic_core_schema__"
+    ):
+        return None
+    words = [word for word in sorted(_WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
+    return _misplaced(f"the {words[0]} of {type(option).__name__}", words[0]) if words else None
+
+
+def _misplaced(what: str, word: str) -> Fault:
+    cure = _BY_TYPE.get(word) or f"write Annotated[..., Field({_INSTEAD.get(word, word)}=...)] with pydantic's Field"
+    return f"{what} inside Annotated constrains nothing", cure
+
+
+def _extra_fault(extra: object) -> Fault | None:
+    if not isinstance(extra, Mapping):
+        return None
+    words = [word for word in cast("Mapping[object, object]", extra) if word in _WORDS]
+    if not words:
+        return None
+    return f"{words[0]!r} in json_schema_extra is shown to the model and constrains nothing", _misplaced(
+        "", str(words[0])
+    )[1]
+
+
+def _parts(option: object) -> Iterator[object]:
+    """The option, and the constraints that a `Field` holds."""
+    yield option
+    held: object = getattr(option, "metadata", ())
+    if isinstance(held, list | tuple):
+        yield from cast("list[object]", held)
+
+
+def _may_be_text(hint: object) -> bool:
+    """Whether a pattern can constrain values of the type; only what surely is no string cannot be."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _may_be_text(get_args(hint)[0])
+    if origin in {Union, UnionType}:
+        return any(map(_may_be_text, get_args(hint)))
+    kind = origin or hint
+    return not (isinstance(kind, type) and issubclass(kind, _NO_TEXT))
+
+
+def _is_value(value: object) -> bool:
+    return value is not None and not callable(value) and not isinstance(value, property)

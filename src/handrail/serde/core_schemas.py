@@ -1,0 +1,126 @@
+"""Core schemas, which are what pydantic makes of a type before it builds a validator: how one is walked and rebuilt.
+
+A core schema is a dictionary with a `type`; `pydantic_core.core_schema` documents every kind. A part that several
+places share stands under `definitions`, and is referred to by `definition-ref`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol, cast
+
+from pydantic_core import CoreSchema
+
+Core = dict[str, Any]
+"""A core schema, or a part of one."""
+
+_PARTS: Final = (
+    "schema",
+    "items_schema",
+    "keys_schema",
+    "values_schema",
+    "json_schema",
+    "python_schema",
+    "lax_schema",
+    "strict_schema",
+    "choices",
+    "fields",
+    "definitions",
+    "serialization",
+)
+"""Where the parts of a core schema stand: one, a list of them, or a mapping. Anything else may be a user's value."""
+
+_CALLING: Final = frozenset({"function-before", "function-wrap"})
+"""What calls a function, and hands what it returns to the part inside."""
+
+
+class Change(Protocol):
+    """Makes what stands in the place of a part of a core schema."""
+
+    def __call__(self, part: Core, /, *, made: bool) -> Core:
+        """The part, or another.
+
+        Args:
+            part: the part, whose own parts have been replaced.
+            made: whether the program's own code may have made the value that it is given, where JSON would be.
+        """
+        ...
+
+
+_WRAPPERS: Final = ("schema", "json_schema", "strict_schema")
+"""Where the schema stands that a schema adds something to."""
+
+
+def parts_of(core: Core) -> Iterator[Core]:
+    """The parts that stand directly in a core schema."""
+    for name in (*_PARTS, "steps"):
+        yield from _each(core.get(name))
+
+
+def rebuilt(core: Core, change: Change, *, made: bool = False) -> Core:
+    """A copy in which `change` has replaced every part, innermost first.
+
+    Args:
+        core: what is to be rebuilt.
+        change: makes what stands in the place of each.
+        made: whether the program's own code may have made the value that `core` is given.
+    """
+    inner = made or core["type"] in _CALLING
+    copy = dict(core)
+    for name in _PARTS:
+        if name in copy:
+            copy[name] = _mapped(copy[name], lambda part: rebuilt(part, change, made=inner))
+    if "steps" in core:  # each is given what the one before it has made
+        first, *others = core["steps"]
+        copy["steps"] = [rebuilt(first, change, made=made), *(rebuilt(part, change, made=True) for part in others)]
+    return change(copy, made=made)
+
+
+def in_place_of(core: Core, made: Mapping[str, Any]) -> Core:
+    """`made`, to which those refer who referred to `core`."""
+    return dict(made, ref=core["ref"]) if "ref" in core else dict(made)
+
+
+def without_name(core: Core) -> CoreSchema:
+    """A core schema to which nothing refers, so that it may stand several times."""
+    return cast("CoreSchema", {key: value for key, value in core.items() if key != "ref"})
+
+
+def definitions_of(core: Core) -> Mapping[str, Core]:
+    """The shared parts of a whole core schema, by the names by which they are referred to."""
+    return {part["ref"]: part for part in core.get("definitions", ())}
+
+
+def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
+    """The part that says what a core schema is of, without what checks, converts or names it."""
+    while True:
+        if core["type"] == "definition-ref" and core["schema_ref"] in definitions:
+            core = definitions[core["schema_ref"]]
+            continue
+        inner = next((core[name] for name in _WRAPPERS if isinstance(core.get(name), dict)), None)
+        if inner is None or core["type"] == "dataclass":
+            return core
+        core = inner
+
+
+def _each(value: object) -> Iterator[Core]:
+    if isinstance(value, dict):
+        held = cast("dict[object, object]", value)
+        if isinstance(held.get("type"), str):
+            yield cast("Core", held)
+        else:
+            for inner in held.values():
+                yield from _each(inner)
+    elif isinstance(value, list | tuple):
+        for inner in cast("list[object]", value):
+            yield from _each(inner)
+
+
+def _mapped(value: Any, change: Callable[[Core], Core]) -> Any:  # noqa: ANN401 - a part, or several
+    if isinstance(value, dict):
+        held = cast("Core", value)
+        return change(held) if isinstance(held.get("type"), str) else {k: _mapped(v, change) for k, v in held.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    several = [_mapped(inner, change) for inner in cast("list[Any]", value)]
+    return several if isinstance(value, list) else tuple(several)  # a tuple is a choice of a union, with its label

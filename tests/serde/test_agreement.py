@@ -1,0 +1,214 @@
+"""What parses, and what does not, is what the JSON Schema says."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import AfterValidator, BeforeValidator, Field
+from typing_extensions import TypeAliasType
+
+from handrail.errors import ParseError, SchemaError
+from handrail.serde import codec, result_codec
+from tests.serde.shapes import Json
+
+
+class Digit(enum.IntEnum):
+    ZERO = 0
+    ONE = 1
+
+
+class Share(enum.Enum):
+    HALF = 0.5
+    WHOLE = 1.0
+
+
+class Mixed(enum.Enum):
+    WORD = "a"
+    NUMBER = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Mixed | None:
+        return cls.NUMBER if value == "two" else None
+
+
+Number = TypeAliasType("Number", int)
+Positive = Annotated[dt.datetime, Field(gt=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))]
+Unfolded = Annotated[str, AfterValidator(str.lower)]
+
+
+def _days(value: object) -> object:
+    return dt.timedelta(days=value) if isinstance(value, int) else value
+
+
+def parsed(kind: Any, text: str) -> Any:
+    """What a field of this type makes of the text."""
+    cls: Any = dataclasses.make_dataclass("Held", [("x", kind)])
+    return codec(cls).parse_json(f'{{"x":{text}}}').x
+
+
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+TAKEN: list[tuple[Any, str, Any]] = [
+    (dt.datetime, '"2026-01-31T12:00:00Z"', NOON),
+    (dt.datetime, '"2026-01-31 13:00:00+01:00"', NOON),
+    (dt.datetime, '"2026-01-31T12:00"', NOON.replace(tzinfo=None)),
+    (Positive, '"2026-01-31t12:00:00z"', NOON),
+    (dt.datetime | str, '"2026-01-31T12:00:00Z"', NOON),
+    (str | dt.datetime, '"2026-01-31T12:00:00Z"', "2026-01-31T12:00:00Z"),
+    (dt.datetime | str, '"2026"', "2026"),
+    (dt.date | dt.datetime, '"2026-01-31T12:00:00Z"', NOON),
+    (dt.date, '"2026-01-31"', NOON.date()),
+    (dt.timedelta, '"PT1H30M"', dt.timedelta(minutes=90)),
+    (dt.timedelta, '"-P1DT0.5S"', dt.timedelta(-1, -0.5)),
+    (Annotated[dt.timedelta, BeforeValidator(_days)], "2", dt.timedelta(2)),
+    (int, "5.0", 5),
+    (int, "1e2", 100),
+    (list[int], "[1, 2.0, -0.0]", [1, 2, 0]),
+    (dict[str, int | str], '{"a": 3.0}', {"a": 3}),
+    (int | float, "5.0", 5.0),
+    (Literal[1, 2], "2.0", 2),
+    (Literal[0, False, "0"] | None, "false", False),
+    (Literal[0, False, "0"] | None, "0", 0),
+    (Literal[0, False, "0"] | None, "null", None),
+    (Digit, "1.0", Digit.ONE),
+    (Share, "1", Share.WHOLE),
+    (Share, "0.5", Share.HALF),
+    (Mixed, "2", Mixed.NUMBER),
+    (Mixed, '"a"', Mixed.WORD),
+    (Mixed, '"two"', Mixed.NUMBER),
+    (Annotated[Digit, BeforeValidator(Digit)], "1", Digit.ONE),
+    (Decimal, "1.5", Decimal("1.5")),
+    (Decimal, '"-1.50e3"', Decimal("-1.50e3")),
+    (Annotated[Decimal, Field(gt=1)], "2", Decimal(2)),
+    (Decimal | int, "2", 2),
+    (Decimal | int, '"2"', Decimal(2)),
+    (Decimal | float, "2.0", 2.0),
+    (Decimal | str, '"2"', Decimal(2)),
+    (str | Decimal, '"2"', "2"),
+    (str | UUID, '"00000000-0000-0000-0000-000000000001"', UUID(int=1)),
+    (Digit | int, "1", 1),
+    (str | Mixed, '"a"', "a"),
+    (Fraction, '"-1/3"', Fraction(-1, 3)),
+    (Fraction, "0.1", Fraction(1, 10)),
+    (dict[int, str], '{"1": "a", "-10": "b"}', {1: "a", -10: "b"}),
+    (dict[Number, str], '{"1": "a"}', {1: "a"}),
+    (dict[bool, str], '{"true": "a", "false": "b"}', {True: "a", False: "b"}),
+    (dict[float, str], '{"1": "a", "1.5e0": "b"}', {1.0: "a", 1.5: "b"}),
+    (dict[Decimal, str], '{"1.50": "a"}', {Decimal("1.5"): "a"}),
+    (dict[dt.datetime, str], '{"2026-01-31T12:00:00Z": "a"}', {NOON: "a"}),
+    (dict[UUID, int], '{"00000000-0000-0000-0000-000000000001": 1}', {UUID(int=1): 1}),
+    (Mapping[int, int], '{"1": 1.0}', {1: 1}),
+    (OrderedDict[int, str], '{"2": "a", "1": "b"}', OrderedDict({2: "a", 1: "b"})),
+    (defaultdict[int, int], '{"1": 2}', defaultdict(int, {1: 2})),
+    (Counter[int], '{"1": 2}', Counter({1: 2})),
+    (dict[Any, int], '{"1": 1, "01": 1}', {"1": 1, "01": 1}),
+    (dict[Unfolded, int], '{"A": 1, "b": 1}', {"a": 1, "b": 1}),
+]
+
+
+@pytest.mark.parametrize("kind, text, value", TAKEN, ids=str)
+def test_what_the_schema_says_is_taken(kind: object, text: str, value: object) -> None:
+    """With a value of the type, not of one that Python holds for equal."""
+    found = parsed(kind, text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+REFUSED: list[tuple[Any, str]] = [
+    *((dt.datetime, text) for text in ('"2024"', '"1.5"', '"-1"', '"2026-01-31"', '"2026-01-31_12:00"', "1", "true")),
+    (dt.datetime, '"2026-02-30T12:00:00Z"'),
+    (Positive, '"1999-01-01T00:00:00Z"'),
+    *((dt.date, text) for text in ('"1704067200"', '"2026-01-31T00:00:00"', "1")),
+    *((dt.timedelta, text) for text in ('"01:00"', '"1 day, 00:00:00"', '"1d"', "3", '"P"')),
+    *((int, text) for text in ("5.5", '"5"', "true", "1e400", '"5.0"')),
+    *((Literal[1], text) for text in ("true", '"1"', "2", "[1]")),
+    *((Literal[True], text) for text in ("1", "1.0")),
+    *((Digit, text) for text in ("true", "false", "2", '"1"', "{}")),
+    *((Share, text) for text in ("true", '"0.5"')),
+    *((Mixed, text) for text in ('"b"', "true", "2.5")),
+    *((Decimal, text) for text in ('" 1"', '"1_000"', '"\u0661"', '"NaN"', '"Infinity"', "true", '""', '"1,5"')),
+    (Annotated[Decimal, Field(gt=1)], '"1"'),
+    *((Fraction, text) for text in ('" 1/3"', '"1/0"', '"1_0/3"', '"one"', "true")),
+    *((dict[int, str], text) for text in ('{"01": ""}', '{" 1": ""}', '{"1.0": ""}', '{"+1": ""}', '{"1_0": ""}')),
+    *((dict[bool, str], text) for text in ('{"yes": ""}', '{"1": ""}', '{"True": ""}')),
+    *((dict[float, str], text) for text in ('{"inf": ""}', '{".5": ""}', '{"1": "", "1.0": ""}')),
+    (dict[int, str], '{"0": "", "-0": ""}'),
+    (dict[Decimal, str], '{"1": "", "1.0": ""}'),
+    (dict[dt.date, str], '{"1704067200": ""}'),
+    (dict[dt.datetime, str], '{"2026-01-31T12:00:00Z": "", "2026-01-31T13:00:00+01:00": ""}'),
+    (dict[dt.timedelta, str], '{"PT1H": "", "PT60M": ""}'),
+    (dict[UUID, str], '{"00000000-0000-0000-0000-00000000000a": "", "0000000000000000000000000000000A": ""}'),
+    (dict[Unfolded, str], '{"A": "", "a": ""}'),
+    (OrderedDict[float, str], '{"1": "", "1.0": ""}'),
+]
+
+
+@pytest.mark.parametrize("kind, text", REFUSED, ids=str)
+def test_what_the_schema_does_not_say_is_refused(kind: object, text: str) -> None:
+    """Though pydantic's strict mode takes it."""
+    with pytest.raises(ParseError):
+        parsed(kind, text)
+
+
+@dataclass
+class Prices:
+    by_size: dict[int, Decimal]
+    flags: dict[bool, str] = field(default_factory=dict[bool, str])
+    weights: OrderedDict[float, str] = field(default_factory=OrderedDict[float, str])
+    codes: dict[Annotated[str, Field(pattern="^[a-z]$")], int] = field(default_factory=dict[str, int])
+    counts: Counter[dt.date] = field(default_factory=Counter[dt.date])
+
+
+def test_the_form_of_keys_and_numbers_is_published() -> None:
+    """So that a model writes them as they are read."""
+    shown: dict[str, Any] = codec(Prices).schema["properties"]
+    assert {name: node.get("propertyNames") for name, node in shown.items()} == {
+        "by_size": {"pattern": "^-?(0|[1-9][0-9]*)$"},
+        "flags": {"pattern": "^(true|false)$"},
+        "weights": {"pattern": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"},
+        "codes": {"pattern": "^[a-z]$"},
+        "counts": {"format": "date"},
+    }
+    assert shown["codes"]["additionalProperties"] == {"type": "integer"}
+    pattern = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+    price = [{"type": "number"}, {"type": "string", "pattern": pattern}]
+    assert shown["by_size"]["additionalProperties"] == {"anyOf": price}
+
+
+def test_keys_that_are_no_strings_come_back() -> None:
+    """What is dumped has the published form."""
+    value = Prices(
+        {1: Decimal("1E+5"), -2: Decimal("-0.00")},
+        {True: "a"},
+        OrderedDict({1e300: "a", -0.5: "b", 1e-7: "c"}),
+        {"a": 1},
+        Counter({dt.date(2026, 1, 31): 2}),
+    )
+    assert codec(Prices).parse_json(codec(Prices).dump_json(value)) == value
+
+
+def test_whole_numbers_are_told_apart_from_the_faults_beside_them() -> None:
+    """Only what is at fault is told."""
+    kind: Any = dataclasses.make_dataclass("Two", [("a", int), ("b", int), ("c", float)])
+    with pytest.raises(ParseError) as caught:
+        codec(kind).parse_json('{"a": 5.0, "b": 5.5, "c": 1}')
+    assert [path for path, _ in caught.value.faults] == ["$.b"]
+
+
+@pytest.mark.parametrize("build", [codec, result_codec])
+def test_complex_numbers_are_refused(build: Json) -> None:
+    """JSON has none."""
+    kind: Any = dataclasses.make_dataclass("Wave", [("x", list[complex])])
+    with pytest.raises(SchemaError) as caught:
+        build(kind)
+    assert caught.value.path == "$.x[*]"
