@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from itertools import count
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -116,7 +117,7 @@ TAKEN: list[tuple[Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("kind, text, value", TAKEN, ids=str)
+@pytest.mark.parametrize("kind, text, value", TAKEN, ids=count())
 def test_what_the_schema_says_is_taken(kind: object, text: str, value: object) -> None:
     """With a value of the type, not of one that Python holds for equal."""
     found = parsed(kind, text)
@@ -153,7 +154,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("kind, text", REFUSED, ids=str)
+@pytest.mark.parametrize("kind, text", REFUSED, ids=count())
 def test_what_the_schema_does_not_say_is_refused(kind: object, text: str) -> None:
     """Though pydantic's strict mode takes it."""
     with pytest.raises(ParseError):

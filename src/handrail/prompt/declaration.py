@@ -15,7 +15,7 @@ from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.signature import Contract, handler_fault, reconcile_fault
 from handrail.prompt.subscript import is_dataclass_type, name_of
 from handrail.prompt.tool_result import check_value
-from handrail.serde import Codec, codec, result_codec
+from handrail.serde import Codec, codec, stored_codec
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _LONGEST_DESCRIPTION = 200
@@ -70,11 +70,11 @@ class Declaration:
             self.refuse(f"the parameters {name_of(kind)} have no schema: {error}", cause=error)
 
     def value_codec(self) -> Codec[Any] | None:
-        """The codec of the result's value; `None` for a tool without."""
+        """The codec by which the result's value is stored; `None` for a tool without."""
         if self.result_type is None:
             return None
         try:
-            return result_codec(self.result_type)
+            return stored_codec(self.result_type)
         except SchemaError as error:
             self.refuse(
                 f"{name_of(self.result_type)} cannot be the result; declare a dataclass, a mapping, a sequence, str, "

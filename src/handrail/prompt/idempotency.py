@@ -165,7 +165,7 @@ class IdempotencyConfig:
         return self._key(tool_name, params, self._hash_for_key(tool_name, params, hash_key))
 
     def effect_key(
-        self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None
+        self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None, tagged: bool = True
     ) -> EffectKey | None:
         """The declared key of a call with its partition and the hash of all arguments; `None` for `"none"`.
 
@@ -174,6 +174,7 @@ class IdempotencyConfig:
             params: the parsed arguments.
             session_id: the session of the call.
             hash_key: as for `key_for`.
+            tagged: whether the members of ambiguous unions are told apart. `False` gives the key of versions before.
 
         Raises:
             ToolValidationError: as for `key_for`.
@@ -183,7 +184,7 @@ class IdempotencyConfig:
             return None
         if hash_key is None:
             _check_no_secrets(tool_name, params)
-        params_hash = _digest(tool_name, params, hash_key)
+        params_hash = _digest(tool_name, params, hash_key, tagged=tagged)
         by_fields = self.strategy == "params"
         key = self._key(
             tool_name, params, self._hash_for_key(tool_name, params, hash_key) if by_fields else params_hash
@@ -258,12 +259,12 @@ def slot_effect_key(call: CallRef, written: object, *, session_id: str, hash_key
 def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
     """The slot under which versions before the reply was known kept a call, with the hash of its parsed arguments.
 
-    They took a secret for its mask, and had no key for hashes.
+    They took a secret for its mask, had no key for hashes, and did not tell members of ambiguous unions apart.
 
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
     """
-    return EffectKey(session_id, f"{_SLOT}:{call_id}", _digest(f"call {call_id}", params, None))
+    return EffectKey(session_id, f"{_SLOT}:{call_id}", _digest(f"call {call_id}", params, None, tagged=False))
 
 
 def _check_no_secrets(tool_name: str, params: object) -> None:
@@ -280,9 +281,9 @@ def _has_secrets(params_type: type[Any]) -> bool:
     return masking_of(params_type).hides
 
 
-def _digest(asker: str, params: object, hash_key: bytes | None) -> str:
+def _digest(asker: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
     try:
-        return digest(params, key=hash_key)
+        return digest(params, key=hash_key, tagged=tagged)
     except DumpError as error:
         raise ToolValidationError(
             f"{asker}: no idempotency key could be made, because these arguments have no canonical JSON: {error}. "

@@ -94,7 +94,7 @@ class Tool(Generic[P, R]):
         writes: whether the handler may write, so that the call runs beside no other call of its session.
         claims: whether its calls claim an effect in the ledger before the handler starts.
         codec: parses and describes the arguments.
-        value_codec: writes and reads the value of a result; `None` for a tool without.
+        value_codec: writes and reads the value of a result as it is stored; `None` for a tool without.
         masking: where the parameters have secrets, and how they are shown without them.
 
     Raises:

@@ -20,6 +20,7 @@ from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.recorded_arguments import read_arguments, recorded_arguments
 from handrail.runtime.ways import OverranError, run_to_end
+from handrail.serde import has_ambiguous_unions
 from handrail.session.calls import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction import Transaction, current
@@ -88,7 +89,20 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     declared = (
         None if config is None else config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
     )
-    return declared or _slot_of(run, tool, session_id, hash_key)
+    if config is None or declared is None:
+        return _slot_of(run, tool, session_id, hash_key)
+    if not has_ambiguous_unions(tool.params_type):
+        return declared
+    before = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key, tagged=False)
+    return _key_in_ledger(run, tool, before) or declared
+
+
+def _key_in_ledger(run: Invocation, tool: Tool[Any, Any], before: EffectKey | None) -> EffectKey | None:
+    """The key that an older version of Handrail gave to these arguments, if that is in the ledger."""
+    if before is None:
+        return None
+    row = run.environment.effect_ledger.row(before.key, partition=before.partition)
+    return before if row is not None and (row.tool, row.params_hash) == (tool.name, before.params_hash) else None
 
 
 def _unknown_repeats(run: Invocation, tool: Tool[Any, Any], slot: EffectKey) -> tuple[EffectRow, ...]:

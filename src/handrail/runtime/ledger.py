@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,7 +39,7 @@ from handrail.runtime.effects import (
     Unknown,
 )
 from handrail.runtime.recorded_arguments import as_arguments
-from handrail.serde import digest, dump, masking_of
+from handrail.serde import digest, dump, masking_of, stored_codec
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony
 from handrail.transaction import UnitStore
@@ -334,6 +335,9 @@ class EffectLedger:
         outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
         hash_key = self._store.hash_key() if masking_of(type(params)).hides else None
         hashed = digest(params, key=hash_key)
+        before = digest(params, key=hash_key, tagged=False)
+        if before != hashed and (row := self.row(idempotency_key, partition=partition)) is not None:
+            hashed = before if row.params_hash == before else hashed
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
         while True:
             now = self._store.now()
@@ -471,6 +475,8 @@ def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:
 def _json_of(value: object) -> bytes | None:
     """The JSON of a value; `None` if it has none."""
     try:
+        if is_dataclass(value) and not isinstance(value, type):
+            return stored_codec(type(value)).dump_json(value)
         return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":")).encode()
     except (DumpError, SchemaError):
         return None

@@ -107,10 +107,12 @@ def _tagged(value: object) -> bytes:
     if value is None:
         return b"null"
     try:
-        if not is_dataclass(value):
-            return b'{"value":%s}' % to_json(dump(value))
-        stored = stored_type(type(value))
-        return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, stored.dump((value,)))
+        if is_dataclass(value):
+            with suppress(SessionError):  # it holds what would not come back as what it is
+                stored = stored_type(type(value))
+                items = stored.dump((value,))
+                return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, items)
+        return b'{"value":%s}' % to_json(dump(value))
     except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
         _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
         return b'{"unavailable":%s}' % to_json(type(value).__qualname__)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from handrail.serde.canonical import canonical_json, digest
 from handrail.serde.secrets import MASK, Masking, is_secret, masked_json, masking_of, schema_masking
-from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema
+from handrail.serde.tagging import has_ambiguous_unions
+from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [
     "MASK",
@@ -19,6 +20,7 @@ __all__ = [
     "codec",
     "digest",
     "dump",
+    "has_ambiguous_unions",
     "is_secret",
     "masked_json",
     "masking_of",
@@ -26,4 +28,5 @@ __all__ = [
     "result_codec",
     "schema",
     "schema_masking",
+    "stored_codec",
 ]

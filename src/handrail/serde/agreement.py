@@ -71,7 +71,8 @@ def agreeing(core: Core, config: CoreConfig) -> Core:
     """
     definitions = definitions_of(core)
 
-    def change(part: Core, *, made: bool) -> Core:
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del was
         keys = part.get("keys_schema")
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}

@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic_core import SchemaError as CoreSchemaError
@@ -20,8 +20,12 @@ from pydantic_core import to_json
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import Admitted, admit, bare, is_union
+from handrail.serde.core_schemas import Core, definitions_of, places_of
+from handrail.serde.fields import refuse
 from handrail.serde.json_schema import Mode, Node, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.naming import shortened, type_name
+from handrail.serde.stored import stored_adapter
+from handrail.serde.unions import same_shape
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
@@ -55,6 +59,7 @@ class Built:
         untyped: whether a place in it takes any value, so that no type refuses what JSON cannot say.
         numbers: whether a value may hold NaN or an infinity.
         shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
+        stored: whether it reads and writes values as they are stored, where that differs from how they are shown.
     """
 
     kind: object
@@ -64,6 +69,7 @@ class Built:
     untyped: bool
     numbers: bool
     shapes: Shapes | None
+    stored: bool = False
 
 
 def build(kind: object, *, mode: Mode) -> Built:
@@ -78,6 +84,8 @@ def build(kind: object, *, mode: Mode) -> Built:
         adapter = closed_adapter(kind)
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
+        if mode == "validation":
+            _check_unions(kind, cast("Core", adapter.made.core_schema))
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -93,6 +101,12 @@ def build(kind: object, *, mode: Mode) -> Built:
     )
 
 
+def build_stored(shown: Built) -> Built:
+    """How the values of a type are stored; what was built to show them, if they are stored in the same form."""
+    found = stored_adapter(shown.adapter)
+    return shown if found is None else replace(shown, adapter=found[0], parsed=found[1], stored=True)
+
+
 def _check_root(kind: object, mode: Mode) -> None:
     kinds = [bare(option) for option in get_args(bare(kind))] if is_union(bare(kind)) else [bare(kind)]
     if mode == "validation":
@@ -100,6 +114,21 @@ def _check_root(kind: object, mode: Mode) -> None:
             _refuse_root(kind, "a dataclass", "declare @dataclass(frozen=True, slots=True) and name its fields")
     elif not all(_is_result(_class_of(option)) for option in kinds):
         _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
+
+
+def _check_unions(kind: object, core: Core) -> None:
+    """Refuses a union of dataclasses of which a model could not say which it means."""
+    definitions = definitions_of(core)
+    for path, part in places_of(core, definitions):
+        if part["type"] == "union" and (alike := same_shape(part, definitions)) is not None:
+            one, other = (cls.__name__ for cls in alike)
+            refuse(
+                kind,
+                path,
+                f"the same JSON can be a value of {one} and of {other}, so that a model cannot say which it means",
+                f"give each a field that tells them apart, such as kind: Literal[{one.lower()!r}] in {one} and "
+                f"kind: Literal[{other.lower()!r}] in {other}",
+            )
 
 
 def _class_of(kind: object) -> type[Any] | None:

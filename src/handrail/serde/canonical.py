@@ -10,6 +10,9 @@ Two values of one type that are equal have the same text, in every process and o
 * A dataclass is an object of the fields that take part in its equality: one with `compare=False` is left out. The name
   of its class is not part of it.
 * A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
+* A value of a union whose members JSON does not tell apart, in a field of a dataclass, carries the tag that it has in a
+  store: `{"$type": "datetime", "value": ...}` (`handrail.serde.unions`). Versions before wrote none; `tagged=False`
+  gives the digest that they gave.
 * A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
   they hold: it tells two secrets apart, and nobody who lacks the key can guess at them.
 
@@ -30,7 +33,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 
 from pydantic_core import from_json
@@ -39,6 +42,8 @@ from handrail.errors import DumpError
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.naming import place, quoted
 from handrail.serde.secrets import is_secret_value
+from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
+from handrail.serde.unions import TYPE, VALUE
 from handrail.serde.untyped import json_of
 
 _DEEPEST: Final = 200
@@ -48,8 +53,20 @@ _TOO_LONG: Final = f"a number of more than {_MOST_DIGITS} digits is too long"
 At = tuple[Any, str | int, int] | None
 """A place, as a chain: what holds it, its key or position there, and how deep it lies. `None` is the root."""
 
-_WITH_SECRETS: Final = (None, "", 0)
-"""The root of a value whose secrets are written as what they hold."""
+
+class _Root(NamedTuple):
+    """How a value is written, where it differs from how it is written by default.
+
+    Attributes:
+        secrets: whether secrets are written as what they hold.
+        tagged: whether the members of ambiguous unions are told apart.
+    """
+
+    secrets: bool
+    tagged: bool
+
+
+_DEFAULT: Final = _Root(secrets=False, tagged=True)
 
 _encode = json.JSONEncoder(
     ensure_ascii=False,
@@ -70,19 +87,20 @@ def canonical_json(value: object) -> bytes:
     return _written(value, None)
 
 
-def digest(value: object, *, key: bytes | None = None) -> str:
+def digest(value: object, *, key: bytes | None = None, tagged: bool = True) -> str:
     """The SHA-256 of `canonical_json(value)`, as 64 hexadecimal digits.
 
     Args:
         value: what to hash.
         key: makes it an HMAC with this key, over canonical JSON in which secrets are written as what they hold.
+        tagged: whether the members of ambiguous unions are told apart; `False` gives the digest of versions before.
 
     Raises:
         DumpError: as `canonical_json`.
     """
-    if key is None:
-        return hashlib.sha256(_written(value, None)).hexdigest()
-    return hmac.digest(key, _written(value, _WITH_SECRETS), "sha256").hex()
+    root = _Root(secrets=key is not None, tagged=tagged)
+    written = _written(value, None if root == _DEFAULT else (root, "", 0))
+    return hashlib.sha256(written).hexdigest() if key is None else hmac.digest(key, written, "sha256").hex()
 
 
 def _written(value: object, root: At) -> bytes:
@@ -208,10 +226,22 @@ def _set(value: Iterable[object], at: At) -> list[object]:
 def _dataclass(value: object, at: At) -> dict[str, object]:
     cls: Any = type(value)
     depth = _depth(at)
+    names, taggers = _compared(cls)
+    if taggers and _root(at).tagged:
+        return {name: _plain(_tagged_item(value, name, taggers), (at, name, depth)) for name in names}
     return {
         name: item if type(item := getattr(value, name)) in _AS_IT_IS else _plain(item, (at, name, depth))
-        for name in _compared(cls)
+        for name in names
     }
+
+
+def _tagged_item(value: object, name: str, taggers: Mapping[str, Tagger]) -> object:
+    item = getattr(value, name)
+    return taggers[name](item) if name in taggers else item
+
+
+def _tagged(value: Tagged, at: At) -> dict[str, object]:
+    return {TYPE: value.name, VALUE: _plain(value.value, at)}
 
 
 def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
@@ -236,7 +266,7 @@ def _key(key: object, at: At) -> str:
 
 def _other(value: object, at: At) -> object:
     """What pydantic has a form for: paths, addresses, URLs, secrets."""
-    if _root(at) is _WITH_SECRETS and is_secret_value(value):
+    if is_secret_value(value) and _root(at).secrets:
         return _plain(value.get_secret_value(), at)
     try:
         return _plain(from_json(json_of(value)), at)
@@ -265,12 +295,15 @@ _WRITERS: Final[dict[type[Any], Callable[[Any, At], object]]] = {
     Decimal: _decimal,
     bytes: _bytes,
     bytearray: _bytes,
+    Tagged: _tagged,
+    SetItems: _set,
 }
 
 
 @lru_cache(maxsize=1024)
-def _compared(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls) if field.compare)
+def _compared(cls: type[Any]) -> tuple[tuple[str, ...], Mapping[str, Tagger]]:
+    """The fields that take part in equality, and what tags those that hold ambiguous unions."""
+    return tuple(field.name for field in fields(cls) if field.compare), taggers_of(cls)
 
 
 def _depth(at: At) -> int:
@@ -303,15 +336,18 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _root(at: At) -> At:
-    while at and at is not _WITH_SECRETS:
-        at = at[0]
-    return at
+def _root(at: At) -> _Root:
+    while at:
+        held = at[0]
+        if type(held) is _Root:
+            return held
+        at = held
+    return _DEFAULT
 
 
 def _refuse(at: At, fault: str) -> NoReturn:
     segments: list[str | int] = []
-    while at and at is not _WITH_SECRETS:
+    while at and type(at[0]) is not _Root:
         segments.append(at[1])
         at = at[0]
     path = place(reversed(segments))

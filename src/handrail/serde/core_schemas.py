@@ -37,11 +37,12 @@ _CALLING: Final = frozenset({"function-before", "function-wrap"})
 class Change(Protocol):
     """Makes what stands in the place of a part of a core schema."""
 
-    def __call__(self, part: Core, /, *, made: bool) -> Core:
+    def __call__(self, part: Core, /, *, was: Core, made: bool) -> Core:
         """The part, or another.
 
         Args:
             part: the part, whose own parts have been replaced.
+            was: the part as it was.
             made: whether the program's own code may have made the value that it is given, where JSON would be.
         """
         ...
@@ -55,6 +56,31 @@ def parts_of(core: Core) -> Iterator[Core]:
     """The parts that stand directly in a core schema."""
     for name in (*_PARTS, "steps"):
         yield from _each(core.get(name))
+
+
+def places_of(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
+    """Every part of a whole core schema with the place of the data that it is of, each shared part once."""
+    yield from _places(core, definitions, "$", set())
+
+
+def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[str]) -> Iterator[tuple[str, Core]]:
+    if core["type"] == "definition-ref":
+        if core["schema_ref"] not in seen and core["schema_ref"] in definitions:
+            seen.add(core["schema_ref"])
+            yield from _places(definitions[core["schema_ref"]], definitions, path, seen)
+        return
+    yield path, core
+    if core["type"] == "dataclass-field":
+        path = f"{path}.{core['name']}"
+    for name in (*_PARTS, "steps"):
+        if name not in {"definitions", "serialization"}:
+            inner = f"{path}{_BELOW.get(name, '')}"
+            for position, part in enumerate(_each(core.get(name))):
+                is_fixed = name == "items_schema" and isinstance(core[name], list) and "variadic_item_index" not in core
+                yield from _places(part, definitions, f"{path}[{position}]" if is_fixed else inner, seen)
+
+
+_BELOW: Final = {"items_schema": "[*]", "values_schema": ".*", "keys_schema": ".*"}
 
 
 def rebuilt(core: Core, change: Change, *, made: bool = False) -> Core:
@@ -73,7 +99,7 @@ def rebuilt(core: Core, change: Change, *, made: bool = False) -> Core:
     if "steps" in core:  # each is given what the one before it has made
         first, *others = core["steps"]
         copy["steps"] = [rebuilt(first, change, made=made), *(rebuilt(part, change, made=True) for part in others)]
-    return change(copy, made=made)
+    return change(copy, was=core, made=made)
 
 
 def in_place_of(core: Core, made: Mapping[str, Any]) -> Core:
@@ -101,6 +127,26 @@ def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
         if inner is None or core["type"] == "dataclass":
             return core
         core = inner
+
+
+def python_view(core: Core, definitions: Mapping[str, Core]) -> Core:
+    """The part that says which values of Python a core schema is of; like `innermost`, but not of the JSON."""
+    while True:
+        kind = core["type"]
+        if kind == "definition-ref" and core["schema_ref"] in definitions:
+            core = definitions[core["schema_ref"]]
+        elif kind == "lax-or-strict":
+            core = core["strict_schema"]
+        elif kind == "json-or-python":
+            core = core["python_schema"]
+        elif kind == "chain":
+            core = core["steps"][0]
+        elif kind == "union" and "custom_error_type" in core:  # a class, or what it is made of
+            core = core["choices"][0]
+        elif kind != "dataclass" and isinstance(core.get("schema"), dict):
+            core = core["schema"]
+        else:
+            return core
 
 
 def _each(value: object) -> Iterator[Core]:

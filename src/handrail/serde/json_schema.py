@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
+from handrail.serde.core_schemas import Core
 from handrail.serde.forms import DECIMAL, FRACTION, KEYS
 from handrail.serde.naming import type_name
 
@@ -52,13 +53,20 @@ def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonS
     Raises:
         SchemaError: an object in it takes unknown fields, or a constraint stands on a type that it cannot constrain.
     """
-    schema = adapter.json_schema(schema_generator=_Terse, mode=mode)
-    target = schema.get("$ref")
-    if target is not None:
-        schema = {"$defs": schema["$defs"], **resolved(schema, schema)}
+    schema = inlined(adapter.json_schema(schema_generator=_Terse, mode=mode))
     for path, node in _nodes(schema, schema, "$", set()):
         _check(node, path, kind)
     return schema
+
+
+def core_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
+    """The JSON Schema of a core schema, to be looked at; it is not held to anything."""
+    return _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
+
+
+def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
+    """A JSON Schema whose root is not a bare reference."""
+    return {"$defs": schema["$defs"], **resolved(schema, schema)} if "$ref" in schema else schema
 
 
 def resolved(node: Node, root: Node) -> Node:

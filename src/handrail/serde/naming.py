@@ -6,6 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
+
+STORED_AS = "__handrail_stored_as__"
+"""The attribute of a class that holds the name which `stored_as` gave it, as that of what it holds."""
 
 _LONGEST_KEY = 60
 _MOST_NEAR = 10
@@ -72,3 +76,8 @@ def type_name(kind: object) -> str:
     if isinstance(kind, type):
         return kind.__name__
     return _MODULES.sub("", str(kind))
+
+
+def stable_name(cls: type[Any]) -> str | None:
+    """The name that `stored_as` gave a class; it is not inherited. `None` if it gave none."""
+    return getattr(vars(cls).get(STORED_AS), "name", None)

@@ -18,16 +18,17 @@ from operator import attrgetter
 from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, from_json, to_json
 
 from handrail.errors import DumpError, ParseError
-from handrail.serde.adapter import Adapter, closed_adapter
-from handrail.serde.build import Built, build
+from handrail.serde.adapter import closed_adapter
+from handrail.serde.build import Built, build, build_stored
 from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, message_of, reason_of
 from handrail.serde.json_schema import Mode
 from handrail.serde.kept import Kept
 from handrail.serde.location import followed
 from handrail.serde.naming import place
+from handrail.serde.stored import stored_recheck
 from handrail.serde.text import Text, half_character, malformed, number_faults, repeated_keys, size_faults
 from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
 from handrail.serde.whole_numbers import make_whole
@@ -191,15 +192,18 @@ class Codec(Generic[T]):
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
-        adapter = _rechecks.get(self.kind, lambda: closed_adapter(self.kind, recheck=True))
+        recheck = _rechecks.get((self.kind, self._built.stored), self._recheck)
         try:
-            adapter.validator.validate_python(value, strict=True)
+            recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
         else:
             return
         if lines:
             raise _unsayable(dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])) from None
+
+    def _recheck(self) -> SchemaValidator:
+        return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
 
     def _misfit(self, line: ErrorDetails) -> Fault:
         path = followed(line["loc"], self._built.parsed, None).path
@@ -232,6 +236,23 @@ def result_codec(kind: object) -> Codec[Any]:
         SchemaError: it is none of these, cannot be closed, or JSON cannot give its values back.
     """
     return _codec(kind, "serialization", "forbid", None)
+
+
+@overload
+def stored_codec(kind: type[T]) -> Codec[T]: ...
+@overload
+def stored_codec(kind: object) -> Codec[Any]: ...
+def stored_codec(kind: object) -> Codec[Any]:
+    """The codec of a type whose values are stored: what it writes comes back as what it was.
+
+    Members of unions that JSON does not tell apart are written with a tag, `{"$type": name, "value": ...}`, and are
+    read with or without one. A place of type `Any` may only hold what JSON gives back. Where a type has neither, it is
+    the codec of `result_codec`.
+
+    Raises:
+        SchemaError: as `result_codec`.
+    """
+    return _stored.get(kind, lambda: _made_stored(kind))
 
 
 def parse(
@@ -303,7 +324,8 @@ def _unsayable(faults: Iterable[Fault]) -> DumpError:
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _built: Final[Kept[Built]] = Kept()
 _codecs: Final[Kept[Codec[Any]]] = Kept()
-_rechecks: Final[Kept[Adapter]] = Kept()
+_stored: Final[Kept[Codec[Any]]] = Kept()
+_rechecks: Final[Kept[SchemaValidator]] = Kept()
 
 
 def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
@@ -316,3 +338,9 @@ def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Cod
         return Codec(built, extra=extra, max_bytes=max_bytes, once=mode == "validation")
 
     return _codecs.get((mode, extra, max_bytes, kind), made)
+
+
+def _made_stored(kind: object) -> Codec[Any]:
+    shown = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
+    stored = build_stored(shown)
+    return Codec(stored, extra="forbid", max_bytes=None, once=False) if stored.stored else result_codec(kind)

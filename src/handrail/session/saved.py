@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from handrail.errors import DumpError, ParseError, SchemaError, SnapshotError
-from handrail.serde import Codec, codec
+from handrail.serde import Codec, codec, stored_codec
 
 Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 """What slices hold, by their type."""
@@ -132,7 +132,7 @@ def _parsed_items(kind: type[Any], items: list[dict[str, Any]]) -> tuple[Any, ..
 
 def _codec(kind: type[Any]) -> Codec[Any]:
     try:
-        return codec(kind)
+        return stored_codec(kind)
     except SchemaError as error:
         msg = f"slice {_name(kind)} has no form in JSON: {error}"
         raise SnapshotError(msg) from error

@@ -19,14 +19,14 @@ from typing import Any, Protocol, TypeVar, cast
 from pydantic_core import from_json
 
 from handrail.errors import DumpError, ParseError, SchemaError, SessionError, UnknownTypeError
-from handrail.serde import result_codec
+from handrail.serde import stored_codec
+from handrail.serde.naming import STORED_AS
 
 C = TypeVar("C", bound=type[Any])
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the JSON of an item of one version, and returns that of the next."""
 
-_MARK = "__handrail_stored_as__"
 _NAME = re.compile(r"[\w.:<>/-]{1,200}")
 _NAMED: dict[str, type[Any]] = {}
 """The classes that `stored_as` has named; a class is named when its module is imported, once."""
@@ -86,7 +86,7 @@ def stored_as(
                 f"{_placed(cls)} and {_placed(other)} would both be stored as {name!r}, and these names are one "
                 "namespace for all of a process; give one of them another name with @stored_as"
             )
-        setattr(cls, _MARK, _Mark(name, version, ways, form))
+        setattr(cls, STORED_AS, _Mark(name, version, ways, form))
         _NAMED[name] = cls
         return cls
 
@@ -122,14 +122,14 @@ class StoredType:
         Raises:
             SessionError: it has no form in JSON.
         """
-        mark: _Mark = vars(kind).get(_MARK) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
+        mark: _Mark = vars(kind).get(STORED_AS) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
         self.kind = kind
         self.name = mark.name
         self.version = mark.version
         self._upgrades = mark.upgrades
         self._form = mark.form
         try:
-            self._dump: Callable[[Any], bytes] = result_codec(kind).dump_json if mark.form is None else mark.form.dump
+            self._dump: Callable[[Any], bytes] = stored_codec(kind).dump_json if mark.form is None else mark.form.dump
         except SchemaError as error:
             raise SessionError(f"{self.name} cannot be stored, because it has no form in JSON: {error}") from error
 
@@ -170,7 +170,7 @@ class StoredType:
             )
         try:
             if version == self.version and self._form is None:
-                read: list[Any] = result_codec(GenericAlias(list, (self.kind,))).parse_json(data)
+                read: list[Any] = stored_codec(GenericAlias(list, (self.kind,))).parse_json(data)
                 return read
             return [self._load(item, version) for item in _array(data)]
         except ParseError as error:
@@ -193,7 +193,7 @@ class StoredType:
                     f"({type(error).__name__}: {error}); mend upgrades[{step}] of its @stored_as",
                     type_name=self.name,
                 ) from error
-        return result_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
+        return stored_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
 
 
 _TYPES: dict[type[Any], StoredType] = {}

@@ -1,0 +1,132 @@
+"""How the values of a type are stored: as a model would read them, and so that they come back as what they were.
+
+What differs from the JSON of a message: members of ambiguous unions carry a tag (`handrail.serde.unions`), and a place
+of type `Any` holds what JSON gives back alone. A type with neither is stored as it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+from pydantic_core import (
+    CoreSchema,
+    InitErrorDetails,
+    PydanticCustomError,
+    SchemaSerializer,
+    SchemaValidator,
+    core_schema,
+)
+
+from handrail.serde.adapter import Adapter, closed_adapter, core_config
+from handrail.serde.agreement import agreeing
+from handrail.serde.core_schemas import Core, definitions_of, in_place_of, rebuilt
+from handrail.serde.json_schema import Node, core_json_schema, inlined
+from handrail.serde.location import Path
+from handrail.serde.unions import ambiguous, tagged
+from handrail.serde.untyped import is_decoded
+
+_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+_FAULT: Final = (
+    "input should be what JSON gives back: a str, int, float, bool, None, a list of these, or a dict of them with str "
+    "keys; declare the type of this place, or convert the value"
+)
+
+
+def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
+    """What reads and writes the values of a type as they are stored, and the JSON Schema of that.
+
+    Args:
+        adapter: that of the type.
+
+    Returns:
+        `None` if the type is stored as it is shown.
+    """
+    core = cast("Core", adapter.made.core_schema)
+    definitions, config = definitions_of(core), core_config()
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del made
+        if was["type"] == "any":
+            return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
+        if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
+            return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
+        if was["type"] == "union" and (found := ambiguous(was, definitions, config)) is not None:
+            return tagged(part, found)
+        return part
+
+    stored = rebuilt(core, change)
+    if stored == core:
+        return None
+    validator = SchemaValidator(cast("CoreSchema", agreeing(stored, config)), config)
+    serializer = SchemaSerializer(cast("CoreSchema", stored), config)
+    return Adapter(adapter.made, validator, serializer), inlined(core_json_schema(stored, mode="validation"))
+
+
+def stored_recheck(kind: object) -> SchemaValidator:
+    """What finds out where a value is not of its type, or holds what JSON does not give back.
+
+    Raises:
+        BUILD_ERRORS: pydantic cannot handle the type.
+    """
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del made
+        if was["type"] == "any":
+            return in_place_of(was, core_schema.no_info_plain_validator_function(_given_back))
+        if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
+            return {**part, "keys_schema": core_schema.str_schema()}
+        return part
+
+    config = core_config(recheck=True)
+    core = rebuilt(cast("Core", closed_adapter(kind, recheck=True).made.core_schema), change)
+    return SchemaValidator(cast("CoreSchema", core), config)
+
+
+def _checked(value: Any) -> Any:  # noqa: ANN401 - a value of any type
+    """A value that JSON gives back as it is; raises `ValueError` for any other, whose place `stored_recheck` finds."""
+    try:
+        given_back = is_decoded(value)
+    except RecursionError:  # endless, or nested too deeply: pydantic says so
+        return value
+    if not given_back:
+        raise ValueError(_FAULT)
+    return value
+
+
+def _checked_key(value: Any) -> str:  # noqa: ANN401 - as above
+    if type(value) is not str:
+        raise ValueError(_FAULT)
+    return value
+
+
+_CHECKED: Final = core_schema.plain_serializer_function_ser_schema(_checked)
+_CHECKED_KEY: Final = core_schema.plain_serializer_function_ser_schema(_checked_key)
+
+
+def _given_back(value: object) -> object:
+    """The value, if JSON gives it back; else the error says where in it what is not given back."""
+    try:
+        found = next(_not_given_back(value, ()), None)
+    except RecursionError:
+        found = None
+    if found is None:
+        return value
+    path, culprit = found
+    error = InitErrorDetails(type=PydanticCustomError("not_given_back", _FAULT), loc=path, input=culprit)
+    raise ValidationError.from_exception_data("Any", [error])
+
+
+def _not_given_back(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    if type(value) is dict:
+        for key, item in cast("dict[object, object]", value).items():
+            if type(key) is not str:
+                yield (*path, str(key)), key
+            else:
+                yield from _not_given_back(item, (*path, key))
+    elif type(value) is list:
+        for position, item in enumerate(cast("list[object]", value)):
+            yield from _not_given_back(item, (*path, position))
+    elif not is_decoded(value):
+        yield path, value

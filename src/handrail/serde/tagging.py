@@ -1,0 +1,185 @@
+"""Which members the values in the fields of a dataclass are of, where JSON does not say it; for canonical JSON."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final, cast, get_args
+
+from handrail.errors import SchemaError
+from handrail.serde.adapter import BUILD_ERRORS, closed_adapter, core_config
+from handrail.serde.annotations import admit, bare, is_union
+from handrail.serde.core_schemas import Core, definitions_of, innermost
+from handrail.serde.kept import Kept
+from handrail.serde.unions import members_of
+
+Tagger = Callable[[object], object]
+"""Puts a `Tagged` in the place of every value in a field that needs a tag."""
+
+_NONE: Final[Mapping[str, Tagger]] = {}
+_ITEMS: Final = frozenset({"list", "set", "frozenset", "deque"})
+_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A value of a member of an ambiguous union.
+
+    Attributes:
+        name: what the member is called.
+        value: the value.
+    """
+
+    name: str
+    value: object
+
+
+class SetItems(tuple[object, ...]):
+    """The items of a set, tagged; they may be such that no set can hold them."""
+
+    __slots__ = ()
+
+
+def has_ambiguous_unions(cls: object) -> bool:
+    """Whether the digest of a value of a class may be another than that of versions before, which wrote no tags."""
+    return _ambiguous.get(cls, lambda: _has_ambiguous_unions(cls))
+
+
+def taggers_of(cls: type[Any]) -> Mapping[str, Tagger]:
+    """For the fields of a dataclass that hold ambiguous unions, what tags their values; most have none.
+
+    A type variable of a generic dataclass may stand for anything, so it is not looked into.
+    """
+    return _taggers.get(cls, lambda: _made_taggers(cls))
+
+
+_ambiguous: Final[Kept[bool]] = Kept()
+_taggers: Final[Kept[Mapping[str, Tagger]]] = Kept()
+
+
+def _has_ambiguous_unions(cls: object) -> bool:
+    try:
+        return any(taggers_of(found.cls) for found in admit(cls))
+    except SchemaError:
+        return False
+
+
+def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:
+    try:
+        found = admit(cls)
+        if not any(_holds_union(hint) for hint in found[0].hints.values()):
+            return _NONE
+        core = cast("Core", closed_adapter(cls).made.core_schema)
+    except (SchemaError, *BUILD_ERRORS):  # serde does not take it; its canonical JSON is that of the values in it
+        return _NONE
+    search = _Search(definitions_of(core))
+    fields: Sequence[Core] = innermost(core, search.definitions)["schema"]["fields"]
+    taggers = {part["name"]: search.tagger(part["schema"]) for part in fields}
+    return {name: tagger for name, tagger in taggers.items() if tagger is not None}
+
+
+def _holds_union(hint: object) -> bool:
+    plain = bare(hint)
+    return is_union(plain) or any(map(_holds_union, get_args(plain)))
+
+
+class _Search:
+    """One search; an alias that refers to itself is looked into once."""
+
+    __slots__ = ("_seen", "definitions")
+
+    def __init__(self, definitions: Mapping[str, Core]) -> None:
+        self.definitions = definitions
+        self._seen: list[Core] = []
+
+    def tagger(self, core: Core) -> Tagger | None:
+        """What tags the values of a type; `None` if none of them needs a tag."""
+        core = innermost(core, self.definitions)
+        if any(core is seen for seen in self._seen):
+            return None
+        self._seen.append(core)
+        try:
+            return self._tagger(core)
+        finally:
+            self._seen.pop()
+
+    def _tagger(self, core: Core) -> Tagger | None:
+        kind = core["type"]
+        if kind == "union":
+            return self._union(core)
+        if kind == "tuple":
+            return self._tuple(core)
+        held: Core | None = core.get("items_schema") if kind in _ITEMS else core.get("values_schema")
+        item = None if held is None else self.tagger(held)
+        if item is None:
+            return None
+        return _Values(item) if kind in _MAPPINGS else _Items(item)
+
+    def _union(self, core: Core) -> Tagger | None:
+        union = members_of(core, self.definitions, core_config())
+        inner = [self.tagger(member.core) for member in union.members]
+        if all(tag is None for tag in inner) and all(member.name is None for member in union.members):
+            return None
+        by_member = {id(member): tag for member, tag in zip(union.members, inner, strict=True)}
+
+        def tag(value: object) -> object:
+            member = union.member_of(value)
+            if member is None:
+                return value
+            within = by_member[id(member)]
+            tagged = value if within is None else within(value)
+            return tagged if member.name is None else Tagged(member.name, tagged)
+
+        return tag
+
+    def _tuple(self, core: Core) -> Tagger | None:
+        items = [self.tagger(item) for item in core["items_schema"]]
+        if not any(items):
+            return None
+        if "variadic_item_index" in core and len(items) == 1:
+            return None if items[0] is None else _Items(items[0])
+
+        def tag(value: object) -> object:
+            held = _items_of(value)
+            if len(held) != len(items):
+                return value
+            return [item if inner is None else inner(item) for inner, item in zip(items, held, strict=True)]
+
+        return tag
+
+
+def _items_of(value: object) -> tuple[object, ...]:
+    return cast("tuple[object, ...]", value) if isinstance(value, tuple) else ()
+
+
+class _Items:
+    """Tags the items of a collection."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Tagger) -> None:
+        self._item = item
+
+    def __call__(self, value: object) -> object:
+        if isinstance(value, AbstractSet):
+            return SetItems(map(self._item, cast("AbstractSet[object]", value)))
+        if isinstance(value, list | tuple | deque):
+            items: Iterable[object] = cast("Iterable[object]", value)
+            return [self._item(item) for item in items]
+        return value
+
+
+class _Values:
+    """Tags the values of a mapping."""
+
+    __slots__ = ("_item",)
+
+    def __init__(self, item: Tagger) -> None:
+        self._item = item
+
+    def __call__(self, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        return {key: self._item(item) for key, item in cast("Mapping[object, object]", value).items()}

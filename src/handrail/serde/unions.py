@@ -1,0 +1,288 @@
+"""Unions whose members JSON does not tell apart: `Approve | Reject` of equal fields, `datetime | str`, `tuple | list`.
+
+What is stored says which member it is of: `{"$type": "Reject", "value": {...}}`. The tag is written only where the
+declared type is ambiguous, and only for the members that share a form; it is read where it stands, and what was stored
+without one is read as before. What a model reads and writes has no tags.
+
+The name of a member is that by which `stored_as` names its class, or the name of its class, or that of its type
+(`datetime`, `list`). Where two members of one union would have the same, it is written out: `list[int]`,
+`module:Class`. Every one of these names is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import combinations
+from operator import itemgetter
+from typing import Any, Final, cast
+from uuid import UUID
+
+from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
+
+from handrail.serde.core_schemas import Core, innermost, python_view, rebuilt, without_name
+from handrail.serde.json_schema import Node, core_json_schema
+from handrail.serde.naming import stable_name
+from handrail.serde.overlap import Side, overlaps
+
+TYPE: Final = "$type"
+"""The key of the name of the member."""
+
+VALUE: Final = "value"
+"""The key of what the member is written as."""
+
+_SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
+"""Types that JSON gives back as what they are, whatever is said of them beside."""
+
+_HOLDING: Final = frozenset(
+    {"list", "tuple", "set", "frozenset", "dict", "ordered-dict", "counter", "deque", "dataclass"}
+)
+"""Types whose values hold others."""
+
+_TOLD_BY_FORM: Final = [{number, exact} for number in ("int", "float") for exact in ("decimal", "fraction")]
+"""Pairs of which one is written as a number and the other as a string, though it is read from a number too."""
+
+_CLASSES: Final[Mapping[str, type[Any]]] = {
+    **{cls.__name__: cls for cls in (str, int, float, bool, bytes, list, tuple, set, frozenset, dict, deque)},
+    **{cls.__name__: cls for cls in (date, time, datetime, timedelta)},
+    "none": type(None),
+    "decimal": Decimal,
+    "fraction": Fraction,
+    "uuid": UUID,
+    "ordered-dict": OrderedDict,
+    "counter": Counter,
+}
+"""The classes of the values, by the type of the core schema."""
+
+_OTHERS: Final = {"any": "Any", "url": "Url"}
+_TAG: Final = Side(
+    {
+        "type": "object",
+        "properties": {TYPE: {"type": "string"}, VALUE: {}},
+        "required": [TYPE, VALUE],
+        "additionalProperties": False,
+    },
+    {},
+)
+"""The schema of a value with its tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a union.
+
+    Attributes:
+        core: its core schema, as pydantic made it.
+        name: what it is called in a tag; `None` if it is told apart without one.
+        names: all that it may be called.
+        cls: the class of its values, if it alone has values of that very class.
+    """
+
+    core: Core
+    name: str | None
+    names: tuple[str, ...]
+    cls: type[Any] | None
+
+
+class UnionMembers:
+    """The members of a union, some of which may not be told apart by their JSON.
+
+    Attributes:
+        members: all of them, in their order.
+        config: the configuration of their core schemas.
+    """
+
+    __slots__ = ("_by_class", "_definitions", "_fitting", "config", "members")
+
+    def __init__(self, members: Sequence[Member], definitions: Mapping[str, Core], config: CoreConfig) -> None:
+        """Take the members; `members_of` finds out which are to be told apart."""
+        self.members = tuple(members)
+        self._definitions = definitions
+        self.config = config
+        self._by_class = {member.cls: member for member in members if member.cls is not None}
+        self._fitting: tuple[Callable[..., bool], ...] | None = None
+
+    def member_of(self, value: object) -> Member | None:
+        """The member that a value is of; `None` if it is of none."""
+        cls: Any = type(value)
+        found = self._by_class.get(cls)
+        if found is not None:
+            return found
+        if self._fitting is None:
+            self._fitting = tuple(self._fits(member) for member in self.members)
+        pairs = zip(self.members, self._fitting, strict=True)
+        return next((member for member, fits in pairs if fits(value, strict=True)), None)
+
+    def write(self, value: object, written: Callable[[object], object]) -> object:
+        """What pydantic writes, with a tag if the value needs one."""
+        member = self.member_of(value)
+        if member is None or member.name is None:
+            return written(value)
+        return {TYPE: member.name, VALUE: written(value)}
+
+    def _fits(self, member: Member) -> Callable[..., bool]:
+        core = rebuilt(whole(member.core, self._definitions), _looking_into_instances)
+        return SchemaValidator(cast("CoreSchema", core), self.config).isinstance_python
+
+
+def _looking_into_instances(part: Core, *, was: Core, made: bool) -> Core:
+    """A part that does not take the fields of a dataclass on trust, because its class alone does not tell."""
+    del was, made
+    return {**part, "revalidate_instances": "always"} if part["type"] == "dataclass" else part
+
+
+def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers | None:
+    """The members of a union if JSON does not tell all of them apart; else `None`."""
+    members = members_of(union, definitions, config)
+    return members if any(member.name is not None for member in members.members) else None
+
+
+def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers:
+    """The members of a union; those that JSON does not tell apart have a name."""
+    choices = _choices(union)
+    alike = _alike(choices, definitions)
+    names = [_names_of(choice, definitions) for choice in choices]
+    classes = [_class_of(python_view(choice, definitions)) for choice in choices]
+    members: list[Member] = []
+    for position, choice in enumerate(choices):
+        name = None
+        if position in alike:
+            others = {one for other in alike if other != position for one in names[other]}
+            name = next((each for each in names[position] if each not in others), names[position][-1])
+        cls = classes[position]
+        members.append(Member(choice, name, names[position], cls if classes.count(cls) == 1 else None))
+    return UnionMembers(members, definitions, config)
+
+
+def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any], type[Any]] | None:
+    """Two dataclasses of a union for which a model may write the same JSON; `None` if there are none."""
+    found: list[tuple[type[Any], Side]] = []
+    for choice in _choices(union):
+        inner = innermost(choice, definitions)
+        if inner["type"] == "dataclass":
+            found.append((inner["cls"], _side(choice, definitions, written=False)))
+    for (cls, side), (other, beside) in combinations(found, 2):
+        if cls is not other and overlaps(side, beside):
+            return cls, other
+    return None
+
+
+def tagged(union: Core, members: UnionMembers) -> Core:
+    """The union as it is stored: with tags where they are needed, and read with them or without.
+
+    Args:
+        union: the union; what its members hold may have been changed since `ambiguous` looked at it.
+        members: what that found.
+    """
+    by_name: dict[str, list[Core]] = {}
+    for member, choice in zip(members.members, _choices(union), strict=True):
+        for name in member.names if member.name is not None else ():
+            by_name.setdefault(name, []).append(choice)
+    boxes = [_box(name, choices, members.config) for name, choices in by_name.items()]
+    write = core_schema.wrap_serializer_function_ser_schema(members.write, schema=without_name(union))
+    read = core_schema.union_schema([*boxes, without_name(union)], mode="left_to_right", serialization=write)
+    return {**read, "ref": union["ref"]} if "ref" in union else cast("Core", read)
+
+
+def whole(core: Core, definitions: Mapping[str, Core]) -> Core:
+    """A part of a core schema with the shared parts that it refers to."""
+    if not definitions:
+        return core
+    return {"type": "definitions", "schema": core, "definitions": list(definitions.values())}
+
+
+def _box(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreSchema:
+    value = cast("CoreSchema", choices[0] if len(choices) == 1 else {"type": "union", "choices": list(choices)})
+    fields = {
+        TYPE: core_schema.typed_dict_field(core_schema.literal_schema([name])),
+        VALUE: core_schema.typed_dict_field(value),
+    }
+    box = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=config)
+    return core_schema.no_info_after_validator_function(itemgetter(VALUE), box)
+
+
+def _choices(union: Core) -> list[Core]:
+    return [cast("Core", each[0] if isinstance(each, tuple) else each) for each in union["choices"]]
+
+
+# ------------------------------------------------------------------------------------------------------ what is alike
+
+
+def _alike(choices: Sequence[Core], definitions: Mapping[str, Core]) -> frozenset[int]:
+    """The positions of the choices that share a form with another."""
+    views = [python_view(choice, definitions) for choice in choices]
+    if all(view["type"] in _SAME_VALUE for view in views):
+        return frozenset()
+    read = [_side(choice, definitions, written=False) for choice in choices]
+    written = [_side(choice, definitions, written=True) for choice in choices]
+    alike: set[int] = set()
+    for one, other in combinations(range(len(choices)), 2):
+        if _is_same_value(views[one], views[other]):
+            continue
+        same = None is not _class_of(views[one]) is _class_of(views[other])
+        if overlaps(written[one], read[other], same_class=same) or overlaps(written[other], read[one], same_class=same):
+            alike |= {one, other}
+    if alike:  # an object that holds anything could look like a tag
+        alike |= {at for at, side in enumerate(read) if _is_open(side.node) and overlaps(side, _TAG)}
+    return frozenset(alike)
+
+
+def _is_open(node: Node) -> bool:
+    return node.get("type") == "object" and "properties" not in node
+
+
+def _is_same_value(one: Core, other: Core) -> bool:
+    """Whether what both can be read from is equal and of one type, whichever it is read as."""
+    kinds = _kinds(one) | _kinds(other)
+    if kinds in _TOLD_BY_FORM:
+        return True
+    if kinds & {"any"}:
+        return kinds - {"any"} <= _SAME_VALUE
+    return len(kinds) == 1 and not kinds & _HOLDING and one.get("cls") is other.get("cls")
+
+
+def _kinds(view: Core) -> set[str]:
+    return {type(value).__name__ for value in view["expected"]} if view["type"] == "literal" else {view["type"]}
+
+
+def _side(core: Core, definitions: Mapping[str, Core], *, written: bool) -> Side:
+    node = core_json_schema(whole(core, definitions), mode="serialization" if written else "validation")
+    return Side(node, node, written)
+
+
+# -------------------------------------------------------------------------------------------------- names and classes
+
+
+def _class_of(view: Core) -> type[Any] | None:
+    """The class of the values of a type; `None` if they may be of several."""
+    cls: object = view.get("cls", _CLASSES.get(view["type"]))
+    return cls if isinstance(cls, type) else None
+
+
+def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = False) -> tuple[str, ...]:
+    """What a member may be called: the name that is written, then those for when another member has it."""
+    view = python_view(core, definitions)
+    cls = _class_of(view)
+    name = cls.__name__ if cls else str(view.get("cls_repr", _OTHERS.get(view["type"], view["type"])))
+    if view["type"] == "literal":
+        return (*sorted(_kinds(view))[:1], f"Literal[{', '.join(map(repr, view['expected']))}]")
+    stable = stable_name(cls) if cls else None
+    held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
+    full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
+    placed = [f"{cls.__module__}:{cls.__qualname__}"] if cls and cls.__module__ != "builtins" else []
+    return tuple(dict.fromkeys((*([stable] if stable else []), name, *full, *placed)))
+
+
+def _held(view: Core) -> Iterator[Core]:
+    """What a type holds that is not the same for all types of its class."""
+    if view["type"] == "dataclass":
+        if "generic_origin" in view:
+            yield from (part["schema"] for part in view["schema"]["fields"])
+        return
+    for name in ("keys_schema", "values_schema", "items_schema"):
+        held: Any = view.get(name, ())
+        yield from cast("list[Core]", held if isinstance(held, list) else [held] if held else [])

@@ -1,0 +1,132 @@
+"""Types of which JSON does not say which member of a union a value is of."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import UUID
+
+from handrail.session.stored_types import stored_as
+
+
+@dataclass(frozen=True)
+class Approve:
+    """Equal in its fields to `Reject`."""
+
+    why: str
+
+    def render(self) -> str:
+        """What the model reads."""
+        return f"approved: {self.why}"
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Equal in its fields to `Approve`."""
+
+    why: str
+
+    def render(self) -> str:
+        """What the model reads."""
+        return f"rejected: {self.why}"
+
+
+@dataclass(frozen=True)
+class Defer:
+    """Takes what the other two take, and more."""
+
+    why: str = ""
+    days: int = 1
+
+
+@stored_as("tests.renamed")
+@dataclass(frozen=True)
+class Renamed:
+    """Has another name in stores."""
+
+    why: str
+
+
+class Word(enum.Enum):
+    """Texts."""
+
+    A = "a"
+    DAY = "2026-01-31"
+
+
+class Other(enum.StrEnum):
+    """Texts that `Word` has too, and others."""
+
+    A = "a"
+    B = "b"
+
+
+class Digit(enum.IntEnum):
+    """Numbers."""
+
+    ONE = 1
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A union of dataclasses, alone and in collections."""
+
+    outcome: Approve | Reject | Defer | None
+    others: tuple[Approve | Reject, ...] = ()
+
+
+@dataclass(frozen=True)
+class When:
+    """A parameter that a model writes as a string, whichever it means."""
+
+    at: dt.datetime | str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Unions whose members JSON tells apart."""
+
+    number: int | float | bool | str | None = None
+    moment: dt.datetime | dt.date | dt.time | dt.timedelta | UUID | int | None = None
+    exact: Decimal | int | float | None = None
+    rows: list[int] | list[str] | dict[str, int] | str | None = None
+
+
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+PAIRS: list[tuple[Any, list[Any]]] = [
+    (Approve | Reject, [Approve("a"), Reject("a")]),
+    (Approve | Reject | Defer, [Approve("a"), Reject("a"), Defer("a", 2), Defer()]),
+    (Approve | Renamed, [Approve("a"), Renamed("a")]),
+    (Approve | dict[str, str], [Approve("a"), {"why": "a"}, {"$type": "Approve", "value": "a"}]),
+    (dt.datetime | str, [NOON, "2026-01-31T12:00:00Z", "a"]),
+    (str | dt.datetime, [NOON, "2026-01-31T12:00:00Z", "a"]),
+    (dt.date | str | int, [NOON.date(), "2026-01-31", 1]),
+    (dt.time | str, [dt.time(12), "12:00:00"]),
+    (dt.timedelta | str, [dt.timedelta(1), "P1D"]),
+    (Decimal | str, [Decimal("1.50"), "1.50"]),
+    (Decimal | str | int | None, [Decimal(1), "1", 1, None]),
+    (UUID | str, [UUID(int=1), str(UUID(int=1))]),
+    (PurePosixPath | str, [PurePosixPath("a"), "a"]),
+    (bytes | str, [b"abc", "YWJj"]),
+    (bytes | UUID, [b"abc", UUID(int=1)]),
+    (Word | str, [Word.A, "a"]),
+    (Word | Other, [Word.A, Other.A, Other.B]),
+    (Word | dt.date, [Word.DAY, dt.date(2026, 1, 31)]),
+    (Digit | int, [Digit.ONE, 1]),
+    (Digit | float, [Digit.ONE, 1.0]),
+    (tuple[int, ...] | list[int], [(1,), [1], (), []]),
+    (set[int] | list[int] | frozenset[int], [{1}, [1], frozenset({1}), set(), []]),
+    (list[Approve] | list[Reject], [[Approve("a")], [Reject("a")]]),
+    (dict[str, Approve] | dict[str, Reject], [{"a": Approve("a")}, {"a": Reject("a")}]),
+    (list[Approve | Reject], [[Reject("a"), Approve("a")]]),
+    (tuple[Approve | Reject, int], [(Reject("a"), 1)]),
+    (dict[str, dt.date | str], [{"a": NOON.date(), "b": "2026-01-31"}]),
+    (list[tuple[int, ...] | list[int]] | str, [[(1,), [1]], "a"]),
+]
+"""Types of fields with values that JSON alone does not tell apart."""

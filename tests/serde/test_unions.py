@@ -1,0 +1,208 @@
+"""What is stored comes back as the member of its union that it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from itertools import count
+from typing import Any, Generic, Literal, TypeVar
+
+import pytest
+
+from handrail.errors import DumpError, ParseError, SchemaError
+from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
+from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, When
+from tests.serde.shapes import Circle, Drawing, Everything, Loose, Page, Plan, Square
+
+T = TypeVar("T")
+
+
+def held(kind: Any) -> Any:
+    """A dataclass with a field of this type."""
+    return dataclasses.make_dataclass("Held", [("x", kind)])
+
+
+@pytest.mark.parametrize("kind, values", PAIRS, ids=count())
+def test_a_member_comes_back_as_what_it_was(kind: Any, values: list[Any]) -> None:
+    """In a field, in a collection, and as the whole of a value; the types of what it holds too."""
+    cls = held(kind)
+    for value in values:
+        for stored, whole in ((stored_codec(cls), cls(value)), (stored_codec(list[kind]), [value])):
+            back = stored.parse_json(stored.dump_json(whole))
+            assert back == whole
+            assert repr(back).replace("TzInfo(0)", "datetime.timezone.utc") == repr(whole)
+
+
+@pytest.mark.parametrize("kind, values", PAIRS, ids=count())
+def test_the_canonical_texts_of_members_differ(kind: Any, values: list[Any]) -> None:
+    """Two calls whose arguments differ in the member alone are two effects."""
+    cls = held(kind)
+    assert len({canonical_json(cls(value)) for value in values}) == len(values)
+    assert {digest(cls(value), tagged=False) for value in values} == {
+        digest({"x": value}, tagged=False) for value in values
+    }
+
+
+@pytest.mark.parametrize("kind, values", PAIRS, ids=count())
+def test_what_was_stored_without_a_tag_is_read_as_before(kind: Any, values: list[Any]) -> None:
+    """As the codec reads it that writes no tags."""
+    cls = held(kind)
+    shown = result_codec(cls)
+    for value in values:
+        data = shown.dump_json(cls(value))
+        if b"$type" not in data:
+            assert stored_codec(cls).parse_json(data) == shown.parse_json(data)
+
+
+def test_the_tag_names_the_member() -> None:
+    """By the name of its class or type, or by the name that `stored_as` gave it."""
+    tags = [json.loads(stored_codec(held(kind)).dump_json(held(kind)(values[0])))["x"] for kind, values in PAIRS[:20]]
+    assert [tag["$type"] for tag in tags] == [
+        *("Approve", "Approve", "Approve", "Approve", "datetime", "datetime", "date", "time", "timedelta", "Decimal"),
+        *("Decimal", "UUID", "PurePosixPath", "bytes", "bytes", "Word", "Word", "Word", "Digit", "Digit"),
+    ]
+    renamed = held(Approve | Renamed)
+    assert stored_codec(renamed).dump_json(renamed(Renamed("a"))) == (
+        b'{"x":{"$type":"tests.renamed","value":{"why":"a"}}}'
+    )
+    assert stored_codec(renamed).parse_json('{"x":{"$type":"Renamed","value":{"why":"a"}}}').x == Renamed("a")
+    lists = held(list[Approve] | list[Reject])
+    assert (
+        stored_codec(lists).dump_json(lists([Reject("a")])) == b'{"x":{"$type":"list[Reject]","value":[{"why":"a"}]}}'
+    )
+
+
+def test_members_of_one_name_are_told_apart_by_their_module() -> None:
+    """Two classes may be called the same."""
+    twin: Any = dataclasses.make_dataclass("Approve", [("why", str)], frozen=True)
+    twin.__module__ = "elsewhere"
+    kind = held(Approve | twin)
+    stored = stored_codec(kind)
+    assert [json.loads(stored.dump_json(kind(value)))["x"]["$type"] for value in (Approve("a"), twin("a"))] == [
+        "tests.serde.members:Approve",
+        "elsewhere:Approve",
+    ]
+    assert [stored.parse_json(stored.dump_json(kind(value))).x for value in (Approve("a"), twin("a"))] == [
+        Approve("a"),
+        twin("a"),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Box(Generic[T]):
+    item: T
+
+
+def test_generic_dataclasses_are_told_apart_by_what_they_hold() -> None:
+    """Of one class, and yet of two types."""
+    kind: Any = held(Box[Approve] | Box[Reject])
+    stored = stored_codec(kind)
+    for value in (Box(Approve("a")), Box(Reject("a"))):
+        assert stored.parse_json(stored.dump_json(kind(value))).x == value
+    unlike: Any = held(Box[list[int]] | Box[list[str]])
+    assert stored_codec(unlike) is result_codec(unlike)
+
+
+@pytest.mark.parametrize("kind", [Clear, Drawing, Everything, Plan, list[Circle | Square], Decision, Loose])
+def test_a_tag_stands_only_where_a_type_is_ambiguous(kind: Any) -> None:
+    """Anything else is stored as it is shown, by the same codec."""
+    assert (stored_codec(kind) is result_codec(kind)) == (kind not in {Decision, Loose})
+
+
+def test_members_that_json_tells_apart_carry_no_tag() -> None:
+    """Though others of their union do."""
+    kind = held(dt.datetime | str | int | None)
+    assert [stored_codec(kind).dump_json(kind(value)) for value in (1, None)] == [b'{"x":1}', b'{"x":null}']
+    stored = stored_codec(Decision)
+    assert stored.dump_json(Decision(None)) == b'{"outcome":null,"others":[]}'
+    assert has_ambiguous_unions(Decision)
+    assert not has_ambiguous_unions(Clear)
+    assert canonical_json(Clear(1, NOON)) == canonical_json({"number": 1, "moment": NOON, "exact": None, "rows": None})
+
+
+def test_message_and_schema_have_no_tags() -> None:
+    """A model reads and writes the value alone."""
+    assert result_codec(Decision).dump(Decision(Reject("a"))) == {"outcome": {"why": "a"}, "others": []}
+    assert "$type" not in json.dumps(result_codec(Decision).schema)
+    assert stored_codec(Decision).schema == result_codec(Decision).schema
+    assert "$type" not in json.dumps(schema(When))
+    with pytest.raises(ParseError):
+        codec(When).parse('{"at": {"$type": "str", "value": "a"}}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"outcome":{"$type":"Gone","value":{"why":"a"}}}',
+        '{"outcome":{"$type":"Approve","value":{"why":1}}}',
+        '{"outcome":{"$type":"Approve"}}',
+        '{"outcome":{"$type":"Approve","value":{"why":"a"},"more":1}}',
+    ],
+)
+def test_a_tag_that_does_not_fit_is_a_fault_at_its_place(text: str) -> None:
+    """As any other data that does not fit."""
+    with pytest.raises(ParseError) as caught:
+        stored_codec(Decision).parse_json(text)
+    assert all(path.startswith("$.outcome") for path, _ in caught.value.faults)
+
+
+@pytest.mark.parametrize("value", [Defer, 5, "a", [Approve("a")]])
+def test_what_is_of_no_member_is_not_stored(value: Any) -> None:
+    """It is told with its place."""
+    with pytest.raises(DumpError, match=r"^\$\.outcome"):
+        stored_codec(Decision).dump_json(Decision(value))
+
+
+@dataclasses.dataclass(frozen=True)
+class Kinded:
+    kind: Literal["kinded"]
+    why: str
+
+
+SAME_SHAPES: list[tuple[Any, str]] = [
+    (held(Approve | Reject), "$.x"),
+    (held(Approve | Defer | None), "$.x"),
+    (held(list[dict[str, Approve | Reject]]), "$.x[*].*"),
+    (held(tuple[int, Approve | Reject]), "$.x[1]"),
+    (Decision, "$.outcome"),
+]
+
+
+@pytest.mark.parametrize("kind, path", SAME_SHAPES, ids=count())
+def test_parameters_whose_members_have_one_shape_are_refused(kind: Any, path: str) -> None:
+    """A model could not say which it means; the error names both, and the cure."""
+    with pytest.raises(SchemaError) as caught:
+        codec(kind)
+    assert caught.value.path == path
+    assert "Literal[" in str(caught.value)
+    assert result_codec(kind).kind is kind
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [held(Approve | Kinded), held(Circle | Square), held(Approve | dict[str, str]), When, held(Page[int] | Page[str])],
+    ids=count(),
+)
+def test_parameters_that_a_model_can_tell_apart_are_taken(kind: Any) -> None:
+    """By a field that marks them, or because one of them is no dataclass."""
+    assert codec(kind).kind is kind
+
+
+def test_equal_values_of_one_member_have_one_canonical_text() -> None:
+    """Also within collections, where each value carries its tag."""
+    kind = held(dict[str, list[dt.datetime | str]] | None)
+    elsewhere = NOON.astimezone(dt.timezone(dt.timedelta(hours=1)))
+    assert (
+        canonical_json(kind({"a": [NOON, "b"]}))
+        == canonical_json(kind({"a": [elsewhere, "b"]}))
+        == (b'{"x":{"a":[{"$type":"datetime","value":"2026-01-31T12:00:00+00:00"},{"$type":"str","value":"b"}]}}')
+    )
+    sets = held(frozenset[Digit | int])
+    assert canonical_json(sets(frozenset({2, 1}))) == canonical_json(sets(frozenset({1, 2})))
+
+
+def test_a_value_that_is_of_no_member_has_a_canonical_text_all_the_same() -> None:
+    """Canonical JSON is of what is there."""
+    kind = held(dt.datetime | str)
+    assert canonical_json(kind([1])) == b'{"x":[1]}'
