@@ -76,7 +76,7 @@ def test_an_event_comes_back_as_it_was(event: ToolInvoked) -> None:
     assert through_a_store(event) == event
 
 
-@pytest.mark.parametrize("value", [Unsayable(), object(), "\ud800"])
+@pytest.mark.parametrize("value", [Unsayable(), object(), ["\ud800", object()]])
 def test_a_value_that_json_cannot_say_is_left_out(value: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Its place says so, and the log; the call is recorded."""
     event = invoked(result=ToolResult("done", value))

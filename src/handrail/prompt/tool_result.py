@@ -13,6 +13,7 @@ from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overloa
 from handrail.prompt.files_known import FileShown
 from handrail.prompt.subscript import name_of
 from handrail.serde import dump, result_codec
+from handrail.serde.surrogates import escaped, escaped_json
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
@@ -67,20 +68,21 @@ class ToolResult(Generic[T_co]):
 
         A value with a method `render() -> str` speaks for itself: a success is exactly that text. Any other value is
         shown as JSON below the message, a string as it is. A failure starts with its message in either case. Without a
-        value to show, the text is the message, or `OK` or `Failed` if that is empty.
+        value to show, the text is the message, or `OK` or `Failed` if that is empty. Lone surrogates, which UTF-8
+        cannot encode, are written as their escapes, wherever they stand.
 
         Never raises: a value that cannot be shown is reported to the log, and to the model by name.
         """
         value = self.value
         if value is None or self.exclude_value_from_context:
-            return self.message or ("OK" if self.success else "Failed")
+            return escaped(self.message or ("OK" if self.success else "Failed"))
         text = _rendered(value)
         if text is None:
             text = value if isinstance(value, str) else _as_json(value)
         elif self.success:
-            return text
-        told = "\n".join(part for part in (self.message, text) if part)
-        return told or ("OK" if self.success else "Failed")
+            return escaped(text)
+        shown = "\n".join(part for part in (self.message, text) if part)
+        return escaped(shown or ("OK" if self.success else "Failed"))
 
 
 def check_value(expected: object, value: object) -> str | None:
@@ -134,6 +136,8 @@ def _as_json(value: object) -> str:
             return result_codec(type(value)).dump_json(value).decode()
         return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":"))
     except Exception:  # noqa: BLE001 - as above; the value may hold anything
+        if (text := escaped_json(value)) is not None:
+            return text
         _log.exception("a value of type %s has no JSON form; the model is shown its name", type(value).__name__)
         return f"(a value of type {type(value).__name__}, which cannot be shown)"
 

@@ -2,7 +2,9 @@
 
 A value of a dataclass is written with the name and version of its class (`handrail.session.stored_types`). It comes
 back as a value of that class where the program knows it, and as decoded JSON where it does not: a record stays readable
-when the tool that made it is gone. A value that JSON cannot say is left out, and its place says so.
+when the tool that made it is gone. So does a value that holds what JSON does not give back (a date in a place of type
+`Any`, a lone surrogate, for which its escape is written). A value that JSON cannot say is left out, and its place says
+so.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
 from handrail.serde import codec, dump, parse
+from handrail.serde.surrogates import escaped_json
 from handrail.session.stored_types import find_type, stored_type
 
 _log = logging.getLogger("handrail.runtime")
@@ -114,6 +117,8 @@ def _tagged(value: object) -> bytes:
                 return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, items)
         return b'{"value":%s}' % to_json(dump(value))
     except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
+        if (text := escaped_json(value)) is not None:
+            return b'{"value":%s}' % text.encode()
         _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
         return b'{"unavailable":%s}' % to_json(type(value).__qualname__)
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import PurePath
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS
@@ -32,6 +32,16 @@ def json_of(value: object) -> bytes:
     except PydanticSerializationError:
         faults = (culprit(value) or ("$", "JSON cannot say it"),)
     raise DumpError(message_of(faults), faults=faults)
+
+
+def jsonable(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """`value` as decoded JSON; lone surrogates stay in its texts, but not in keys.
+
+    Raises:
+        PydanticSerializationError: as `json_of` raises `DumpError`.
+        UnicodeEncodeError: a key holds a lone surrogate.
+    """
+    return to_jsonable_python(value, bytes_mode=BYTES_AS, fallback=_known)
 
 
 def culprit(value: object, path: Path = ()) -> Fault | None:

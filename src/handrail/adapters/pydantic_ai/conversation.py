@@ -21,10 +21,11 @@ from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart,
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
-from handrail.adapters.pydantic_ai.replies import decoded_words, escaped, name_in_history
+from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.identity import is_same_call, written_arguments
+from handrail.serde.surrogates import escaped_within
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, OpenCall
 
@@ -210,7 +211,7 @@ class Conversation:
         except PydanticSerializationError:
             pass  # models and tools may say lone surrogates, which have no UTF-8
         try:
-            return to_json(_escaped(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
+            return to_json(escaped_within(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
         except PydanticSerializationError as error:
             raise AgentError(
                 f"the conversation of {self._name} in session {self._session.session_id!r} cannot be stored: {error}"
@@ -279,17 +280,6 @@ def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[lis
         ended = each.ended
     # PydanticAI does the same at the start of a run, and what has been stored is counted in messages.
     return repair_messages(history, repair_last_response=False), ended
-
-
-def _escaped(value: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """The value with the lone surrogates of its texts written as escapes; pydantic has replaced those of keys."""
-    if isinstance(value, str):
-        return escaped(value)
-    if isinstance(value, list):
-        return [_escaped(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
-    if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in cast("dict[str, Any]", value).items()}
-    return value
 
 
 def _unanswered(history: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:

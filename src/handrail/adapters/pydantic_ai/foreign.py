@@ -7,7 +7,7 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 |---|---|---|
 | returns | commits | what was returned, as it is, or as `foreign_values` has made it |
 | returns what nobody reads: an asynchronous iterator | rolls back; a failed call | `ToolFailed`, which says so |
-| raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception |
+| raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception, lone surrogates escaped |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ApprovalRequired` or `CallDeferred` | rolls back; postponed, so not recorded | the same exception |
 | raises `UsageLimitExceeded` | rolls back; ends the run | `PromptEvaluationError` of phase `budget` |
@@ -49,6 +49,7 @@ from handrail.prompt.declaration import Declaration
 from handrail.prompt.effect import Effect
 from handrail.runtime import ToolMessage
 from handrail.serde import Codec, Masking, schema_masking
+from handrail.serde.surrogates import escaped
 
 _CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
 
@@ -214,7 +215,7 @@ class ForeignCall:
         except (ModelRetry, ToolFailed) as error:
             if acts_outside and (isinstance(error.__context__, TimeoutError) or answer_lost(error)):
                 raise self._uncertain(error) from error
-            self._told = error
+            self._told = _escaped(error)
             raise ToolValidationError(str(error)) from error
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
@@ -224,6 +225,14 @@ class ForeignCall:
 
     def _uncertain(self, error: Exception) -> EffectUncertain:
         return EffectUncertain(f"{self.name} was stopped: {error}")
+
+
+def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
+    """The exception as the tool raised it; where it holds lone surrogates, a new one with escapes in their place."""
+    text = escaped(error.message)
+    if text == error.message:
+        return error
+    return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
 _CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")

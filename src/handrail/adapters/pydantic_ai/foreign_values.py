@@ -5,7 +5,8 @@
 | an iterator, wherever it stands in dicts, lists and tuples | the list of its items |
 | an asynchronous iterator there | a failed call, because nobody reads it |
 | what PydanticAI can tell the model | stays as it is; the record has it as JSON |
-| what it cannot: a half character, a list in itself, an object of some class | what the record has: JSON, or words |
+| what it cannot: a lone surrogate, a list in itself, an object of some class | what the record has: JSON, or words |
+| lone surrogates in the content or metadata of a `ToolReturn` | their escapes |
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Any, Final, TypeGuard, cast
 
 from pydantic import BaseModel
 from pydantic_ai import ToolReturn
-from pydantic_ai.messages import tool_return_ta
+from pydantic_ai.messages import TextContent, tool_return_ta
 from pydantic_core import from_json, to_json
 
 from handrail.errors import ToolValidationError
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import SecretValue, is_secret_value
+from handrail.serde.surrogates import escaped, escaped_within
 
 UNSAID: Final = object()
 """Stands for what JSON cannot say."""
@@ -39,8 +41,11 @@ def settled(name: str, returned: object) -> tuple[Any, Any]:
         Exception: what an iterator raises.
     """
     if _is_return(returned):
-        told, recorded = settled(name, returned.return_value)
-        return (returned if told is returned.return_value else replace(returned, return_value=told)), recorded
+        shown, recorded = settled(name, returned.return_value)
+        content, metadata = _escaped_content(returned.content), escaped_within(returned.metadata)
+        if shown is returned.return_value and content is returned.content and metadata is returned.metadata:
+            return returned, recorded
+        return replace(returned, return_value=shown, content=content, metadata=metadata), recorded
     read = _read(name, returned, ())
     recorded = plain(read)
     if _can_be_told(read):
@@ -61,7 +66,7 @@ def as_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
         return value
     try:
         return from_json(to_json(value, serialize_unknown=True, inf_nan_mode="strings"))
-    except Exception:  # noqa: BLE001 - it holds itself or half a character, or its own code fails: told in words
+    except Exception:  # noqa: BLE001 - it holds itself or a lone surrogate, or its own code fails: told in words
         return UNSAID
 
 
@@ -156,6 +161,18 @@ def _can_be_told(value: object) -> bool:
     except Exception:  # noqa: BLE001 - as for `as_json`
         return False
     return True
+
+
+def _escaped_content(content: Any) -> Any:  # noqa: ANN401 - PydanticAI's
+    """What a tool adds for the model, with escapes in the place of lone surrogates; the very same if it has none."""
+    if isinstance(content, TextContent):
+        text = escaped(content.content)
+        return content if text == content.content else TextContent(text, metadata=content.metadata)
+    if not isinstance(content, list | tuple):
+        return escaped_within(content)
+    parts = list(cast("Sequence[object]", content))
+    made = [_escaped_content(part) for part in parts]
+    return made if any(one is not other for one, other in zip(parts, made, strict=True)) else cast("Any", content)
 
 
 def _is_return(value: object) -> TypeGuard[ToolReturn[Any]]:

@@ -44,6 +44,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
+from handrail.serde.surrogates import escaped
 from handrail.session import Session
 from handrail.session.calls import CallRef, is_reply, is_storable_id
 
@@ -175,11 +176,6 @@ def _escaped_call(call: ToolCallPart) -> ToolCallPart:
         provider_name=call.provider_name,
         provider_details=call.provider_details,
     )
-
-
-def escaped(text: str) -> str:
-    """The text with its lone surrogates, which UTF-8 cannot encode, written as the escapes of Python and JSON."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:

@@ -1,0 +1,169 @@
+"""A lone surrogate in what a tool raises or returns neither ends the run nor spoils what is said or recorded of it.
+
+Through every entry: the four of `ToolExecutor`, and PydanticAI, for Handrail's own tools and for plain functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import ModelRetry, ToolFailed, ToolReturn
+from pydantic_ai.messages import ModelMessagesTypeAdapter, TextContent
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt.effect import Effect
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage, ToolValidationError
+from handrail.store import SqliteStore
+from handrail.testing import Call
+from tests.adapters.foreign_desk import called, pipeline, play, returns
+from tests.runtime.bench import executor
+
+BAD = "a smile: \ud83d"
+SHOWN = r"a smile: \ud83d"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Shown as JSON."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """Speaks for itself."""
+
+    text: str
+
+    def render(self) -> str:
+        """The text."""
+        return self.text
+
+
+Value = Line | dict[str, Any] | list[Spoken] | str
+Act = Callable[[], ToolResult[Any]]
+
+
+def raising(error: Exception) -> Act:
+    """A handler that raises."""
+
+    def act() -> ToolResult[Any]:
+        raise error
+
+    return act
+
+
+ACTS: Mapping[str, tuple[Act, str]] = {
+    "exception": (raising(ValueError(BAD)), f"act failed: ValueError: {SHOWN}"),
+    "refusal": (raising(ToolValidationError(BAD)), SHOWN),
+    "message": (lambda: ToolResult.ok({}, BAD), f"{SHOWN}\n{{}}"),
+    "failure": (lambda: ToolResult.error(BAD), SHOWN),
+    "failure with a value": (lambda: ToolResult.error("No.", Line(BAD)), r'{"text":"a smile: \\ud83d"}'),
+    "text": (lambda: ToolResult.ok(BAD), SHOWN),
+    "mapping": (lambda: ToolResult.ok({BAD: [BAD]}), r'{"a smile: \\ud83d":["a smile: \\ud83d"]}'),
+    "sequence": (lambda: ToolResult.ok([Spoken(BAD)]), r'[{"text":"a smile: \\ud83d"}]'),
+}
+"""What handlers do, and what the model must read of it."""
+
+
+def acting(act: Act, effect: Effect) -> Tool[Any, Any]:
+    """A tool without parameters that does this."""
+
+    def handle(_params: None, *, context: ToolContext) -> ToolResult[Any]:
+        return act()
+
+    return Tool[None, Value](name="act", description="Acts.", handler=handle, effect=effect)
+
+
+def one(door: ToolExecutor, call: ToolCall) -> ToolMessage:
+    """On this thread."""
+    return door.execute(call, reply="r")
+
+
+def one_async(door: ToolExecutor, call: ToolCall) -> ToolMessage:
+    """On a loop."""
+    return asyncio.run(door.execute_async(call, reply="r"))
+
+
+def several(door: ToolExecutor, call: ToolCall) -> ToolMessage:
+    """With others, on this thread."""
+    return door.execute_all([call], reply="r")[0]
+
+
+def several_async(door: ToolExecutor, call: ToolCall) -> ToolMessage:
+    """With others, on a loop."""
+    return asyncio.run(door.execute_all_async([call], reply="r"))[0]
+
+
+@pytest.mark.parametrize("effect", ["read", "state", "external"])
+@pytest.mark.parametrize("execute", [one, one_async, several, several_async])
+@pytest.mark.parametrize("name", ACTS)
+def test_the_model_reads_an_escape(
+    name: str, execute: Callable[[ToolExecutor, ToolCall], ToolMessage], effect: Effect
+) -> None:
+    """Of messages, of values, and of exceptions."""
+    act, shown = ACTS[name]
+    content = execute(executor(acting(act, effect)), ToolCall("1", "act")).content
+    assert shown in content
+    assert content.encode()
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_call_that_is_answered_from_its_record_reads_the_same(name: str, tmp_path: Path) -> None:
+    """The record holds the escapes where UTF-8 cannot hold what was said."""
+    tool = acting(ACTS[name][0], "state")
+    with SqliteStore(tmp_path / "store.db") as store:
+        with Session.open(store, "s") as session:
+            first = executor(tool, session=session).execute(ToolCall("1", "act"), reply="r")
+        with Session.open(store, "s") as session:
+            (event,) = session[ToolInvoked].all()
+            second = executor(tool, session=session).execute(ToolCall("1", "act"), reply="r")
+    assert event.result.render() == first.content
+    if event.final:
+        assert (second.content, second.replayed) == (first.content, True)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ACTS)
+async def test_the_history_of_pydantic_ai_is_unicode(name: str) -> None:
+    """It can be written and read again, and the run goes on to its end."""
+    act, shown = ACTS[name]
+    result = await play(pipeline(Session(), acting(act, "state")), called(Call("act")))
+    history = ModelMessagesTypeAdapter.validate_json(result.all_messages_json())
+    assert shown in str(returns(history)["c1"].content)
+
+
+def _say(returned: object) -> Callable[[], object]:
+    def act() -> object:
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    return act
+
+
+FOREIGN: Mapping[str, object] = {
+    "exception": ValueError(BAD),
+    "failure": ToolFailed(BAD),
+    "retry": ModelRetry(BAD),
+    "value": [BAD],
+    "content": ToolReturn[Any]("a value", content=BAD),
+    "parts of content": ToolReturn[Any]("a value", content=[BAD, TextContent(BAD, metadata=7)]),
+    "metadata": ToolReturn[Any]("a value", content=["as it is"], metadata={"note": BAD}),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", FOREIGN)
+async def test_what_plain_functions_say_is_unicode_in_the_history(name: str) -> None:
+    """What they raise, return, and add for the model or the program."""
+    result = await play(pipeline(Session()), called(Call("act")), tools=[_say(FOREIGN[name])])
+    history = result.all_messages_json().decode()
+    assert r"a smile: \\ud83d" in history
+    assert ModelMessagesTypeAdapter.validate_json(history)

@@ -1,0 +1,72 @@
+"""Lone surrogates become escapes, and nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.serde.surrogates import escaped, escaped_json, escaped_within
+
+_any_text = st.text(st.characters(exclude_categories=()))
+_values = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda some: st.lists(some) | st.dictionaries(st.text(), some) | st.tuples(some, some),
+    max_leaves=8,
+)
+
+
+@dataclass
+class Line:
+    text: Any
+
+
+@given(_any_text)
+def test_an_escaped_text_is_unicode_and_keeps_all_other_characters(text: str) -> None:
+    """A text without lone surrogates is the same."""
+    shown = escaped(text)
+    assert shown.encode().decode() == shown
+    assert shown == "".join(rf"\u{ord(each):04x}" if "\ud800" <= each <= "\udfff" else each for each in text)
+
+
+@given(_values)
+def test_a_value_without_lone_surrogates_is_the_very_same(value: Any) -> None:
+    """Nothing of it is copied."""
+    assert escaped_within(value) is value
+    assert escaped_json(value) is None
+
+
+def test_the_texts_and_keys_of_a_value_are_escaped() -> None:
+    """Wherever they stand."""
+    assert escaped_within({"\ud800": ["a", ("\udfff", 1)], "b": "\ud83d\ude00"}) == {
+        r"\ud800": ["a", [r"\udfff", 1]],
+        "b": r"\ud83d\ude00",
+    }
+
+
+def test_a_value_in_itself_ends() -> None:
+    """It is left as it is where it begins anew."""
+    ring: list[Any] = ["\ud800"]
+    ring.append(ring)
+    assert escaped_within(ring) == [r"\ud800", ring]
+    assert escaped_json(ring) is None
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (Line("\ud800"), r'{"text":"\\ud800"}'),
+        ({"\ud800": Line(["a", "\udc00"])}, r'{"\\ud800":{"text":["a","\\udc00"]}}'),
+        (("\ud800", b"a"), r'["\\ud800","YQ=="]'),
+        (["\ud800", float("nan")], None),
+        (["\ud800", object()], None),
+        (object(), None),
+        (Line("a"), None),
+    ],
+)
+def test_the_json_of_a_value_has_the_escapes(value: object, text: str | None) -> None:
+    """It is there for values with lone surrogates alone, and not for what has no form in JSON beside."""
+    assert escaped_json(value) == text
