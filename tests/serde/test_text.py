@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import textwrap
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
@@ -168,3 +170,57 @@ def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json) -> 
 def test_the_size_of_text_with_lone_surrogates_can_be_told() -> None:
     """It cannot be encoded as UTF-8, but counts as it would."""
     assert told(Plan, '"\ud800"', max_bytes=4).startswith("$: too large: 5 bytes")
+
+
+REPEATED = [
+    '{"note":"a","b":"note","note":"c"}',
+    '{"note":"a","\\u006eote":"b"}',
+    '{"b":"x","b":"x"}',
+    '{"note":"a:b:c","note":"a"}',
+]
+ONCE = [
+    '{"note":"note","b":"note"}',
+    r'{"note":"\"note\":\"b\":","b":"\\"}',
+    '{"note":"a","b":"b: c: d"}',
+    '{ "note" : "a" , "b" : "" }',
+    '{"note":"\\u006eote"}',
+]
+
+
+@dataclass(frozen=True)
+class Flat:
+    note: str = ""
+    b: str | None = None
+
+
+@dataclass(frozen=True)
+class Nested:
+    note: str = ""
+    b: str = ""
+    rows: tuple[dict[str, str], ...] = ()
+
+
+@pytest.mark.parametrize("encode", [str, str.encode])
+@pytest.mark.parametrize("cls", [Flat, Nested])
+@pytest.mark.parametrize("text", REPEATED)
+def test_a_key_that_is_given_twice_is_refused_at_its_place(cls: type[Any], text: str, encode: Any) -> None:
+    """Also where it is spelled with escapes, and whichever value comes last."""
+    with pytest.raises(ParseError, match=r"^\$\.(note|b): this key is given twice in one object; give it once$"):
+        codec(cls).parse(encode(text))
+    rows = f'{{"rows":[{{"a":"b"}},{text}]}}'
+    with pytest.raises(ParseError, match=r"^\$\.rows\[1\]\.(note|b): this key"):
+        codec(Nested).parse(encode(rows))
+
+
+@pytest.mark.parametrize("encode", [str, str.encode])
+@pytest.mark.parametrize("cls", [Flat, Nested])
+@pytest.mark.parametrize("text", ONCE)
+def test_what_only_looks_like_a_key_is_taken(cls: type[Any], text: str, encode: Any) -> None:
+    """Names of fields, quotation marks and colons in texts."""
+    assert codec(cls).parse(encode(text)) == cls(**json.loads(text))
+
+
+def test_unknown_keys_that_are_ignored_are_given_once_all_the_same() -> None:
+    """Readers of JSON do not agree on those either."""
+    with pytest.raises(ParseError, match=r"^\$\.z"):
+        parse(Flat, '{"note":"a","z":1,"z":2}', extra="ignore")

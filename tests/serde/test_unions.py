@@ -165,6 +165,7 @@ SAME_SHAPES: list[tuple[Any, str]] = [
     (held(Approve | Defer | None), "$.x"),
     (held(list[dict[str, Approve | Reject]]), "$.x[*].*"),
     (held(tuple[int, Approve | Reject]), "$.x[1]"),
+    (held(Box[Approve] | Box[Reject]), "$.x"),
     (Decision, "$.outcome"),
 ]
 

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, ToldToModel, ToolValidationError
-from handrail.serde import digest, masking_of
+from handrail.serde import digest, masking_of, with_tags
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
@@ -186,9 +186,8 @@ class IdempotencyConfig:
             _check_no_secrets(tool_name, params)
         params_hash = _digest(tool_name, params, hash_key, tagged=tagged)
         by_fields = self.strategy == "params"
-        key = self._key(
-            tool_name, params, self._hash_for_key(tool_name, params, hash_key) if by_fields else params_hash
-        )
+        of_fields = self._hash_for_key(tool_name, params, hash_key, tagged=tagged) if by_fields else params_hash
+        key = self._key(tool_name, params, of_fields)
         return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
 
     def _key(self, tool_name: str, params: object, hash_for_key: str) -> str:
@@ -196,9 +195,9 @@ class IdempotencyConfig:
             return f"{self.scope}:{self._custom_part(tool_name, params)}"
         return f"{self.scope}:{tool_name}:{hash_for_key[:_KEY_DIGITS]}"
 
-    def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None) -> str:
+    def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None, *, tagged: bool = True) -> str:
         if self.strategy == "auto":
-            return _digest(tool_name, params, hash_key)
+            return _digest(tool_name, params, hash_key, tagged=tagged)
         given = _decoded(params)
         there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
         if len(there) != len(self.param_keys):
@@ -208,7 +207,8 @@ class IdempotencyConfig:
                 f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
             )
         named = {name: getattr(params, name) if given is None else given[name] for name in there}
-        return _digest(tool_name, named, hash_key)
+        told_apart = with_tags(type(params), named) if tagged and given is None else named
+        return _digest(tool_name, told_apart, hash_key, tagged=tagged)
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction

@@ -93,16 +93,11 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
         return _slot_of(run, tool, session_id, hash_key)
     if not has_ambiguous_unions(tool.params_type):
         return declared
-    before = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key, tagged=False)
-    return _key_in_ledger(run, tool, before) or declared
-
-
-def _key_in_ledger(run: Invocation, tool: Tool[Any, Any], before: EffectKey | None) -> EffectKey | None:
-    """The key that an older version of Handrail gave to these arguments, if that is in the ledger."""
-    if before is None:
-        return None
-    row = run.environment.effect_ledger.row(before.key, partition=before.partition)
-    return before if row is not None and (row.tool, row.params_hash) == (tool.name, before.params_hash) else None
+    # The key that an older version of Handrail gave to these arguments; a free one is given up for the new one.
+    old = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key, tagged=False)
+    if old is None or old == declared or not run.environment.effect_ledger.is_taken(old, tool.name):
+        return declared
+    return old
 
 
 def _unknown_repeats(run: Invocation, tool: Tool[Any, Any], slot: EffectKey) -> tuple[EffectRow, ...]:

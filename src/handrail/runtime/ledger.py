@@ -39,7 +39,7 @@ from handrail.runtime.effects import (
     Unknown,
 )
 from handrail.runtime.recorded_arguments import as_arguments
-from handrail.serde import digest, dump, masking_of, stored_codec
+from handrail.serde import digest, dump, has_ambiguous_unions, masking_of, stored_codec
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony
 from handrail.transaction import UnitStore
@@ -264,6 +264,13 @@ class EffectLedger:
         """The entry of a key as it stands, in whatever state; `None` if there is none."""
         return self._store.get(partition, key)
 
+    def is_taken(self, key: EffectKey, tool: str) -> bool:
+        """Whether a key stands for an effect of that tool with those arguments that is done, running or unknown."""
+        row = self._store.get(key.partition, key.key)
+        if row is None or (row.tool, row.params_hash) != (tool, key.params_hash):
+            return False
+        return row.status != "failed" and not states.expired(row, self._store.now())
+
     def unknown_slots(self, key: EffectKey, tool: str) -> tuple[EffectRow, ...]:
         """The slots of the same session, tool and arguments that are unknown, or whose owner's lease has expired.
 
@@ -333,11 +340,7 @@ class EffectLedger:
         if not result.success:
             return None
         outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
-        hash_key = self._store.hash_key() if masking_of(type(params)).hides else None
-        hashed = digest(params, key=hash_key)
-        before = digest(params, key=hash_key, tagged=False)
-        if before != hashed and (row := self.row(idempotency_key, partition=partition)) is not None:
-            hashed = before if row.params_hash == before else hashed
+        hashed = self._hash_of(params, idempotency_key, partition)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
         while True:
             now = self._store.now()
@@ -374,6 +377,15 @@ class EffectLedger:
         return self._remove(lambda row: states.expired(row, now))
 
     # --------------------------------------------------------------------------------------------------------- private
+
+    def _hash_of(self, params: object, key: str, partition: str) -> str:
+        """The hash of arguments; the one that an older version gave them, if it stands in the row of their key."""
+        hash_key = self._store.hash_key() if masking_of(type(params)).hides else None
+        if has_ambiguous_unions(type(params)) and (row := self._store.get(partition, key)) is not None:
+            old = digest(params, key=hash_key, tagged=False)
+            if row.params_hash == old:
+                return old
+        return digest(params, key=hash_key)
 
     def _testified(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from handrail.serde.canonical import canonical_json, digest
 from handrail.serde.secrets import MASK, Masking, is_secret, masked_json, masking_of, schema_masking
-from handrail.serde.tagging import has_ambiguous_unions
+from handrail.serde.tagging import has_ambiguous_unions, with_tags
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "schema",
     "schema_masking",
     "stored_codec",
+    "with_tags",
 ]

@@ -22,7 +22,7 @@ from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import Admitted, admit, bare, is_union
 from handrail.serde.core_schemas import Core, definitions_of, places_of
 from handrail.serde.fields import refuse
-from handrail.serde.json_schema import Mode, Node, holds_numbers, json_schema, leaves_untyped
+from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.naming import shortened, type_name
 from handrail.serde.stored import stored_adapter
 from handrail.serde.unions import same_shape
@@ -59,6 +59,7 @@ class Built:
         untyped: whether a place in it takes any value, so that no type refuses what JSON cannot say.
         numbers: whether a value may hold NaN or an infinity.
         shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
+        flat: the names of the fields, if none of them holds an object or an array; empty otherwise.
         stored: whether it reads and writes values as they are stored, where that differs from how they are shown.
     """
 
@@ -69,6 +70,7 @@ class Built:
     untyped: bool
     numbers: bool
     shapes: Shapes | None
+    flat: tuple[str, ...] = ()
     stored: bool = False
 
 
@@ -98,6 +100,7 @@ def build(kind: object, *, mode: Mode) -> Built:
         untyped=leaves_untyped(parsed),
         numbers=holds_numbers(parsed),
         shapes=_shapes(kind, found),
+        flat=flat_names(parsed),
     )
 
 
@@ -121,14 +124,22 @@ def _check_unions(kind: object, core: Core) -> None:
     definitions = definitions_of(core)
     for path, part in places_of(core, definitions):
         if part["type"] == "union" and (alike := same_shape(part, definitions)) is not None:
-            one, other = (cls.__name__ for cls in alike)
-            refuse(
-                kind,
-                path,
-                f"the same JSON can be a value of {one} and of {other}, so that a model cannot say which it means",
-                f"give each a field that tells them apart, such as kind: Literal[{one.lower()!r}] in {one} and "
-                f"kind: Literal[{other.lower()!r}] in {other}",
-            )
+            refuse(kind, path, *_same_shape_fault(*(cls.__name__ for cls in alike)))
+
+
+def _same_shape_fault(one: str, other: str) -> tuple[str, str]:
+    """What is wrong with a union of two dataclasses, by their names, and what to write instead."""
+    cannot_say = "so that a model cannot say which it means"
+    if one == other:
+        return (
+            f"the same JSON can be a value of {one} with either of its type arguments, {cannot_say}",
+            "declare two classes, each with a field that tells them apart, such as kind: Literal['first']",
+        )
+    marks = f"kind: Literal[{one.lower()!r}] in {one} and kind: Literal[{other.lower()!r}] in {other}"
+    return (
+        f"the same JSON can be a value of {one} and of {other}, {cannot_say}",
+        f"give each a field that tells them apart, such as {marks}",
+    )
 
 
 def _class_of(kind: object) -> type[Any] | None:

@@ -98,8 +98,8 @@ def digest(value: object, *, key: bytes | None = None, tagged: bool = True) -> s
     Raises:
         DumpError: as `canonical_json`.
     """
-    root = _Root(secrets=key is not None, tagged=tagged)
-    written = _written(value, None if root == _DEFAULT else (root, "", 0))
+    is_default = key is None and tagged
+    written = _written(value, None if is_default else (_Root(secrets=key is not None, tagged=tagged), "", 0))
     return hashlib.sha256(written).hexdigest() if key is None else hmac.digest(key, written, "sha256").hex()
 
 

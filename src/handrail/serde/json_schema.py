@@ -24,6 +24,7 @@ Node = Mapping[str, Any]
 _REFS = "#/$defs/"
 _NUMBERS = frozenset({"integer", "number"})
 _STRINGS = frozenset({"string"})
+_SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 _NOTHING: frozenset[str] = frozenset()
 _MADE_FOR = {
     "minLength": _STRINGS,
@@ -88,6 +89,17 @@ def leaves_untyped(schema: Node) -> bool:
 def holds_numbers(schema: Node) -> bool:
     """Whether a value of `schema` may hold a float, and so NaN or an infinity."""
     return leaves_untyped(schema) or any(node.get("type") == "number" for _, node in _nodes(schema, schema, "$", set()))
+
+
+def flat_names(schema: Node) -> tuple[str, ...]:
+    """The names of the fields of an object whose fields hold neither objects nor arrays; none for any other schema."""
+    if schema.get("additionalProperties") is not False:
+        return ()
+    names = tuple(schema.get("properties", ()))
+    # What stands below a field has a path of its own, and what may be anything has no type.
+    leaves = [node for path, node in _nodes(schema, schema, "$", set()) if path != "$" and "anyOf" not in node]
+    known = all({node.get("type")} <= _SCALARS or "enum" in node or "const" in node for node in leaves)
+    return names if known else ()
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:

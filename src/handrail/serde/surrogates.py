@@ -17,8 +17,14 @@ _DEEPEST: Final = 200
 
 
 def escaped(text: str) -> str:
-    """The text with an escape in the place of each lone surrogate."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    """The text with an escape in the place of each lone surrogate; the very same text if there is none."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
 
 
 def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401 - a value of any type
@@ -29,8 +35,7 @@ def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: AN
         within: the ids of what it stands in.
     """
     if isinstance(value, str):
-        text = escaped(value)
-        return value if text == value else text
+        return escaped(value)
     if len(within) > _DEEPEST or id(value) in within:
         return value
     if isinstance(value, Mapping):

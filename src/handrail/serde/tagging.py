@@ -55,6 +55,14 @@ def taggers_of(cls: type[Any]) -> Mapping[str, Tagger]:
     return _taggers.get(cls, lambda: _made_taggers(cls))
 
 
+def with_tags(cls: type[Any], named: Mapping[str, object]) -> Mapping[str, object]:
+    """Values of fields of a dataclass, by their names, tagged where their types are ambiguous."""
+    taggers = taggers_of(cls)
+    if not taggers:
+        return named
+    return {name: taggers[name](value) if name in taggers else value for name, value in named.items()}
+
+
 _ambiguous: Final[Kept[bool]] = Kept()
 _taggers: Final[Kept[Mapping[str, Tagger]]] = Kept()
 
@@ -69,7 +77,7 @@ def _has_ambiguous_unions(cls: object) -> bool:
 def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:
     try:
         found = admit(cls)
-        if not any(_holds_union(hint) for hint in found[0].hints.values()):
+        if not found or not any(_holds_union(hint) for hint in found[0].hints.values()):
             return _NONE
         core = cast("Core", closed_adapter(cls).made.core_schema)
     except (SchemaError, *BUILD_ERRORS):  # serde does not take it; its canonical JSON is that of the values in it

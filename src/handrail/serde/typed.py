@@ -29,7 +29,7 @@ from handrail.serde.kept import Kept
 from handrail.serde.location import followed
 from handrail.serde.naming import place
 from handrail.serde.stored import stored_recheck
-from handrail.serde.text import Text, half_character, malformed, number_faults, repeated_keys, size_faults
+from handrail.serde.text import FlatKeys, Text, half_character, malformed, number_faults, repeated_keys, size_faults
 from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
 from handrail.serde.whole_numbers import make_whole
 
@@ -56,6 +56,7 @@ class Codec(Generic[T]):
         "_finite",
         "_max_bytes",
         "_shapes",
+        "_surely_once",
         "_validate",
         "kind",
         "parsed_json",
@@ -68,6 +69,8 @@ class Codec(Generic[T]):
         self._finite = not built.untyped and extra == "forbid"
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = len(built.parsed.get("required", ())) if once else None
+        is_flat = extra == "forbid" and built.flat
+        self._surely_once: Callable[[Text], bool] = FlatKeys(built.flat).surely_once if is_flat else _not_known
         validate = built.adapter.validator.validate_json
         self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
@@ -103,7 +106,7 @@ class Codec(Generic[T]):
             value = self._validate(data, strict=True)
         if self._colons is not None:
             colons = data.count(":") if isinstance(data, str) else data.count(b":")
-            if colons > self._colons and (faults := repeated_keys(data)):
+            if colons > self._colons and not self._surely_once(data) and (faults := repeated_keys(data)):
                 raise _refusal(faults)
         return value
 
@@ -302,6 +305,12 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     if faults := number_faults(data):
         raise _unsayable(faults)
     return _decoded(data)
+
+
+def _not_known(data: Text) -> bool:
+    """Of nested objects it takes a look at each to know that no key is given twice."""
+    del data
+    return False
 
 
 def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON

@@ -159,14 +159,17 @@ def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig)
 
 
 def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any], type[Any]] | None:
-    """Two dataclasses of a union for which a model may write the same JSON; `None` if there are none."""
+    """Two dataclasses of a union for which a model may write the same JSON; `None` if there are none.
+
+    They are one and the same class where a generic one is there with two arguments.
+    """
     found: list[tuple[type[Any], Side]] = []
     for choice in _choices(union):
         inner = innermost(choice, definitions)
         if inner["type"] == "dataclass":
             found.append((inner["cls"], _side(choice, definitions, written=False)))
     for (cls, side), (other, beside) in combinations(found, 2):
-        if cls is not other and overlaps(side, beside):
+        if overlaps(side, beside, same_class=cls is other):
             return cls, other
     return None
 
