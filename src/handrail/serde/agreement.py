@@ -156,17 +156,20 @@ def _typed(value: object) -> tuple[type[Any], object]:
 def _from_choice(core: Core, error: Any, choices: Mapping[tuple[type[Any], object], object]) -> CoreSchema:  # noqa: ANN401
     """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without."""
     cls: type[Enum] | None = core.get("cls")
+    # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
+    is_whole = all(kind is int for kind, _ in choices)
     expected = " or ".join(json.dumps(value) for _, value in choices)
 
     def parsed(value: object) -> object:
         if isinstance(value, Enum):
             value = value.value
-        for form in _forms(value):
-            if form in choices:
-                return choices[form]
-        if cls is not None and not isinstance(value, bool):
-            with suppress(ValueError):
-                return cls(value)  # which may know more values than it has members
+        if not (is_whole and type(value) is float):
+            for form in _forms(value):
+                if form in choices:
+                    return choices[form]
+            if cls is not None and not isinstance(value, bool):
+                with suppress(ValueError):
+                    return cls(value)  # which may know more values than it has members
         raise PydanticKnownError(error, {"expected": expected})
 
     return core_schema.no_info_plain_validator_function(parsed)

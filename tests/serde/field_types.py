@@ -1,0 +1,102 @@
+"""The types of fields for which parsing is held to the published JSON Schema."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import re
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from itertools import product
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Final, Literal, NewType
+from uuid import UUID
+
+from pydantic import Field
+from typing_extensions import TypeAliasType
+
+from tests.serde.members import Digit, Other, Word
+from tests.serde.shapes import Circle, Drawing, Inner, Level, Page, Plan, Square, Status, Tree
+
+
+class Mixed(enum.Enum):
+    """Values of several types."""
+
+    WORD = "a"
+    NUMBER = 2
+    HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Empty:
+    """No fields."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """Holds itself, in three ways."""
+
+    name: str
+    parent: Node | None = None
+    children: tuple[Node, ...] = ()
+    by_name: Mapping[str, Node] | None = None
+
+
+UserId = NewType("UserId", int)
+Names = TypeAliasType("Names", list[str])
+
+SCALARS: Final[list[Any]] = [
+    *(str, int, float, bool, None, bytes, Decimal, Fraction, UUID, dt.datetime, dt.date, dt.time, dt.timedelta),
+    *(PurePosixPath, IPv4Address, IPv6Address, IPv4Network, re.Pattern[str], Any, object, UserId),
+    *(Status, Level, Digit, Word, Other, Mixed),
+    *(Literal["a", "b"], Literal[1, 2], Literal[True], Literal[0, False, "0", None], Literal["a", 1]),
+]
+CONSTRAINED: Final[list[Any]] = [
+    *(Annotated[int, Field(**words)] for words in ({"ge": 0}, {"gt": 0, "lt": 10}, {"le": -1}, {"multiple_of": 3})),
+    *(Annotated[float, Field(**words)] for words in ({"ge": 0}, {"gt": 0, "lt": 1}, {"multiple_of": 0.5})),
+    *(Annotated[str, Field(**words)] for words in ({"min_length": 1}, {"max_length": 2}, {"pattern": "^[a-z]{2}$"})),
+    *(Annotated[list[int], Field(**words)] for words in ({"min_length": 1}, {"max_length": 2})),
+    Annotated[dict[str, int], Field(min_length=1)],
+    Annotated[set[str], Field(min_length=1, max_length=2)],
+    list[Annotated[int, Field(ge=0)]],
+]
+ITEMS: Final[list[Any]] = [str, int, float, bytes, Decimal, dt.datetime, Status]
+COLLECTIONS: Final[list[Any]] = [
+    *(list[kind] for kind in (*ITEMS, Any, bool, Inner, list[int], int | None)),
+    *(tuple[kind, ...] for kind in ITEMS),
+    *(set[kind] for kind in (str, int, dt.date, Digit)),
+    *(frozenset[kind] for kind in (str, Decimal, Status)),
+    *(deque[int], Sequence[str], tuple[int, str], tuple[dt.date, Decimal, Inner], tuple[()], list, dict, Names),
+]
+KEYS: Final[list[Any]] = [str, int, float, bool, Decimal, UUID, dt.date, dt.datetime, dt.timedelta, bytes, Status]
+MAPPINGS: Final[list[Any]] = [
+    *(dict[key, value] for key, value in product(KEYS, (int, Inner))),
+    *(dict[Literal["a", "b"], int], dict[Any, int], dict[str, Any], dict[str, list[dt.date]]),
+    *(Mapping[str, float], OrderedDict[int, str], defaultdict[str, int], Counter[str]),
+]
+UNIONS: Final[list[Any]] = [
+    *(kind | None for kind in (str, int, bytes, dt.datetime, Inner, list[int])),
+    *(int | str, int | float, int | bool | str, Decimal | int, Decimal | float, dt.datetime | int, UUID | int),
+    *(dt.datetime | str, str | dt.datetime, dt.date | str, Decimal | str, UUID | str, bytes | str, Status | str),
+    *(dt.date | dt.datetime, dt.time | dt.timedelta, Digit | int, int | list[int], list[int] | dict[str, int]),
+    *(Circle | Square, Inner | str, Inner | list[Inner], tuple[int, ...] | str, Literal["a"] | int, str | Mixed),
+]
+DATACLASSES: Final[list[Any]] = [
+    Empty,
+    Inner,
+    Node,
+    Tree,
+    Plan,
+    Drawing,
+    Circle,
+    Page[int],
+    Page[Inner],
+    Page[Page[str]],
+]
+
+FIELD_TYPES: Final[list[Any]] = [*SCALARS, *CONSTRAINED, *COLLECTIONS, *MAPPINGS, *UNIONS, *DATACLASSES]
+"""More than a hundred types of fields."""
