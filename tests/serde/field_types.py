@@ -46,6 +46,15 @@ class Node:
     by_name: Mapping[str, Node] | None = None
 
 
+# Untyped, because type checkers want to know what stands in brackets before the program runs.
+_annotated: Any = Annotated
+_field: Any = Field
+_list: Any = list
+_tuple: Any = tuple
+_set: Any = set
+_frozenset: Any = frozenset
+_dict: Any = dict
+
 UserId = NewType("UserId", int)
 Names = TypeAliasType("Names", list[str])
 
@@ -53,28 +62,28 @@ SCALARS: Final[list[Any]] = [
     *(str, int, float, bool, None, bytes, Decimal, Fraction, UUID, dt.datetime, dt.date, dt.time, dt.timedelta),
     *(PurePosixPath, IPv4Address, IPv6Address, IPv4Network, re.Pattern[str], Any, object, UserId),
     *(Status, Level, Digit, Word, Other, Mixed),
-    *(Literal["a", "b"], Literal[1, 2], Literal[True], Literal[0, False, "0", None], Literal["a", 1]),
+    *(Literal["a", "b"], Literal[1, 2], Literal[True], Literal[0, False, "0"] | None, Literal["a", 1]),
 ]
 CONSTRAINED: Final[list[Any]] = [
-    *(Annotated[int, Field(**words)] for words in ({"ge": 0}, {"gt": 0, "lt": 10}, {"le": -1}, {"multiple_of": 3})),
-    *(Annotated[float, Field(**words)] for words in ({"ge": 0}, {"gt": 0, "lt": 1}, {"multiple_of": 0.5})),
-    *(Annotated[str, Field(**words)] for words in ({"min_length": 1}, {"max_length": 2}, {"pattern": "^[a-z]{2}$"})),
-    *(Annotated[list[int], Field(**words)] for words in ({"min_length": 1}, {"max_length": 2})),
+    *(_annotated[int, _field(**words)] for words in ({"ge": 0}, {"gt": 0, "lt": 10}, {"le": -1}, {"multiple_of": 3})),
+    *(_annotated[float, _field(**words)] for words in ({"ge": 0}, {"gt": 0, "lt": 1}, {"multiple_of": 0.5})),
+    *(_annotated[str, _field(**words)] for words in ({"min_length": 1}, {"max_length": 2}, {"pattern": "^[a-z]{2}$"})),
+    *(_annotated[list[int], _field(**words)] for words in ({"min_length": 1}, {"max_length": 2})),
     Annotated[dict[str, int], Field(min_length=1)],
     Annotated[set[str], Field(min_length=1, max_length=2)],
     list[Annotated[int, Field(ge=0)]],
 ]
 ITEMS: Final[list[Any]] = [str, int, float, bytes, Decimal, dt.datetime, Status]
 COLLECTIONS: Final[list[Any]] = [
-    *(list[kind] for kind in (*ITEMS, Any, bool, Inner, list[int], int | None)),
-    *(tuple[kind, ...] for kind in ITEMS),
-    *(set[kind] for kind in (str, int, dt.date, Digit)),
-    *(frozenset[kind] for kind in (str, Decimal, Status)),
+    *(_list[kind] for kind in (*ITEMS, Any, bool, Inner, list[int], int | None)),
+    *(_tuple[kind, ...] for kind in ITEMS),
+    *(_set[kind] for kind in (str, int, dt.date, Digit)),
+    *(_frozenset[kind] for kind in (str, Decimal, Status)),
     *(deque[int], Sequence[str], tuple[int, str], tuple[dt.date, Decimal, Inner], tuple[()], list, dict, Names),
 ]
 KEYS: Final[list[Any]] = [str, int, float, bool, Decimal, UUID, dt.date, dt.datetime, dt.timedelta, bytes, Status]
 MAPPINGS: Final[list[Any]] = [
-    *(dict[key, value] for key, value in product(KEYS, (int, Inner))),
+    *(_dict[key, value] for key, value in product(KEYS, (int, Inner))),
     *(dict[Literal["a", "b"], int], dict[Any, int], dict[str, Any], dict[str, list[dt.date]]),
     *(Mapping[str, float], OrderedDict[int, str], defaultdict[str, int], Counter[str]),
 ]

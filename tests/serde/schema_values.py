@@ -1,7 +1,7 @@
 """What a published JSON Schema takes, to draw from: decoded JSON, within the exceptions that `docs/values.md` lists.
 
-Texts of a format are well formed, patterns are simple, numbers fit into a float, nothing is nested deeply, no text has a
-lone surrogate, and no two keys of an object mean the same.
+Texts of a format are well formed, patterns are simple, numbers fit into a float, nothing is nested deeply, no text has
+a lone surrogate, and no two keys of an object mean the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from handrail.serde.forms import DECIMAL, FRACTION, KEYS
 from handrail.serde.json_schema import is_object, resolved
@@ -28,7 +29,8 @@ _DEEPEST: Final = 4
 _text = st.text(max_size=6)
 _offsets = st.none() | st.integers(-1439, 1439).map(lambda minutes: dt.timezone(dt.timedelta(minutes=minutes)))
 _days = st.dates(dt.date(1000, 1, 1))
-_moments = st.datetimes(dt.datetime(1000, 1, 2), dt.datetime(9999, 12, 30), timezones=_offsets)
+_least, _most = (dt.datetime.fromisoformat(day) for day in ("1000-01-02", "9999-12-30"))
+_moments = st.datetimes(_least, _most, timezones=cast("Any", _offsets))
 _spans = st.timedeltas(dt.timedelta(days=-1_000_000), dt.timedelta(days=1_000_000))
 _decimals = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**9), max_value=10**9)
 
@@ -63,6 +65,12 @@ _MEANINGS: Final[Mapping[str, Callable[[str], object]]] = {
     "path": lambda text: text.strip("/. "),
 }
 """What a key of a format means, where two texts may mean the same."""
+
+
+def is_valid(schema: Node, value: Json) -> bool:
+    """Whether a common validator of JSON Schema takes decoded JSON; formats are not checked."""
+    validator: Any = Draft202012Validator(schema)  # its own types are only partly known
+    return bool(validator.is_valid(value))
 
 
 def taken_by(node: Node, root: Node, depth: int = 0) -> Drawn:
@@ -107,13 +115,13 @@ def _forms(choice: Json) -> list[Json]:
 
 
 def _strings(node: Node) -> Drawn:
-    pattern, form = node.get("pattern"), node.get("format")
+    pattern, form = str(node.get("pattern", "")), str(node.get("format", ""))
     least, most = node.get("minLength", 0), node.get("maxLength")
     if pattern in PATTERNS:
         return PATTERNS[pattern][0]
     if form in FORMATS:
         return FORMATS[form]
-    if pattern is not None:
+    if pattern:
         return st.from_regex(re.compile(pattern, re.ASCII)).filter(lambda text: not text.endswith("\n"))
     return st.text(min_size=least, max_size=6 if most is None else most)
 

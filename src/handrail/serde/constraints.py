@@ -50,7 +50,8 @@ _BY_TYPE: Final[Mapping[str, str]] = {
 }
 """Words that a type says instead."""
 
-_WORDS: Final = ACTING | _INSTEAD.keys() | _BY_TYPE.keys()
+WORDS: Final = ACTING | _INSTEAD.keys() | _BY_TYPE.keys()
+"""All words that constrain a field, in this spelling or place or in another."""
 _NO_TEXT: Final = (int, float, NoneType, date, time, timedelta, UUID, list, tuple, set, frozenset, dict)
 _TOO_COMMON: Final = frozenset({"min", "max", "const", "enum"})
 """Names that attributes of any object may have."""
@@ -78,7 +79,7 @@ def metadata_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None
 def option_fault(option: object, hint: object) -> Fault | None:
     """What is wrong with the constraints in an option of `Annotated`; `None` if nothing is."""
     if isinstance(option, Mapping):
-        words = [word for word in cast("Mapping[object, object]", option) if word in _WORDS]
+        words = [word for word in cast("Mapping[object, object]", option) if word in WORDS]
         return _misplaced(f"a dictionary with {words[0]!r}", str(words[0])) if words else None
     if isinstance(option, re.Pattern):
         return (
@@ -93,7 +94,7 @@ def option_fault(option: object, hint: object) -> Fault | None:
         option, "__get_pydantic_core_schema__"
     ):
         return None
-    words = [word for word in sorted(_WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
+    words = [word for word in sorted(WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
     return _misplaced(f"the {words[0]} of {type(option).__name__}", words[0]) if words else None
 
 
@@ -105,7 +106,7 @@ def _misplaced(what: str, word: str) -> Fault:
 def _extra_fault(extra: object) -> Fault | None:
     if not isinstance(extra, Mapping):
         return None
-    words = [word for word in cast("Mapping[object, object]", extra) if word in _WORDS]
+    words = [word for word in cast("Mapping[object, object]", extra) if word in WORDS]
     if not words:
         return None
     return f"{words[0]!r} in json_schema_extra is shown to the model and constrains nothing", _misplaced(

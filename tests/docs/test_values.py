@@ -1,0 +1,149 @@
+"""The tables of `docs/values.md` are what the code does."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import re
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import Field
+
+from handrail.errors import ParseError, SchemaError
+from handrail.serde import codec, result_codec, stored_codec
+from handrail.serde.constraints import ACTING, WORDS
+from tests.docs.test_tables import DOCS, table_of
+from tests.serde.field_types import FIELD_TYPES
+from tests.serde.members import Approve, Reject
+from tests.serde.schema_values import is_valid
+from tests.serde.shapes import Level, Status
+
+NAMES: dict[str, Any] = {
+    "Annotated": Annotated,
+    "Any": Any,
+    "Field": Field,
+    "Literal": Literal,
+    **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
+    **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
+}
+BOUNDS: dict[str, Any] = {"pattern": "^a$"}
+LEVELS = 250
+
+
+def rows(first_column: str, *, after: str = "# Values") -> list[list[str]]:
+    """The rows of a table of the page; `after` is a heading that stands before it."""
+    head = f"| {first_column} |"
+    text = (DOCS / "values.md").read_text(encoding="utf-8").partition(f"{after}\n")[2]
+    lines = text.partition(f"\n{head}")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def code_in(cell: str) -> list[str]:
+    """What a cell shows as code."""
+    return [code.replace(r"\|", "|") for code in re.findall(r"`([^`]+)`", cell)]
+
+
+def evaluated(code: str) -> Any:
+    """A type or a value that a cell names."""
+    return eval(code, dict(NAMES))  # noqa: S307 - a page of this repository
+
+
+def held(kind: Any, **metadata: Any) -> Any:
+    """A dataclass with a field of this type."""
+    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
+
+
+def each(first_column: str, **where: str) -> list[Any]:
+    """The rows, as parameters of a test."""
+    return [pytest.param(*row, id=row[0].strip("`")) for row in rows(first_column, **where)]
+
+
+@pytest.mark.parametrize("kind, as_json, refused", each("type of the field"))
+def test_types_are_written_as_the_page_shows(kind: str, as_json: str, refused: str) -> None:
+    """Read, written again, and told from what looks like it."""
+    parameters = codec(held(evaluated(code_in(kind)[0])))
+    (text,) = code_in(as_json)
+    value = parameters.parse_json(f'{{"x": {text}}}')
+    assert parameters.dump(value) == {"x": json.loads(text)}
+    assert code_in(refused)
+    for wrong in code_in(refused):
+        with pytest.raises(ParseError):
+            parameters.parse_json(f'{{"x": {wrong}}}')
+
+
+@pytest.mark.parametrize("kind, value, stored_as", each("type of the field", after="## Unions"))
+def test_members_are_stored_as_the_page_shows(kind: str, value: str, stored_as: str) -> None:
+    """With a tag where the type is ambiguous; the message has none."""
+    cls = held(evaluated(code_in(kind)[0]))
+    whole = cls(evaluated(code_in(value)[0]))
+    stored = stored_codec(cls)
+    assert stored.dump_json(whole).decode() == f'{{"x":{code_in(stored_as)[0]}}}'
+    assert stored.parse_json(stored.dump_json(whole)) == whole
+    assert b"$type" not in result_codec(cls).dump_json(whole)
+
+
+def test_the_words_that_constrain_are_those_that_act() -> None:
+    """The page lists all of them, and all that are refused."""
+    assert {code_in(row[0])[0] for row in rows("word")} == ACTING
+    assert {word for row in rows("refused") for word in code_in(row[0])} == WORDS - ACTING
+
+
+@pytest.mark.parametrize("word, kinds, keywords", each("word"))
+def test_a_word_reaches_the_schema_as_the_page_shows(word: str, kinds: str, keywords: str) -> None:
+    """By its keyword; those of decimals have none."""
+    (name,) = code_in(word)
+    published = code_in(keywords)
+    for number, kind in enumerate(code_in(kinds)):
+        cls = held(evaluated(kind), **{name: BOUNDS.get(name, 2)})
+        (node,) = codec(cls).schema["properties"].values()
+        if published:
+            assert node[published[number]] == BOUNDS.get(name, 2)
+        else:
+            assert node == codec(held(evaluated(kind))).schema["properties"]["x"]
+
+
+@pytest.mark.parametrize("words, cure", each("refused"))
+def test_a_word_that_does_not_act_is_refused_with_the_cure(words: str, cure: str) -> None:
+    """As the page says it."""
+    for word in code_in(words):
+        with pytest.raises(SchemaError) as caught:
+            codec(held(int, **{word: 1}))
+        assert code_in(cure)[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("_name, kind, text, _why", each("exception"))
+def test_the_schema_takes_what_an_exception_shows_and_parsing_does_not(
+    _name: str, kind: str, text: str, _why: str
+) -> None:
+    """As a common validator of JSON Schema reads it."""
+    parameters = codec(held(evaluated(code_in(kind)[0])))
+    (shown,) = code_in(text)
+    data = f'{{"x": {shown.replace("[[…]]", "[" * LEVELS + "]" * LEVELS)}}}'
+    assert is_valid(parameters.schema, json.loads(data))
+    with pytest.raises(ParseError):
+        parameters.parse_json(data)
+
+
+def test_a_set_may_name_an_item_twice() -> None:
+    """Though the schema says `uniqueItems`."""
+    parameters = codec(held(set[int]))
+    assert not is_valid(parameters.schema, {"x": [1, 1]})
+    assert parameters.parse_json('{"x": [1, 1]}').x == {1}
+
+
+def test_the_number_of_types_is_that_of_the_test() -> None:
+    """The page says of how many types the property is tested."""
+    (number,) = re.findall(r"\[(\d+) types of fields\]", (DOCS / "values.md").read_text(encoding="utf-8"))
+    assert int(number) == len(FIELD_TYPES) > 100
+
+
+def test_the_tables_are_there() -> None:
+    """None of them is read as empty."""
+    assert table_of("values.md", "word")
+    assert all(map(rows, ("type of the field", "word", "refused", "exception")))
