@@ -199,7 +199,7 @@ def test_keys_that_are_no_strings_come_back() -> None:
 
 
 def test_whole_numbers_are_told_apart_from_the_faults_beside_them() -> None:
-    """Only what is at fault is told."""
+    """Only what is at fault is reported."""
     kind: Any = dataclasses.make_dataclass("Two", [("a", int), ("b", int), ("c", float)])
     with pytest.raises(ParseError) as caught:
         codec(kind).parse_json('{"a": 5.0, "b": 5.5, "c": 1}')

@@ -78,7 +78,7 @@ def test_collections_without_types_are_held_to_the_same() -> None:
 
 
 def test_endless_values_are_told_as_such() -> None:
-    """They are no riddle."""
+    """The error says what is wrong."""
     endless: list[Any] = []
     endless.append(endless)
     deep: list[Any] = []

@@ -149,7 +149,7 @@ def test_a_tag_that_does_not_fit_is_a_fault_at_its_place(text: str) -> None:
 
 @pytest.mark.parametrize("value", [Defer, 5, "a", [Approve("a")]])
 def test_what_is_of_no_member_is_not_stored(value: Any) -> None:
-    """It is told with its place."""
+    """The error names its place."""
     with pytest.raises(DumpError, match=r"^\$\.outcome"):
         stored_codec(Decision).dump_json(Decision(value))
 
@@ -186,7 +186,7 @@ def test_parameters_whose_members_have_one_shape_are_refused(kind: Any, path: st
     ids=count(),
 )
 def test_parameters_that_a_model_can_tell_apart_are_taken(kind: Any) -> None:
-    """By a field that marks them, or because one of them is no dataclass."""
+    """By a field that marks them, or because one of them is not a dataclass."""
     assert codec(kind).kind is kind
 
 

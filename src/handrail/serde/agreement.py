@@ -87,7 +87,7 @@ def _agreeing_part(core: Core, config: CoreConfig, *, made: bool) -> Core:
     steps = _steps_instead(core, config)
     if not steps:
         return core
-    # A value that a function has made is no JSON, which is all that the first of several steps takes.
+    # A value that a function has made is not JSON, which is all that the first of several steps takes.
     parsed = core_schema.chain_schema(steps[-1:] if made else steps)
     return in_place_of(core, core_schema.json_or_python_schema(parsed, without_name(core)))
 

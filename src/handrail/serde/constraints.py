@@ -2,7 +2,7 @@
 
 pydantic reads `Annotated[T, Field(...)]`, the types of `annotated_types`, and the `field(metadata={...})` of a
 dataclass. It passes over words that it does not know, so that a constraint in the spelling of JSON Schema, or in a
-dictionary inside `Annotated`, would constrain nothing, and nobody would know. Such words are refused; all other
+dictionary inside `Annotated`, would constrain nothing, without a word. Such words are refused; all other
 metadata is the program's own, and is left alone.
 """
 
@@ -72,7 +72,7 @@ def metadata_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None
         if word in _BY_TYPE:
             return f"its metadata {word!r} constrains nothing", _BY_TYPE[word]
         if word == "pattern" and not _may_be_text(hint):
-            return "a pattern constrains strings, and it is none", "leave the pattern out"
+            return "a pattern constrains strings, and this is not one", "leave the pattern out"
     return _extra_fault(metadata.get("json_schema_extra"))
 
 
@@ -87,7 +87,7 @@ def option_fault(option: object, hint: object) -> Fault | None:
             "write Field(pattern=...) of pydantic",
         )
     if any(getattr(part, "pattern", None) for part in _parts(option)) and not _may_be_text(hint):
-        return "a pattern constrains strings, and it is none", "leave the pattern out"
+        return "a pattern constrains strings, and this is not one", "leave the pattern out"
     if fault := _extra_fault(getattr(option, "json_schema_extra", None)):
         return fault
     if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC or hasattr(
@@ -123,7 +123,7 @@ def _parts(option: object) -> Iterator[object]:
 
 
 def _may_be_text(hint: object) -> bool:
-    """Whether a pattern can constrain values of the type; only what surely is no string cannot be."""
+    """Whether a pattern can constrain values of the type; only what is surely not a string cannot be."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _may_be_text(get_args(hint)[0])

@@ -1,7 +1,7 @@
 """Whether two JSON Schemas have a value in common: then JSON alone does not say of which of the two types a value is.
 
 It is decided by what the schemas say of types, formats, choices, items and fields. Bounds and patterns are not looked
-at, but for the forms of `handrail.serde.forms`; where it cannot be told, there is a value in common.
+at, but for the forms of `handrail.serde.forms`; where that does not decide it, there is a value in common.
 """
 
 from __future__ import annotations

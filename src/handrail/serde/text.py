@@ -116,7 +116,7 @@ def malformed(reason: str, data: Text) -> str:
     return f"malformed JSON: {detail}"
 
 
-def half_character(data: str) -> str:
+def lone_surrogate(data: str) -> str:
     """That `data` holds a lone surrogate, and where."""
     at = next(position for position, character in enumerate(data, start=1) if "\ud800" <= character <= "\udfff")
     return f"not Unicode: character {at} is one half of a surrogate pair; send the whole character or leave it out"

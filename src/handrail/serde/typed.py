@@ -4,7 +4,7 @@
 
 * An object of the parameters that holds a key twice is refused, because readers of JSON do not agree on what it means.
 * `bytes` are base64 with the alphabet that is safe in URLs (RFC 4648, section 5), a `Decimal` is a string, an enum its
-  value, a set an array. A moment's offset from UTC is told in whole minutes (RFC 3339).
+  value, a set an array. A moment's offset from UTC is written in whole minutes (RFC 3339).
 * The limit on nesting, some two hundred levels, is the parser's own.
 """
 
@@ -29,7 +29,7 @@ from handrail.serde.kept import Kept
 from handrail.serde.location import followed
 from handrail.serde.naming import place
 from handrail.serde.stored import stored_recheck
-from handrail.serde.text import FlatKeys, Text, half_character, malformed, number_faults, repeated_keys, size_faults
+from handrail.serde.text import FlatKeys, Text, lone_surrogate, malformed, number_faults, repeated_keys, size_faults
 from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
 from handrail.serde.whole_numbers import make_whole
 
@@ -190,7 +190,7 @@ class Codec(Generic[T]):
         if lines[0]["type"] == "json_invalid":
             return (("$", malformed(lines[0]["msg"], data)),)
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
-            return (("$", half_character(data)),)
+            return (("$", lone_surrogate(data)),)
         return faults_of(lines, self._built.parsed, from_json(data))
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
