@@ -6,6 +6,7 @@ Through every entry: the four of `ToolExecutor`, and PydanticAI, for Handrail's 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,12 @@ from tests.runtime.bench import executor
 
 BAD = "a smile: \ud83d"
 SHOWN = r"a smile: \ud83d"
+
+
+@pytest.fixture(autouse=True)
+def _logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The tracebacks hold the surrogate, and a worker of pytest-xdist cannot hand on what it captured of them."""
+    caplog.set_level(logging.CRITICAL + 1, logger="handrail")
 
 
 @dataclass(frozen=True)
