@@ -150,8 +150,6 @@ def odd(name: str, **fields: Any) -> Tool[Any, Any]:
         (odd("read_file", path=Position), "its field path is Position"),
         (odd("edit_file", file_path=list[int]), "its field file_path is list"),
         (odd("move_file", path=str, new_path=int), "its field new_path is int"),
-        (odd("remove_file", target=str), "its parameters have no field path or file_path"),
-        (Tool[None, None](name="write_file", description="Writes."), "its parameters have no field path or file_path"),
     ],
 )
 def test_a_prompt_refuses_a_tool_whose_path_is_none(tool: Tool[Any, Any], words: str) -> None:
@@ -180,6 +178,11 @@ def test_path_of_lifts_it_and_other_tools_are_not_looked_at() -> None:
     door(READ, odd("write_file", path=int), policy=policy)
     door(READ, odd("look_up", path=int))
     door(READ, odd("read_file_info", path=int))
+
+
+def test_a_tool_without_a_path_field_is_not_refused() -> None:
+    """Each of its calls is, because a write without a path cannot be judged."""
+    door(READ, odd("write_file", target=str))
 
 
 @dataclass(frozen=True)

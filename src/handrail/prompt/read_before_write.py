@@ -160,8 +160,6 @@ class ReadBeforeWritePolicy:
             return None
         fields = path_fields(tool.params_type)
         faults = [fault for name, kind in fields.items() if (fault := fault_of_path_field(name, kind)) is not None]
-        if not fields and tool.name in self.write_tools:
-            faults = ["its parameters have no field path or file_path"]
         if not faults:
             return None
         return f"{' and '.join(faults)}. Rename or retype it, or say where the path is by path_of=."
