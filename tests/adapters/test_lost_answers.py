@@ -82,7 +82,12 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
     "in a group": (_grouped(ValueError(), CLOSED), True),
     "raised from a group": (_because(_grouped(CLOSED)), True),
     "refused arguments": (MCPError(code=mcp_types.INVALID_PARAMS, message="Invalid params"), False),
-    "a fault of the server": (MCPError(code=mcp_types.INTERNAL_ERROR, message="Internal server error"), False),
+    "an unknown tool": (MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found"), False),
+    "no such page": (MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Not Found"), True),
+    "a fault of the server": (MCPError(code=mcp_types.INTERNAL_ERROR, message="Internal server error"), True),
+    "an answer that is no JSON": (MCPError(code=mcp_types.PARSE_ERROR, message="Failed to parse"), True),
+    "another page": (MCPError(code=mcp_types.INVALID_REQUEST, message="Unexpected content type: text/html"), True),
+    "a code of its own": (MCPError(code=7, message="busy"), True),
     "the same words": (ModelRetry("Connection closed"), False),
     "a failed call": (ToolFailed("the desk is closed"), False),
     "a group of others": (_grouped(ValueError()), False),
@@ -94,6 +99,6 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
 
 
 @pytest.mark.parametrize("error, lost", FAILURES.values(), ids=FAILURES)
-def test_only_what_the_client_found_itself_leaves_that_open(error: Exception, *, lost: bool) -> None:
-    """A closed connection and a time that ran out do; whatever a server has answered does not."""
+def test_only_two_codes_and_results_prove_that_nothing_was_done(error: Exception, *, lost: bool) -> None:
+    """Every other JSON-RPC error may be the client's own, for an answer that it did not get."""
     assert answer_lost(error) is lost

@@ -129,9 +129,10 @@ class ForeignCall:
         name: the name of the tool.
         arguments: the validated arguments as JSON has them.
         context: PydanticAI's run context of the call.
+        answer_lost: whether the toolset has not answered: it raised what is not an answer of a tool.
     """
 
-    __slots__ = ("_args", "_returned", "_told", "_tool", "_toolset", "arguments", "context", "name")
+    __slots__ = ("_args", "_returned", "_told", "_tool", "_toolset", "answer_lost", "arguments", "context", "name")
 
     def __init__(
         self,
@@ -148,6 +149,7 @@ class ForeignCall:
         self._tool = tool
         self._returned: Any = _NOTHING
         self._told: Exception | None = None
+        self.answer_lost = False
         self.context = context
         self.arguments = arguments_of(args, tool.tool_def)
 
@@ -213,12 +215,16 @@ class ForeignCall:
             self._told = error
             raise CallPostponed(f"{self.name} is put off: {str(error) or type(error).__name__}") from error
         except (ModelRetry, ToolFailed) as error:
-            if acts_outside and (isinstance(error.__context__, TimeoutError) or answer_lost(error)):
+            self.answer_lost = answer_lost(error)
+            if acts_outside and (isinstance(error.__context__, TimeoutError) or self.answer_lost):
                 raise self._uncertain(error) from error
             self._told = _escaped(error)
             raise ToolValidationError(str(error)) from error
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
+        except Exception:
+            self.answer_lost = True
+            raise
         finally:
             _CONTEXT.reset(token)
         return ToolResult.ok(recorded)

@@ -1,23 +1,35 @@
 """Whether an MCP server was asked to carry a call out, and its answer was lost.
 
-PydanticAI's `MCPToolset` makes one exception of three things: a server that refused a call, one that was too slow to
-answer, and one that was gone before it did. To the model that is a call to be made again. For a tool that changes the
-world the last two are something else: nobody knows whether it did.
+PydanticAI's `MCPToolset` makes one exception of many things: a server that refused a call, one that was too slow to
+answer, one that was gone before it did, and a gateway that answered in its place. To the model that is a call to be
+made again. For a tool that changes the world only the first proves that nothing was done.
 
-The codes are those of the MCP SDK for what it finds itself, without an answer. A server may use them too, and then the
-careful reading is the same. They are read off the exception: the SDK itself, an extra, is not imported.
+The MCP SDK makes JSON-RPC errors of its own for what it finds without an answer, under the codes that servers use. So
+an error proves that nothing was done only by a code that says so, and that the SDK does not use for something else:
+
+| code | says |
+|---|---|
+| -32601, method not found | nothing was done, unless it stands for an HTTP status of 404 |
+| -32602, invalid params | nothing was done |
+| any other | nothing: the answer may have been lost, or the server may have failed half-way |
+
+A server's error *result* is none of these: it is an answer. The codes are read off the exception: the SDK itself, an
+extra, is not imported.
 """
 
 from __future__ import annotations
 
 from typing import cast
 
-_CONNECTION_CLOSED = -32000
-_REQUEST_TIMEOUT = -32001
+_METHOD_NOT_FOUND = -32601
+_INVALID_PARAMS = -32602
+_HTTP_NOT_FOUND = "Not Found"
+"""The SDK's message for an HTTP status of 404 without a JSON-RPC error, to which it gives the code -32601 (mcp 2.3.0,
+`client/streamable_http.py`). Whatever stands before the server may answer so, also after the server has acted."""
 
 
 def answer_lost(error: BaseException) -> bool:
-    """Whether an exception of a tool says that a server's answer was lost, by itself or by what it was raised from."""
+    """Whether an exception of a tool leaves open what a server has done, by itself or by what it was raised from."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -32,5 +44,10 @@ def _says_so(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)  # of whatever it is
         return any(answer_lost(member) for member in group.exceptions)
-    code: object = getattr(getattr(error, "error", None), "code", None)
-    return type(code) is int and code in (_CONNECTION_CLOSED, _REQUEST_TIMEOUT)
+    described: object = getattr(error, "error", None)
+    code: object = getattr(described, "code", None)
+    if type(code) is not int:
+        return False
+    if code == _METHOD_NOT_FOUND:
+        return getattr(described, "message", None) == _HTTP_NOT_FOUND
+    return code != _INVALID_PARAMS

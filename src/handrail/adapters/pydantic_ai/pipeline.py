@@ -9,6 +9,7 @@ The tools stay what they are. PydanticAI validates the arguments; then the call 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
@@ -43,6 +44,8 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ways import ON_LOOP
 from handrail.serde.faults import faults_of, message_of
+
+_log = logging.getLogger("handrail.adapters")
 
 
 @dataclass
@@ -205,9 +208,26 @@ class ThroughPipeline(WrapperToolset[Any]):
     Attributes:
         wrapped: the toolsets.
         capability: the capability of the run.
+        unanswered: the tools whose toolset has not answered a call.
     """
 
     capability: PipelineCapability
+    unanswered: set[str] = field(default_factory=set[str])
+
+    @override
+    async def __aexit__(self, *args: object) -> bool | None:
+        """Close the toolsets.
+
+        A connection that was lost in a call is reported again when it is closed. The model has been told of the call
+        by then, so that is logged and does not end the run.
+        """
+        try:
+            return await super().__aexit__(*args)
+        except Exception:
+            if not self.unanswered:
+                raise
+            _log.warning("the toolset of %s could not be closed", ", ".join(sorted(self.unanswered)), exc_info=True)
+            return None
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -246,7 +266,11 @@ class ThroughPipeline(WrapperToolset[Any]):
             except CallPostponed as error:
                 raise ApprovalRequired from error
         call = ForeignCall(self.wrapped, name, tool_args, ctx, tool)
-        return await self.capability.carry_out(call, declared(tool.tool_def))
+        try:
+            return await self.capability.carry_out(call, declared(tool.tool_def))
+        finally:
+            if call.answer_lost:
+                self.unanswered.add(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
