@@ -403,7 +403,7 @@ def test_repeat_finds_out_what_became_of_the_unknown_one(*, happened: bool) -> N
     assert message.success is not happened
     assert bank.charges == (["A"] if happened else ["A", "A"])
     if happened:
-        assert "has taken effect, as has been found out now" in message.content
+        assert "has taken effect, as has been found out since" in message.content
         assert door.execute(call("pay", "A", id="three")).success
 
 

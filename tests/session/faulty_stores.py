@@ -76,8 +76,8 @@ class FaultyStore(Store):
     def poll_every(self) -> timedelta | None:
         return self._store.poll_every
 
-    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
-        return self._store.unresolved_slots(partition, tool, params_hash)
+    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+        return self._store.unresolved_slots(partition, tool, reply)
 
     @property
     def has_old_slots(self) -> bool:

@@ -48,7 +48,7 @@ class Finding:
             metavar="TIME",
             show_choices=False,
             help="If it has: how long until the same call may run again, such as 36h or 30d, or `never`. "
-            "A day unless given.",
+            "A day unless given. The call of an effect without a declared key (`call:...`) never runs again.",
         ),
     ] = DAY
     why: Annotated[str | None, Parameter(metavar="TEXT", help="If it has not: how that is known; for people.")] = None

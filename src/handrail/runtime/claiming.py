@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, DeveloperMistake, EndsRun, ParseError
+from handrail.errors import CallIdReusedError
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
-from handrail.prompt.signature import is_async, takes_context
-from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, holder_of, is_result, to_store
-from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, NotApplied, Unknown
+from handrail.runtime.claim import Claim, EffectClaim, StoredResult, from_store, holder_of
+from handrail.runtime.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.events import EffectAwaited, Step
-from handrail.runtime.failures import Refusal, told
+from handrail.runtime.failures import Refusal
 from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.recorded_arguments import read_arguments, recorded_arguments
-from handrail.runtime.ways import OverranError, run_to_end
+from handrail.runtime.reconciling import has_not_happened
+from handrail.runtime.recorded_arguments import recorded_arguments
+from handrail.runtime.repeats import refuse_repeat
+from handrail.runtime.ways import OverranError
 from handrail.serde import has_ambiguous_unions
 from handrail.session.calls import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
-from handrail.transaction import Transaction, current
+from handrail.transaction import current
 from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
@@ -48,8 +48,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     ledger = run.environment.effect_ledger
     config = tool.idempotency or _SLOT
     request = _request_of(run, tool, key)
-    if tool.idempotency is None and (unknown := _unknown_repeats(run, tool, key)):
-        await _settle_repeated(run, tool, unknown)
+    if tool.idempotency is None:
+        await refuse_repeat(run, tool, key, request.arguments)
     answer = ledger.claim(request)
     waits: _Waits | None = None
     while True:
@@ -64,7 +64,9 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             if tool.idempotency is None:
                 raise _reused_slot(run, answer.row)
             raise Refusal(answer.message)
-        if isinstance(answer, Unknown) and await _has_not_happened(run, tool, answer, config):
+        if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
+            if tool.idempotency is None:
+                await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
             answer = ledger.reclaim(answer.row, request)
             continue
         waits = waits or _Waits(run)
@@ -98,30 +100,6 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     if old is None or old == declared or not run.environment.effect_ledger.is_taken(old, tool.name):
         return declared
     return old
-
-
-def _unknown_repeats(run: Invocation, tool: Tool[Any, Any], slot: EffectKey) -> tuple[EffectRow, ...]:
-    """The effects that keep a call from running, because it equals them: a model repeats an unknown call."""
-    external = tool.external
-    if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
-        return ()
-    return run.environment.effect_ledger.unknown_slots(slot, tool.name)
-
-
-async def _settle_repeated(run: Invocation, tool: Tool[Any, Any], unknown: tuple[EffectRow, ...]) -> None:
-    """Find out what became of the effects that a call repeats.
-
-    Raises:
-        Refusal: it is not found out, or one of them happened.
-    """
-    ledger = run.environment.effect_ledger
-    for row in unknown:
-        if not await _has_not_happened(run, tool, Unknown(row), _SLOT):
-            raise Refusal(
-                f"an earlier call of {tool.name} with the same arguments has taken effect, as has been found out now. "
-                "This one was not run. If it is to be done once more, ask for it again."
-            )
-        ledger.resolve(row, NotApplied("found out by its reconciler"))
 
 
 def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: bytes | None) -> EffectKey:
@@ -255,51 +233,3 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
         changed.cancel()
         if holder is not None:
             ticket.lean_off(holder)
-
-
-async def _has_not_happened(run: Invocation, tool: Tool[Any, Any], unknown: Unknown, config: IdempotencyConfig) -> bool:
-    """Find out whether an unknown effect happened; returns whether it surely did not. The reconciler may only read.
-
-    Raises:
-        Refusal: nobody can tell.
-        DeveloperMistake: the reconciler asked for what is not there.
-    """
-    reconcile: Any = tool.reconcile
-    if reconcile is None:
-        raise Refusal(unknown.message)
-    deadline = run.environment.deadline
-    seconds = None if deadline is None else deadline.remaining().total_seconds()
-    row = unknown.row
-    params = _params_of(row, run, tool)
-    named = {"context": run.context()} if takes_context(reconcile) else {}
-    reading = Transaction(tool.name, ticket=run.place.ticket, writes=False, parent=run.place.outer, call=run.ref)
-    try:
-        with reading:
-            asks = partial(reconcile, params, row.key, **named)
-            found: object = await run_to_end(run.way, asks, is_async=is_async(reconcile), seconds=seconds)
-    except OverranError:
-        raise Refusal(f"{unknown.message} Asking the other side took too long.") from None
-    except (EndsRun, DeveloperMistake):
-        raise
-    except Exception as error:
-        _log.exception("reconcile of %s failed", tool.name)
-        raise Refusal(f"{unknown.message} Asking the other side failed: {told(error)}") from error
-    if found is None:
-        return True
-    if not is_result(found) or not found.success:
-        raise Refusal(f"{unknown.message} The other side could not tell either.")
-    run.environment.effect_ledger.resolve(row, to_store(tool, found), ttl=config.ttl)
-    return False
-
-
-def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any]) -> object:
-    """The parameters that an unknown effect was begun with; a person may have changed those of this call since.
-
-    They are those of this call where they were not recorded whole: by a version before, masked, or cut.
-    """
-    if row.arguments is None or tool.masking.hides:
-        return run.params
-    try:
-        return tool.parse(read_arguments(row.arguments).arguments)
-    except (ParseError, ValueError, TypeError):
-        return run.params

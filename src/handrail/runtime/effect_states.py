@@ -267,6 +267,8 @@ def resolved(
 ) -> EffectRow:
     """The row once it has been found out what happened; one that nobody had declared unknown yet is fenced as well.
 
+    A slot that has happened is kept for ever, whatever `ttl` says.
+
     Raises:
         LedgerError: the row is no riddle: it is running within its lease, or it is done or failed already.
     """
@@ -276,7 +278,8 @@ def resolved(
         row = lost(row, "")
     if isinstance(finding, NotApplied):
         return failed(row, finding.why, now=now, ttl=forget)
-    return done(row, finding, now=now, ttl=ttl)
+    # Nothing says when the call of a slot is asked for again: it may not have learned what happened yet.
+    return done(row, finding, now=now, ttl=None if row.is_slot else ttl)
 
 
 def testimony_of(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:

@@ -45,7 +45,11 @@ class Refusal(Exception):
     """A step of the pipeline says no; the message is for the model. Never leaves the runtime."""
 
 
-class Denial(Refusal):
+class FinalRefusal(Refusal):
+    """A refusal that is decided: the same call, asked again under its identity, is answered with it from the record."""
+
+
+class Denial(FinalRefusal):
     """A policy or an approver has decided that a call may not run; the same call, asked again, is refused again."""
 
 

@@ -21,7 +21,7 @@ from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.claim import NO_CLAIM, Claim
 from handrail.runtime.environment import Environment
 from handrail.runtime.events import Step, ToolInvoked, ToolRaised
-from handrail.runtime.failures import Denial, Refusal, failure_of, is_for_model, told
+from handrail.runtime.failures import FinalRefusal, Refusal, failure_of, is_for_model, told
 from handrail.runtime.identity import is_same_call, reused_id
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.places import Place
@@ -300,11 +300,12 @@ class Invocation:
 def _is_final(error: BaseException, step: Step) -> bool:
     """Whether an exception refuses a call for what it asks, and not for the state of things at the moment.
 
-    Policies, approvers and handlers refuse it in so many words; the cause of any other exception of theirs may pass.
+    Policies, approvers and handlers refuse it in so many words, and so does the claim of a call that repeats another;
+    the cause of any other exception may pass.
     """
     if step in {Step.LOOK_UP, Step.PARSE}:
         return True
-    return isinstance(error, Denial) or (step is Step.HANDLER and isinstance(error, ToolValidationError))
+    return isinstance(error, FinalRefusal) or (step is Step.HANDLER and isinstance(error, ToolValidationError))
 
 
 def _as_sentence(text: str) -> str:

@@ -120,7 +120,7 @@ class EffectLedger:
             standing = store.insert(fresh)
             if standing is None:
                 return self._held(fresh, request)
-            if standing.status == "running" and standing.owner.process and store.is_dead(standing.owner.process):
+            if self._owner_is_dead(standing):
                 standing = states.orphaned(standing, now)
             word, row = states.claimed(standing, fresh, on_orphan=request.on_orphan, now=now)
             if row is standing or store.replace(standing, row):
@@ -203,7 +203,7 @@ class EffectLedger:
         Args:
             row: the row that was looked into, from `Unknown.row`, `row` or `rows`.
             finding: what came of it, or that it has not happened (then the same call may run again).
-            ttl: how long the result is replayed from now on; `None` for ever.
+            ttl: how long the result is replayed from now on; `None` for ever, as is that of a slot in any case.
 
         Returns:
             Whether the row was still the one given; if not, nothing was written.
@@ -271,21 +271,23 @@ class EffectLedger:
             return False
         return row.status != "failed" and not states.expired(row, self._store.now())
 
-    def unknown_slots(self, key: EffectKey, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of the same session, tool and arguments that are unknown, or whose owner's lease has expired.
+    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+        """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
+
+        With them those of the reply that were resolved as happened: the model asked for its other calls before it could
+        learn of that.
 
         Args:
-            key: a slot; it is not among them itself.
+            partition: the id of the session.
             tool: the name of the tool.
+            reply: the reply; `None` for none.
         """
-        found = self._store.unresolved_slots(key.partition, tool, key.params_hash)
+        found = self._store.unresolved_slots(partition, tool, reply)
         if not found and not self._given_up:
             return ()
-        found += tuple(row for row in self._rows_given_up(key, tool) if row not in found)
+        found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
         now = self._store.now()
-        return tuple(
-            row for row in found if row.key != key.key and (row.status == "unknown" or states.lapsed(row, now))
-        )
+        return tuple(left for row in found if (left := self._left(row, now)) is not None)
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in whatever state."""
@@ -439,12 +441,21 @@ class EffectLedger:
             arguments,
         )
 
-    def _rows_given_up(self, key: EffectKey, tool: str) -> list[EffectRow]:
-        """The rows of claims that were given up under keys of the same session, tool and arguments, as they stand."""
-        wanted = (key.partition, tool, key.params_hash)
-        given_up = [row for row in self._given_up if (row.partition, row.tool, row.params_hash) == wanted]
+    def _owner_is_dead(self, row: EffectRow) -> bool:
+        """Whether a row is running, and its owner's process is proved dead."""
+        return row.status == "running" and bool(row.owner.process) and self._store.is_dead(row.owner.process)
+
+    def _left(self, row: EffectRow, now: datetime) -> EffectRow | None:
+        """An unresolved slot as it is to be looked at; `None` if its owner is at work, or it did not happen."""
+        if row.status in {"unknown", "done"} or states.lapsed(row, now):
+            return row
+        return states.orphaned(row, now) if self._owner_is_dead(row) else None
+
+    def _rows_given_up(self, partition: str, tool: str) -> list[EffectRow]:
+        """The slots of claims that were given up in a session and of a tool, as they stand, unless they are settled."""
+        given_up = [row for row in self._given_up if (row.partition, row.tool) == (partition, tool) and row.is_slot]
         found = [self._store.get(row.partition, row.key) for row in given_up]
-        return [row for row in found if row is not None]
+        return [row for row in found if row is not None and row.status in {"running", "unknown"}]
 
     def _held(self, row: EffectRow, request: ClaimRequest, *, retried: bool = False) -> Claimed:
         claim = Claimed(row, request.lease, request.beat_until, retried=retried)

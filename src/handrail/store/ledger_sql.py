@@ -58,8 +58,9 @@ _RUNNING_OF_SESSION = (
     f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
     f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
 )
-_UNSETTLED_OF_PARTITION = (
-    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status IN ('running', 'unknown')"
+_UNRESOLVED_SLOTS = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND substr(key, 1, 5) = 'call:' AND (status IN "
+    "('running', 'unknown') OR (status = 'done' AND expires_at IS NULL AND owner_reply <> ''))"
 )
 _RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 _END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
@@ -166,18 +167,16 @@ class SqlLedger:
             yield from map(effect_of, found)
             found = self._database.ask(_NEXT_ROWS, found[-1][:2]) if len(found) == _PAGE else []
 
-    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a partition of that tool and hash; one query for each that is found."""
+    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition and tool, and those of the reply that were resolved as happened.
+
+        One query for each that is found.
+        """
         unresolved = self._database.watchers.unresolved
-        slots = unresolved.of(partition)
-        if slots is None:
-            slots = unresolved.load(
-                partition, map(effect_of, self._database.ask(_UNSETTLED_OF_PARTITION, (partition,)))
-            )
-        if not slots:
-            return ()
-        wanted = [key for key, found in tuple(slots.items()) if found == (tool, params_hash)]
-        return tuple(row for key in wanted if (row := self.get(partition, key)) is not None)
+        if unresolved.of(partition) is None:
+            unresolved.load(partition, map(effect_of, self._database.ask(_UNRESOLVED_SLOTS, (partition,))))
+        keys = unresolved.keys(partition, tool, reply)
+        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""

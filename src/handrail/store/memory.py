@@ -116,17 +116,16 @@ class MemoryLedgerStore:
         with self._lock:
             return iter(list(self._rows.values()))
 
-    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a partition of that tool and hash."""
+    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition and tool, and those of the reply resolved as happened."""
         unresolved = self._watchers.unresolved
-        slots = unresolved.of(partition)
-        if slots is None:
-            left = [row for row in self.rows() if row.partition == partition and row.status in {"running", "unknown"}]
-            slots = unresolved.load(partition, left)
-        if not slots:
-            return ()
-        wanted = [key for key, found in tuple(slots.items()) if found == (tool, params_hash)]
-        return tuple(row for key in wanted if (row := self.get(partition, key)) is not None)
+        if unresolved.of(partition) is None:
+            rows = [row for row in self.rows() if row.partition == partition]
+            unresolved.load(
+                partition, [row for row in rows if row.status in {"running", "unknown"} or row.was_found_done]
+            )
+        keys = unresolved.keys(partition, tool, reply)
+        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -151,8 +150,8 @@ class MemoryLedgerStore:
                 self._rows[identity] = row
             if row is None or row.effect_id != seen.effect_id:
                 self._forget_testimony(seen.effect_id)
-        is_unknown = row is not None and row.status == "unknown"
-        if is_unknown or self._changes.is_open or self._watchers.concerns(identity[0]):
+        is_left = row is not None and (row.status == "unknown" or row.was_found_done)
+        if is_left or self._changes.is_open or self._watchers.concerns(identity[0]):
             self._tell(identity, row)
         return True
 

@@ -77,6 +77,10 @@ class ClaimOwner(NamedTuple):
         return ", ".join(part for part in (str(self), process_in_words(self.process)) if part)
 
 
+_SLOT = "call:"
+"""What the keys of slots begin with, and no other key."""
+
+
 class EffectRow(NamedTuple):
     """What a store keeps of one effect. All times are aware and in UTC.
 
@@ -128,6 +132,19 @@ class EffectRow(NamedTuple):
     note: str = ""
     arguments: bytes | None = None
     applied_at: datetime | None = None
+
+    @property
+    def is_slot(self) -> bool:
+        """Whether the key is the slot of a call: the tool has not declared any."""
+        return self.key.startswith(_SLOT)
+
+    @property
+    def was_found_done(self) -> bool:
+        """Whether this is the slot of a call of a reply that did not learn itself that its effect was done.
+
+        Such a row never expires; that of a call which has recorded its own result does.
+        """
+        return self.status == "done" and self.expires_at is None and self.is_slot and self.owner.reply is not None
 
 
 class Testimony(NamedTuple):
@@ -255,9 +272,10 @@ class LedgerStore(Protocol):
         """All rows, expired ones included, in no promised order; each as it stood at some moment of the iteration."""
         ...
 
-    def unresolved_slots(self, partition: str, tool: str, params_hash: str) -> tuple[EffectRow, ...]:
-        """The slots of a partition, of that tool and hash of the arguments, whose effect is running or unknown.
+    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+        """The slots of a partition and tool that are running or unknown, or in that reply were resolved as happened.
 
+        Those of calls without a reply are not among the latter.
         A partition is written by one process at a time: what another one has changed since this store was last asked to
         acquire the session may be missing.
         """

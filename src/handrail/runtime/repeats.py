@@ -1,0 +1,113 @@
+"""Whether a call without a declared key repeats one whose effect may have happened.
+
+A model that reads that the outcome of a call is unknown asks for it again, under another id. The slot of that id is
+free, so nothing but the arguments says that it is the same payment. So before the handler is started, the effects of
+equal calls of the session are looked at:
+
+| an equal call of the session | the call |
+|---|---|
+| is unknown | is refused, or its reconciler finds out: one of the next two |
+| has not happened | runs |
+| has happened, as is found out now | is refused |
+| has happened, as was found out before, in the same reply | is refused: the model could not have learned of it |
+| has happened, as was found out before, in another reply | runs |
+| has recorded its own result | runs |
+
+A refusal is final for the identity of the call: asked again after a crash, it is answered from the record. Under
+another id the call is looked at anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from handrail.prompt import Tool
+from handrail.prompt.idempotency import DAY, EffectKey
+from handrail.runtime.effect_states import expired
+from handrail.runtime.effects import NotApplied, Unknown
+from handrail.runtime.failures import FinalRefusal, Refusal
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.reconciling import has_not_happened
+from handrail.runtime.recorded_arguments import same_arguments
+from handrail.store.protocol import EffectRow
+
+_LOOKED_UP = NotApplied("found out by its reconciler")
+
+
+async def refuse_repeat(
+    run: Invocation,
+    tool: Tool[Any, Any],
+    slot: EffectKey,
+    arguments: bytes | None,
+    *,
+    not_applied: EffectRow | None = None,
+) -> None:
+    """Refuse a call that is about to start its handler, if it repeats one that has happened or may have.
+
+    Args:
+        run: the call.
+        tool: its tool.
+        slot: the slot of the call.
+        arguments: what is recorded of its arguments.
+        not_applied: the row of the slot, if that was unknown and has been found not to have happened.
+
+    Raises:
+        FinalRefusal: it repeats such a call.
+        DeveloperMistake: the reconciler asked for what is not there.
+    """
+    external = tool.external
+    if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
+        return
+    ledger = run.environment.effect_ledger
+    rows = ledger.unresolved_slots(slot.partition, tool.name, run.ref.reply)
+    equal = [row for row in rows if row.key != slot.key and _is_equal(row, slot, arguments, tool)]
+    if not equal:
+        return
+    if not_applied is not None:
+        ledger.resolve(not_applied, _LOOKED_UP)
+    elif not _starts_handler(run, slot):
+        return
+    for row in equal:
+        await _refuse_if_happened(run, tool, row)
+
+
+def _starts_handler(run: Invocation, slot: EffectKey) -> bool:
+    """Whether the claim of a slot is granted: a slot that is unknown, running or done is answered by what it holds."""
+    ledger = run.environment.effect_ledger
+    own = ledger.row(slot.key, partition=slot.partition)
+    return own is None or own.status == "failed" or expired(own, ledger.store.now())
+
+
+def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: Tool[Any, Any]) -> bool:
+    """Whether the words of two calls are equal, or their arguments: a default may be left out, or a person change them.
+
+    Where the tool takes secrets, only the words are compared: two records that are masked look equal.
+    """
+    return row.params_hash == slot.params_hash or (not tool.masking.hides and same_arguments(row.arguments, arguments))
+
+
+async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> None:
+    """Find out what became of an effect that a call repeats, and refuse the call unless it has not happened."""
+    ledger = run.environment.effect_ledger
+    if row.status == "done":
+        raise _happened(tool)
+    try:
+        if not await has_not_happened(run, tool, row, ttl=DAY):
+            raise _happened(tool)
+    except FinalRefusal:
+        raise
+    except Refusal as error:
+        raise FinalRefusal(str(error)) from error
+    if ledger.resolve(row, _LOOKED_UP):
+        return
+    standing = ledger.row(row.key, partition=row.partition)  # another has resolved it while the reconciler looked
+    if standing is None or standing.status == "failed":
+        return
+    raise _happened(tool) if standing.status == "done" else FinalRefusal(Unknown(standing).message)
+
+
+def _happened(tool: Tool[Any, Any]) -> FinalRefusal:
+    return FinalRefusal(
+        f"an earlier call of {tool.name} with the same arguments has taken effect, as has been found out since. This "
+        "one was not run. If it is to be done once more, ask for it again."
+    )

@@ -1,0 +1,382 @@
+"""`handrail.runtime.repeats`: a call without a key that repeats one whose effect may have happened."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from handrail import store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import External, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime.effects import EffectResult, NotApplied
+from handrail.store import Store
+from handrail.testing import FakeClock
+from tests.runtime.bench import executor
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What is paid."""
+
+    to: str
+    cents: float = 500.0
+
+
+@dataclass(frozen=True)
+class CardPayment:
+    """What is paid with a card."""
+
+    card: SecretStr
+    cents: int = 500
+
+
+class Bank:
+    """The world outside: it charges, and answers as often as it is told to."""
+
+    def __init__(self, *silent: bool) -> None:
+        self.charges: list[str] = []
+        self.silent = list(silent)
+
+    def pay(self, params: Any, *, context: ToolContext) -> ToolResult[str]:
+        """Charge; then raise, if the bank is silent."""
+        self.charges.append(str(context.idempotency_key))
+        if not self.silent or self.silent.pop(0):
+            raise TimeoutError("no answer")
+        return ToolResult.ok("paid")
+
+    def find(self, _params: object, key: str) -> ToolResult[str] | None:
+        """Look a charge up."""
+        return ToolResult.ok("the bank says: paid") if key in self.charges else None
+
+    def tool(self, params: type[Any] = Payment, **said: Any) -> Tool[Any, Any]:
+        """The tool, without a key."""
+
+        def pay(params: Any, *, context: ToolContext) -> ToolResult[str]:
+            return self.pay(params, context=context)
+
+        return Tool[params, str](name="pay", description="Pays.", handler=pay, effect=External(**said))
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
+    """A store of either kind."""
+    with store.open("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/s.db") as opened:
+        yield opened
+
+
+def ask(door: ToolExecutor, ref: str, arguments: Any = None, written: Any = None) -> ToolMessage:
+    """Ask for a payment to ann, as the call `reply/id`."""
+    reply, _, number = ref.partition("/")
+    arguments = {"to": "ann"} if arguments is None else arguments
+    return door.execute(ToolCall(number, "pay", arguments, written=written), reply=reply)
+
+
+def row_of(kept: Store, ref: str) -> Any:
+    """The row of a call's slot."""
+    return kept.get("s", f"call:{ref}")
+
+
+# ------------------------------------------------------------------------------------------------- refusals are final
+
+
+@pytest.mark.parametrize("reconciles", [True, False])
+def test_refused_repeat_is_answered_from_its_record_after_a_crash(kept: Store, *, reconciles: bool) -> None:
+    """What it repeats is found to have happened, then or later; the resumed reply does not run it."""
+    bank = Bank()
+    paying = bank.tool(reconcile=bank.find if reconciles else None)
+    with Session.open(kept, "s") as session:
+        door = executor(paying, session=session)
+        ask(door, "r1/c1")
+        refused = ask(door, "r2/c2")
+        assert not refused.success
+        assert [event.final for event in session[ToolInvoked]] == [False, True]
+    if not reconciles:
+        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+    with Session.open(kept, "s") as session:
+        again = ask(executor(paying, session=session), "r2/c2")
+    assert (again.success, again.replayed, again.content) == (False, True, refused.content)
+    assert bank.charges == ["call:r1/c1"]
+
+
+def test_refused_repeat_is_looked_at_anew_under_another_id(kept: Store) -> None:
+    """A person has found out that the first one did not happen."""
+    bank = Bank(True, False)
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(), session=session)
+        ask(door, "r1/c1")
+        assert not ask(door, "r2/c2").success
+        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), NotApplied("not there"))
+        assert ask(door, "r3/c3").success
+    assert bank.charges == ["call:r1/c1", "call:r3/c3"]
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_four_equal_calls_of_one_reply_charge_once(kept: Store, *, reopen: bool) -> None:
+    """The model asked for them before it could learn of the first; also where a new process goes on with the reply."""
+    bank = Bank()
+    paying = bank.tool(reconcile=bank.find)
+    told: list[str] = []
+    with Session.open(kept, "s") as session:
+        told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (1, 2)]
+        if not reopen:
+            told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (3, 4)]
+    if reopen:
+        with Session.open(kept, "s") as session:
+            told += [ask(executor(paying, session=session), f"r1/c{number}").content for number in (3, 4)]
+    assert bank.charges == ["call:r1/c1"]
+    assert len({*told[1:]}) == 1
+    assert "has taken effect" in told[1]
+
+
+def test_equal_calls_of_one_reply_that_were_all_answered_are_effects_of_their_own(kept: Store) -> None:
+    """Nothing was unknown; nor is it where the first one failed and was asked for again."""
+    bank = Bank(False, False, False)
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(), session=session)
+        assert all(ask(door, f"r1/c{number}").success for number in (1, 2, 3))
+    assert len(bank.charges) == 3
+
+
+def test_another_reply_may_repeat_what_was_found_to_have_happened(kept: Store) -> None:
+    """The model has read that it took effect, and asks for one more."""
+    bank = Bank(True, False)
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(reconcile=bank.find), session=session)
+        ask(door, "r1/c1")
+        assert not ask(door, "r2/c2").success
+        assert ask(door, "r3/c3").success
+
+
+# ------------------------------------------------------------------------------------- others who resolve at that time
+
+RESOLVED: Mapping[str, tuple[EffectResult | NotApplied, int]] = {
+    "a person saw that it happened": (EffectResult("I saw it"), 1),
+    "a person saw that it did not": (NotApplied("not there"), 2),
+}
+
+
+@pytest.mark.parametrize("finding, charges", RESOLVED.values(), ids=list(RESOLVED))
+def test_what_was_recorded_while_the_reconciler_looked_counts(
+    kept: Store, finding: EffectResult | NotApplied, charges: int
+) -> None:
+    """The reconciler says that it is not there: the row is looked at again."""
+    bank = Bank(True, False)
+
+    def find(_params: object, key: str) -> ToolResult[str] | None:
+        assert EffectLedger(kept).resolve(kept.get("s", key), finding)  # type: ignore[arg-type] - it is there
+        return None
+
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(reconcile=find), session=session)
+        ask(door, "r1/c1")
+        message = ask(door, "r2/c2")
+    assert len(bank.charges) == charges
+    assert message.success is (charges == 2)
+
+
+def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: Store) -> None:
+    """A person recorded that it happened, and what is recorded could not be read."""
+    bank = Bank(True, False)
+
+    def find(_params: object, key: str) -> ToolResult[str] | None:
+        ledger = EffectLedger(kept)
+        row = kept.get("s", key)
+        assert row is not None
+        ledger.resolve(row, EffectResult("done"))
+        done = kept.get("s", key)
+        assert done is not None
+        assert ledger.distrust(done, "unreadable")
+        return None
+
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(reconcile=find), session=session)
+        ask(door, "r1/c1")
+        message = ask(door, "r2/c2")
+    assert len(bank.charges) == 1
+    assert "it is not known whether it took effect" in message.content
+
+
+def test_what_was_removed_while_the_reconciler_looked_stands_in_nobodys_way(kept: Store) -> None:
+    """A person has forgotten it by force."""
+    bank = Bank(True, False)
+
+    def find(_params: object, key: str) -> ToolResult[str] | None:
+        assert EffectLedger(kept).invalidate(key, partition="s", force=True)
+        return None
+
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(reconcile=find), session=session)
+        ask(door, "r1/c1")
+        assert ask(door, "r2/c2").success
+
+
+# ----------------------------------------------------------------------------------------------------- equal arguments
+
+EQUAL: list[tuple[Any, Any]] = [
+    ({"to": "ann"}, {"to": "ann", "cents": 500}),
+    ({"to": "ann", "cents": 500}, {"to": "ann", "cents": 500.0}),
+    ('{"to": "ann"}', {"to": "ann"}),
+    ({"cents": 500, "to": "ann"}, {"to": "ann", "cents": 500}),
+]
+
+
+@pytest.mark.parametrize("first, second", EQUAL)
+def test_equal_arguments_in_other_words_are_a_repeat(kept: Store, first: object, second: object) -> None:
+    """What the handler gets is the same."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(), session=session)
+        ask(door, "r1/c1", first)
+        ask(door, "r2/c2", second)
+        assert bank.charges == ["call:r1/c1"]
+        ask(door, "r3/c3", {"to": "ann", "cents": 501})
+        assert len(bank.charges) == 2
+
+
+def test_call_that_equals_what_a_person_made_of_an_unknown_one_is_a_repeat(kept: Store) -> None:
+    """The model wrote 10,000, a person made 100 of it, and the model asks for that."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(), session=session)
+        ask(door, "r1/c1", {"to": "ann", "cents": 100}, written={"to": "ann", "cents": 10_000})
+        assert not ask(door, "r2/c2", {"to": "ann", "cents": 100}).success
+        assert not ask(door, "r3/c3", {"to": "ann", "cents": 10_000}).success
+    assert bank.charges == ["call:r1/c1"]
+
+
+def test_arguments_that_are_masked_or_cut_are_not_compared(kept: Store) -> None:
+    """Two records of different payments may look equal; their words still tell them apart."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(CardPayment), session=session)
+        ask(door, "r1/c1", {"card": "4111"})
+        ask(door, "r2/c2", {"card": "4222"})
+        assert len(bank.charges) == 2
+        ask(door, "r3/c3", {"card": "4222"})
+        assert len(bank.charges) == 2
+    with Session.open(kept, "t") as session:
+        door = executor(bank.tool(), session=session)
+        ask(door, "r1/c1", {"to": "a" * 70_000 + "x"})
+        ask(door, "r2/c2", {"to": "a" * 70_000 + "y"})
+    assert len(bank.charges) == 4
+
+
+# -------------------------------------------------------------------------------------------------------- its own slot
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What is noted of a payment."""
+
+    to: str
+
+
+def test_call_whose_own_effect_is_done_is_answered_by_it(kept: Store) -> None:
+    """Its result could not be applied, and an equal call has become unknown since."""
+    mode = ["cannot apply"]
+
+    def pay(params: Payment, *, context: ToolContext) -> ToolResult[Receipt]:
+        if mode[0] == "silent":
+            raise TimeoutError
+        return ToolResult.ok(Receipt(params.to), "paid")
+
+    def note(_receipt: Receipt) -> None:
+        if mode[0] == "cannot apply":
+            raise RuntimeError("the book is full")
+
+    paying = Tool[Payment, Receipt](name="pay", description="Pays.", handler=pay, effect="external")
+    with Session.open(kept, "s") as session, session.dispatcher.subscribe(Receipt, note):
+        door = executor(paying, session=session)
+        assert not ask(door, "r1/c1").success
+        mode[0] = "silent"
+        ask(door, "r2/c2")
+        mode[0] = "fine"
+        again = ask(door, "r1/c1")
+    assert (again.success, again.replayed) == (True, True)
+
+
+@pytest.mark.parametrize("found, charges", [("both", 2), ("neither", 3), ("the other", 2)])
+def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
+    kept: Store, found: str, charges: int
+) -> None:
+    """Two equal calls that ran beside each other are unknown. The first runs again only if neither has happened."""
+    bank = Bank(True, True, False)
+
+    def find(_params: object, key: str) -> ToolResult[str] | None:
+        happened = found == "both" or (found == "the other" and key == "call:r1/c2")
+        return ToolResult.ok("found") if happened else None
+
+    beside = bank.tool(repeat_unknown="allow")
+    with Session.open(kept, "s") as session:
+        for number in (1, 2):
+            ask(executor(beside, session=session), f"r1/c{number}")
+        message = ask(executor(bank.tool(reconcile=find), session=session), "r1/c1")
+    assert len(bank.charges) == charges
+    assert message.success is (found != "the other")
+    first, second = (row_of(kept, f"r1/c{number}").status for number in (1, 2))
+    assert (first, second) == {
+        "both": ("done", "unknown"),
+        "neither": ("done", "failed"),
+        "the other": ("failed", "done"),
+    }[found]
+
+
+# ------------------------------------------------------------------------------------------------------- dead processes
+
+
+DIES = """
+import os, sys
+from handrail import store
+from handrail.runtime import EffectLedger, Session
+from tests.runtime import test_repeats as repeats
+
+class Deadly(repeats.Bank):
+    def pay(self, params, *, context):
+        os._exit(3)
+
+ledger = EffectLedger(store.open(sys.argv[1]))
+door = repeats.executor(Deadly().tool(), session=Session(session_id="s"), effect_ledger=ledger)
+repeats.ask(door, "r1/c1")
+"""
+"""A process that ends in the middle of a payment."""
+
+
+def test_what_a_dead_process_left_running_is_unknown_wherever_the_session_is_stored(tmp_path: Path) -> None:
+    """Opening the session ends no lease in the ledger of another store: the claim asks whether the process is dead."""
+    bank = Bank(False)
+    with store.open(f"sqlite:///{tmp_path}/ledger.db") as shared:
+        ledger = EffectLedger(shared)
+        door = executor(bank.tool(), session=Session(session_id="s"), effect_ledger=ledger)
+        died = subprocess.run((sys.executable, "-c", DIES, shared.url), check=False)
+        assert died.returncode == 3
+        message = ask(door, "r2/c2")
+    assert not message.success
+    assert "it is not known whether it took effect" in message.content
+    assert bank.charges == []
+
+
+# -------------------------------------------------------------------------------------------------------------- expiry
+
+
+def test_slot_that_was_found_to_have_happened_does_not_expire() -> None:
+    """Its call may be asked for again years later, and has not learned of it yet."""
+    clock = FakeClock()
+    bank = Bank(True, False)
+    kept = store.open("memory:", clock=clock)
+    with Session.open(kept, "s") as session:
+        ask(executor(bank.tool(), session=session, clock=clock), "r1/c1")
+    assert EffectLedger(kept, clock=clock).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid", None))
+    clock.advance(timedelta(days=400))
+    with Session.open(kept, "s") as session:
+        message = ask(executor(bank.tool(), session=session, clock=clock), "r1/c1")
+    assert (message.success, message.replayed) == (True, True)
+    assert len(bank.charges) == 1
