@@ -18,7 +18,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.effects import EffectResult, NotApplied
-from handrail.store import Store
+from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.runtime.bench import executor
 
@@ -63,7 +63,9 @@ class Bank:
         def pay(params: Any, *, context: ToolContext) -> ToolResult[str]:
             return self.pay(params, context=context)
 
-        return Tool[params, str](name="pay", description="Pays.", handler=pay, effect=External(**said))
+        made: Any = Tool  # of a type that mypy does not know
+        tool: Tool[Any, Any] = made[params, str](name="pay", description="Pays.", handler=pay, effect=External(**said))
+        return tool
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -80,9 +82,11 @@ def ask(door: ToolExecutor, ref: str, arguments: Any = None, written: Any = None
     return door.execute(ToolCall(number, "pay", arguments, written=written), reply=reply)
 
 
-def row_of(kept: Store, ref: str) -> Any:
+def row_of(kept: Store, ref: str) -> EffectRow:
     """The row of a call's slot."""
-    return kept.get("s", f"call:{ref}")
+    row = kept.get("s", f"call:{ref}")
+    assert row is not None
+    return row
 
 
 # ------------------------------------------------------------------------------------------------- refusals are final
@@ -172,7 +176,7 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
     bank = Bank(True, False)
 
     def find(_params: object, key: str) -> ToolResult[str] | None:
-        assert EffectLedger(kept).resolve(kept.get("s", key), finding)  # type: ignore[arg-type] - it is there
+        assert EffectLedger(kept).resolve(row_of(kept, key.removeprefix("call:")), finding)
         return None
 
     with Session.open(kept, "s") as session:
@@ -189,12 +193,9 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: 
 
     def find(_params: object, key: str) -> ToolResult[str] | None:
         ledger = EffectLedger(kept)
-        row = kept.get("s", key)
-        assert row is not None
-        ledger.resolve(row, EffectResult("done"))
-        done = kept.get("s", key)
-        assert done is not None
-        assert ledger.distrust(done, "unreadable")
+        ref = key.removeprefix("call:")
+        ledger.resolve(row_of(kept, ref), EffectResult("done"))
+        assert ledger.distrust(row_of(kept, ref), "unreadable")
         return None
 
     with Session.open(kept, "s") as session:

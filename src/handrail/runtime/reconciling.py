@@ -14,8 +14,9 @@ from handrail.runtime.claim import is_result, to_store
 from handrail.runtime.effects import Unknown
 from handrail.runtime.failures import Refusal, told
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.recorded_arguments import read_arguments
+from handrail.runtime.recorded_arguments import is_record_of, read_arguments, recorded_arguments
 from handrail.runtime.ways import OverranError, run_to_end
+from handrail.serde.secrets import MASK
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction
 
@@ -34,7 +35,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         ttl: how long the result is replayed; `None` for ever.
 
     Raises:
-        Refusal: nobody can tell.
+        Refusal: nobody can tell, or the reconciler cannot be asked.
         DeveloperMistake: the reconciler asked for what is not there.
     """
     reconcile: Any = tool.reconcile
@@ -43,7 +44,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         raise Refusal(message)
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
-    params = _params_of(row, run, tool)
+    params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
     reading = Transaction(tool.name, ticket=run.place.ticket, writes=False, parent=run.place.outer, call=run.ref)
     try:
@@ -65,14 +66,28 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
     return False
 
 
-def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any]) -> object:
+def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: str) -> object:
     """The parameters that an unknown effect was begun with; a person may have changed those of this call since.
 
-    They are those of this call where they were not recorded whole: by a version before, masked, or cut.
+    They are those of this call, or those that are made of the record, if they would be recorded as these were. What
+    parsing does to its own result (a `__post_init__` that multiplies) makes other ones of the record. The effects of
+    this call, and those that it repeats although they were not recorded, have equal words.
+
+    Raises:
+        Refusal: neither are.
     """
-    if row.arguments is None or tool.masking.hides:
+    recorded = row.arguments
+    if recorded is None or recorded_arguments(run.call, run.params, tool.masking) == recorded:
         return run.params
-    try:
-        return tool.parse(read_arguments(row.arguments).arguments)
-    except (ParseError, ValueError, TypeError):
+    if is_record_of(recorded, run.params, tool.masking):
         return run.params
+    if not (tool.masking.hides and MASK.encode() in recorded):  # the mask would be taken for the secret
+        try:
+            params: object = tool.parse(read_arguments(recorded).arguments)
+        except (ParseError, ValueError, TypeError):
+            params = None
+        if params is not None and is_record_of(recorded, params, tool.masking):
+            return params
+    why = "the parameters that it was begun with cannot be made again of what is recorded of them"
+    _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
+    raise Refusal(f"{message} The other side was not asked: {why}.")

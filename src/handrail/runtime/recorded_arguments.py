@@ -91,6 +91,19 @@ def same_arguments(first: bytes | None, second: bytes | None) -> bool:
     return is_object(parsed) and is_object(other) and _sorted(parsed) == _sorted(other)
 
 
+def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
+    """Whether these parameters would be recorded so, whatever the model wrote; not if the record was cut."""
+    recorded = read_arguments(record).arguments
+    if not is_object(recorded):
+        return False
+    try:
+        shown = json.loads(b"{}" if params is None else masking.json(params))
+    except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
+        _log.warning("arguments could not be compared with those that are recorded: %s", type(error).__name__)
+        return False
+    return _sorted(shown) == _sorted(recorded)
+
+
 def _is_pair(read: object) -> bool:
     return is_object(read) and _ARGUMENTS in read and read.keys() <= {_ARGUMENTS, _WRITTEN}
 
