@@ -9,7 +9,15 @@ from typing import Any, cast
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.errors import PromptValidationError
+from handrail.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    EndsRun,
+    HandrailError,
+    PromptEvaluationError,
+    PromptValidationError,
+    ToldToModel,
+)
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from tests.runtime.bench import Note, echo
 
@@ -45,6 +53,18 @@ def refused(**options: Any) -> str:
 def test_types_that_prove_nothing_are_refused(kind: Any) -> None:
     """They are raised after an effect as well as before it."""
     with pytest.raises(PromptValidationError, match="External: not_applied_on has"):
+        External(not_applied_on=(kind,))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [HandrailError, ToldToModel, EndsRun, DeadlineExceededError, BudgetExceededError, PromptEvaluationError],
+)
+def test_types_that_the_runtime_raises_after_the_effect_are_refused(kind: Any) -> None:
+    """A deadline that passes while the handler runs proves nothing."""
+    with pytest.raises(
+        PromptValidationError, match=f"not_applied_on has {kind.__name__}, which Handrail itself raises"
+    ):
         External(not_applied_on=(kind,))
 
 

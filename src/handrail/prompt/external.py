@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar, cast, get_args
 
-from handrail.errors import PromptValidationError
+from handrail.errors import EndsRun, HandrailError, PromptValidationError, ToldToModel
 from handrail.prompt.context import ToolContext
 from handrail.prompt.idempotency import MINUTE, IdempotencyConfig, OnOrphan, check_choice, check_span
 from handrail.prompt.tool_result import ToolResult
@@ -33,6 +33,9 @@ OnRepeat = Literal["refuse", "allow"]
 
 _TOO_BROAD = (BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup)
 """What may be raised before an effect and after it alike, so that it proves nothing."""
+
+_OF_THE_RUNTIME = (HandrailError, ToldToModel)
+"""Bases of what the runtime raises in a call, whatever the handler has done; besides `EndsRun` and its subclasses."""
 
 
 class ReconcileInContext(Protocol[P_contra, R_co]):
@@ -62,8 +65,8 @@ class External:
 
     Attributes:
         not_applied_on: types of exceptions that prove that nothing happened, such as a refused connection. Of an
-            exception group every member has to fit. Types that prove nothing (`Exception`, `OSError`, `TimeoutError`
-            and their bases) are refused.
+            exception group every member has to fit. Types that prove nothing are refused: `Exception`, `OSError`,
+            `TimeoutError` and their bases; `HandrailError`, `ToldToModel`, and `EndsRun` with its subclasses.
         on_orphan: what the next call of an unknown effect does, and of one whose owner's lease has expired.
         reconcile: finds out whether the effect happened; without it, `on_orphan="reconcile"` is refused.
         repeat_unknown: for calls without a declared key: what becomes of a call with equal arguments under another id
@@ -125,6 +128,12 @@ def _check_types(kinds: object) -> None:
             _refuse(
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
                 "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
+            )
+        if kind in _OF_THE_RUNTIME or issubclass(kind, EndsRun):
+            _refuse(
+                f"not_applied_on has {kind.__name__}, which Handrail itself raises when a deadline passes, a lease is "
+                "lost or a run ends, also after the effect has happened. Name exceptions of your own, or raise "
+                "EffectNotApplied."
             )
 
 
