@@ -219,9 +219,19 @@ async def test_task_that_overran_testifies_in_its_moment_to_clean_up() -> None:
             assert (await door.execute_async(call("pay", "A"))).replayed
 
 
+TOLD = {
+    True: "But pay itself was done, and is recorded: asked again, it is answered from the record and not repeated.",
+    False: "But pay itself was done, and that is recorded as a late result, which settles nothing. "
+    "Do not ask for it again.",
+}
+"""What the model reads after a lost lease, by whether the late result is accepted."""
+
+
 @pytest.mark.parametrize("accept", [True, False])
-def test_owner_whose_lease_has_expired_testifies(world: World, *, accept: bool) -> None:
-    """Another call has found the lease expired; nobody has started the effect since."""
+def test_owner_whose_lease_has_expired_testifies(
+    world: World, caplog: pytest.LogCaptureFixture, *, accept: bool
+) -> None:
+    """Another call has found the lease expired; nobody has started the effect since. The model reads what is known."""
     with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
 
         def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -237,7 +247,70 @@ def test_owner_whose_lease_has_expired_testifies(world: World, *, accept: bool) 
         assert world.row().status == ("done" if accept else "unknown")
         again = other.execute(call("pay", "A"))
         assert (again.success, again.replayed) == (accept, accept)
-        assert not message.success or accept
+        assert not message.success
+        assert message.content.endswith(TOLD[accept])
+        assert "Stop without doing it" not in message.content
+    assert "could not be recorded" not in caplog.text
+
+
+def test_possible_duplicate_after_a_lost_lease_is_told(world: World) -> None:
+    """Another owner has started the effect since, and has done it."""
+    with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
+
+        def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            if context.fence == 1:
+                world.clock.advance(timedelta(minutes=2))
+                assert other.execute(call("pay", "A")).success
+            return ToolResult.ok(params, "charged")
+
+        paying = tool("pay", handler, effect=External(on_orphan="retry"), idempotency=SHARED)
+        door, other = world.door(paying, one), world.door(paying, two)
+        message = door.execute(call("pay", "A"))
+        (testimony,) = world.testimony()
+        assert possible_duplicate(world.row(), testimony)
+    assert message.content.endswith(
+        "But pay itself was done, and that is recorded as a late result. Another call may have done it as well. Do not "
+        "ask for it again."
+    )
+
+
+def test_owner_whose_lease_has_expired_testifies_that_it_does_not_know(world: World) -> None:
+    """Its handler raised after the deed, and another call has found the lease expired before."""
+    with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
+
+        def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            world.clock.advance(timedelta(minutes=2))
+            assert not other.execute(call("pay", "A")).success
+            raise TimeoutError("read timed out")
+
+        paying = tool("pay", handler, effect=External(accept_late_result=True), idempotency=SHARED)
+        door, other = world.door(paying, one), world.door(paying, two)
+        assert "is unknown" in door.execute(call("pay", "A")).content
+        (testimony,) = world.testimony()
+    assert (testimony.status, testimony.fence) == ("unknown", 1)
+    assert testimony.note.startswith("TimeoutError: read timed out")
+    assert world.row().status == "unknown"
+
+
+def test_handler_that_overran_under_a_lost_claim_still_testifies_when_it_ends(world: World) -> None:
+    """That it overran is not what it learned."""
+    slow = Slow()
+    with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
+
+        def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            world.clock.advance(timedelta(minutes=2))
+            assert not other.execute(call("pay", "A")).success
+            lost.set()
+            return slow(params, context=context)
+
+        lost = threading.Event()
+        paying = pay(handler)
+        door, other = world.door(paying, one), world.door(paying, two)
+        assert "is unknown" in door.execute(call("pay", "A")).content
+        assert lost.wait(30)
+        slow.release.set()
+        (testimony,) = wait_for_testimony(world)
+    assert (testimony.status, testimony.fence) == ("done", 1)
 
 
 def test_nested_testimony_outlives_its_parent(world: World) -> None:

@@ -239,7 +239,7 @@ def test_an_effect_that_cannot_be_recorded_after_its_call_failed_is_told_to_be_d
     desk.store.go_down("replace")
     message = desk.door.execute(call("pay", "A"))
     assert message.content.endswith(
-        "But pay itself was done, but that could not be recorded. Do not ask for it again."
+        "But pay itself was done, and that could not be recorded. Do not ask for it again."
     ), message.content
     assert (desk.kept(), desk.statuses()) == ([], ["running"])
 

@@ -58,7 +58,7 @@ class TurnConflictError(ToldToModel):
 
 
 class LeaseLostError(ToldToModel):
-    """The claim of an effect has passed to another owner: stop, and leave the effect to them.
+    """The claim of an effect has passed to another owner. A handler that has not begun the effect leaves it to them.
 
     Attributes:
         key: the effect's key.
@@ -67,8 +67,8 @@ class LeaseLostError(ToldToModel):
 
     def __init__(self, key: str, fence: int) -> None:
         super().__init__(
-            f"the lease of effect {key} (fence {fence}) has been lost: it ran out, and another call or a person has "
-            "taken the effect over. Stop without doing it."
+            f"the lease of effect {key} (fence {fence}) has been lost: it expired, and another call or a person has "
+            "taken the effect over."
         )
         self.key = key
         self.fence = fence

@@ -286,7 +286,7 @@ class ToolContext:
         Call it now and then in a handler that takes long.
 
         Raises:
-            LeaseLostError: another owner has taken the effect over. Stop without doing it.
+            LeaseLostError: another owner has taken the effect over. If it is not done yet, stop without doing it.
         """
         if self._environment.heartbeat is not None:
             self._environment.heartbeat.beat()

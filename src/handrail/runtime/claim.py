@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextvars import Context
 from functools import partial
@@ -32,6 +33,7 @@ from uuid import UUID
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY
+from handrail.runtime.effect_states import TestimonyWord
 from handrail.runtime.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
 from handrail.runtime.failures import told
 from handrail.runtime.ledger import EffectLedger
@@ -52,6 +54,15 @@ _HOLDERS: dict[str, Ticket] = {}
 
 _EARLIER = "the last attempt was not applied, but an earlier one may have been"
 """Why the effect of a retried claim is unknown."""
+
+_LATE_RESULTS: Mapping[TestimonyWord | None, str] = {
+    "accepted": ", and is recorded.",
+    "kept": ", and that is recorded as a late result, which settles nothing.",
+    "duplicate": ", and that is recorded as a late result. Another call may have done it as well.",
+    "dropped": ", and that was not recorded, because the entry of the effect has been removed.",
+    None: ", and that could not be recorded.",
+}
+"""What the model reads of an effect that was done under a lost claim, by what became of its testimony."""
 
 _LATE = threading.Lock()
 """Held while a claim notes that it is settled, or what it has learned late: the second of the two testifies."""
@@ -74,6 +85,7 @@ class Claim:
         enlisted: what is settled together with the call's transaction.
         unsettled: whether the effect is unknown, or what became of it could not be recorded: the claim has passed to
             another owner, or the store has failed.
+        left_behind: whether the handler overran its time: it may still learn what happened, and testifies then.
     """
 
     stored: ToolResult[Any] | None = None
@@ -81,6 +93,7 @@ class Claim:
     fence: int | None = None
     enlisted: tuple[Enlisted, ...] = ()
     unsettled = False
+    left_behind = False
 
     def beat(self) -> None:
         """Give a sign of life for the claim.
@@ -131,6 +144,7 @@ class EffectClaim(Claim):
 
     _is_over = False
     _late: EffectResult | NotApplied | NotKnown | None = None
+    _testimony: TestimonyWord | None = None
 
     def __init__(  # noqa: PLR0913 - what is claimed, by whom, and how it is recorded
         self,
@@ -231,7 +245,7 @@ class EffectClaim(Claim):
             return ""
         if self._recorded:
             return f"But {_done(self._tool.name)}"
-        return f"But {self._tool.name} itself was done, but that could not be recorded. Do not ask for it again."
+        return f"But {self._tool.name} itself was done{_LATE_RESULTS[self._testimony]} Do not ask for it again."
 
     def ended_late(self, ended: Future[Any]) -> None:
         """Testify, now or when the claim is settled; see `Claim.ended_late`."""
@@ -264,7 +278,8 @@ class EffectClaim(Claim):
             return False
         testify = partial(self._ledger.testify, self._claimed, said, accept=external.accept_late_result, ttl=self._ttl)
         try:
-            return Context().run(testify) == "accepted"
+            self._testimony = Context().run(testify)
+            return self._testimony == "accepted"
         except Exception:  # noqa: BLE001 - logged; the effect is as unknown as it was
             _log.exception(
                 "what became of the effect of %s was learned late, and could not be recorded", self._tool.name
@@ -318,7 +333,12 @@ class EffectClaim(Claim):
                 self.unsettled = not self._ledger.fail(self._claimed) and not self._testify(NotApplied())
             else:
                 self.unsettled = True
-                self._ledger.mark_unknown(self._claimed, self._unknown)
+                if not self._ledger.mark_unknown(self._claimed, self._unknown) and not self.left_behind:
+                    self._testify(NotKnown(self._unknown))
+        except LeaseLostError:
+            self.unsettled = True
+            if self._testimony is None:
+                _log.exception("the effect of %s was done, and that is recorded nowhere", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
             self.unsettled = True
             _log.exception("what became of the effect of %s could not be recorded", self._tool.name)

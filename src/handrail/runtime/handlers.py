@@ -78,11 +78,13 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
     body = partial(_call, run, tool, context)
+    heard = None if claim.effect is None else claim.ended_late
     try:
-        heard = None if claim.effect is None else claim.ended_late
         return await run_to_end(run.way, body, is_async=tool.is_async, seconds=seconds, late=heard)
     except OverranError as overrun:
         run.entered = True  # its thread may not have come to the handler yet, and will
+        if heard is not None:
+            claim.left_behind = True
         if by_deadline:
             late = "the deadline passed while the handler ran; its changes were undone"
             raise DeadlineExceededError(late) from overrun
