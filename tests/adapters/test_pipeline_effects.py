@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,52 @@ async def test_an_effect_that_ran_out_of_time_is_unknown() -> None:
     await play(pipeline(session), script, tools=[tool], retries=0)
     assert started == ["7"]
     assert outcomes(session) == [("c1", False, Step.HANDLER), ("c2", False, Step.CLAIM)]
+
+
+@pytest.mark.anyio
+async def test_an_effect_whose_value_cannot_be_handled_is_unknown() -> None:
+    """The function has run to its end; asked for again, it is not run."""
+
+    async def items() -> AsyncIterator[int]:
+        yield 1
+
+    session, desk, ledger = Session(), Pay({"receipt": items()}), EffectLedger()
+    unread = Outcome.failed("nobody reads it")
+    script = called(pay("7"), pay("7"), c1=unread, c2=Outcome.failed("it is not known whether it took effect"))
+    await play(pipeline(session, effect_ledger=ledger), script, tools=[desk.tool()])
+    assert desk.paid == ["7"]
+    assert [row.status for row in ledger.rows()] == ["unknown"]
+
+
+RAISED: dict[str, tuple[Exception, Exception | None, str]] = {
+    "its word that it failed": (ToolFailed("no"), None, "failed"),
+    "its word that it is to be called again": (ModelRetry("no"), None, "failed"),
+    "that, while it handles a failure": (ModelRetry("no"), ValueError(), "failed"),
+    "that, while it handles a timeout": (ModelRetry("no"), TimeoutError(), "unknown"),
+    "what proves nothing": (ConnectionResetError("lost"), None, "unknown"),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error, handled, status", RAISED.values(), ids=list(RAISED))
+async def test_a_plain_function_says_itself_whether_its_effect_failed(
+    error: Exception, handled: Exception | None, status: str
+) -> None:
+    """`ToolFailed` and `ModelRetry` are its word; not if a time ran out behind them."""
+    ledger = EffectLedger()
+
+    async def act(order_id: str) -> str:
+        if handled is None:
+            raise error
+        try:
+            raise handled
+        except type(handled):
+            raise error  # noqa: B904 - as a function does that says nothing of the cause
+
+    script = called(Call("act", {"order_id": "7"}))
+    tool = Tool(act, metadata={"effect": "external"})
+    await play(pipeline(Session(), effect_ledger=ledger), script, tools=[tool], retries=3)
+    assert [row.status for row in ledger.rows()] == [status]
 
 
 @pytest.mark.anyio

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar, cast, get_args
+from typing import Any, Literal, Never, Protocol, TypeVar, cast, get_args
 
 from handrail.errors import EndsRun, HandrailError, PromptValidationError, ToldToModel
 from handrail.prompt.context import ToolContext
@@ -142,5 +142,5 @@ def _shown(value: object) -> str:
     return name if isinstance(name, str) else repr(value)
 
 
-def _refuse(fault: str) -> None:
+def _refuse(fault: str) -> Never:
     raise PromptValidationError(f"External: {fault}")

@@ -6,7 +6,7 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 | the toolset | the pipeline | PydanticAI is told |
 |---|---|---|
 | returns | commits | what was returned, as it is, or as `foreign_values` has made it |
-| returns what nobody reads: an asynchronous iterator | rolls back; a failed call | `ToolFailed`, which says so |
+| returns what nobody reads: an asynchronous iterator | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception, lone surrogates escaped |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ApprovalRequired` or `CallDeferred` | rolls back; postponed, so not recorded | the same exception |
@@ -41,7 +41,15 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign_effects import Declared
-from handrail.adapters.pydantic_ai.foreign_values import UNSAID, as_json, in_words, plain, secrets_put_back, settled
+from handrail.adapters.pydantic_ai.foreign_values import (
+    UNSAID,
+    UnreadableValueError,
+    as_json,
+    in_words,
+    plain,
+    secrets_put_back,
+    settled,
+)
 from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
@@ -220,6 +228,10 @@ class ForeignCall:
                 raise self._uncertain(error) from error
             self._told = _escaped(error)
             raise ToolValidationError(str(error)) from error
+        except UnreadableValueError as error:
+            if acts_outside:  # it has run to its end
+                raise EffectUncertain(str(error)) from error
+            raise
         except UsageLimitExceeded as error:
             raise PromptEvaluationError(f"{self.name}: {error}", phase="budget", tool=self.name) from error
         except Exception:

@@ -33,11 +33,15 @@ _DEEPEST: Final = 200
 _SIMPLE: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
+class UnreadableValueError(ToolValidationError):
+    """A tool has run, and what it has returned cannot be handled. Never leaves the adapter."""
+
+
 def settled(name: str, returned: object) -> tuple[Any, Any]:
     """What PydanticAI is handed of what a tool has returned, and what is recorded of it.
 
     Raises:
-        ToolValidationError: an asynchronous iterator is in it.
+        UnreadableValueError: an asynchronous iterator is in it.
         Exception: what an iterator raises.
     """
     if _is_return(returned):
@@ -131,7 +135,7 @@ def _read(name: str, value: object, within: tuple[int, ...]) -> object:
     if type(value) in _SIMPLE or len(within) > _DEEPEST or id(value) in within:
         return value  # too deep, or in itself: JSON cannot say it, so it will be told in words
     if isinstance(value, AsyncIterator):
-        raise ToolValidationError(
+        raise UnreadableValueError(
             f"{name} returns {type(cast('object', value)).__name__}, which yields its items one by one while others "
             "run, and nobody reads it: the tool must collect them and return a list"
         )
