@@ -8,11 +8,12 @@ from enum import Enum
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field, SecretBytes, SecretStr
+from pydantic import BaseModel, Field, Secret, SecretBytes, SecretStr
 from pydantic_ai import Tool
 
 from handrail.adapters.pydantic_ai.foreign import arguments_of
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
+from handrail.runtime.recorded_arguments import read_arguments
 from handrail.serde import MASK, digest
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import Call, Outcome
@@ -76,6 +77,57 @@ async def test_secrets_of_a_function_are_masked_and_told_apart() -> None:
     for row in rows:
         assert json.loads(row.arguments or b"") == {"user": "ada", "password": MASK}
         assert row.params_hash not in {digest({"user": "ada", "password": each}) for each in (*tried, MASK)}
+
+
+class Account(BaseModel):
+    """A model whose schema shows nothing of its secret."""
+
+    user: str
+    pin: Secret[str]
+
+
+def only_secret(password: Secret[str], user: str = "") -> str:
+    """A secret of its own."""
+    return "ok"
+
+
+def in_model(account: Account) -> str:
+    """A secret in the only parameter, whose fields are the parameters."""
+    return "ok"
+
+
+def in_list(accounts: list[Account], password: SecretStr, user: str = "") -> str:
+    """Secrets deep in the arguments, beside one that the schema shows."""
+    return "ok"
+
+
+def any_name(**more: Secret[str]) -> str:
+    """Secrets of any name."""
+    return "ok"
+
+
+HUNTER = {"user": "ada", "pin": "hunter"}
+NAMELESS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "parameter": (only_secret, {"password": "hunter", "user": "ada"}, {"password": MASK, "user": "ada"}),
+    "default beside it": (only_secret, {"password": "hunter"}, {"password": MASK}),
+    "model": (in_model, HUNTER, {"user": "ada", "pin": MASK}),
+    "list": (in_list, {"accounts": [HUNTER], "password": "hunter"}, {"accounts": MASK, "password": MASK}),
+    "any name": (any_name, {"one": "hunter", "two": "hunter"}, {"one": MASK, "two": MASK}),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("function, arguments, shown", NAMELESS.values(), ids=list(NAMELESS))
+async def test_secrets_that_a_schema_does_not_show_are_masked_in_what_the_model_wrote(
+    function: Any, arguments: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    """In it `Secret[str]` is a plain string."""
+    tools = {"tools": [Tool(function, name="log_in", metadata={"effect": "external"})]}
+    (row,) = await rows_after(Call("log_in", arguments), tools=tools)
+    assert b"hunter" not in (row.arguments or b"")
+    recorded = read_arguments(row.arguments or b"")
+    assert (recorded.arguments if recorded.written is None else recorded.written) == shown
+    assert row.params_hash != digest(arguments)
 
 
 @pytest.mark.anyio

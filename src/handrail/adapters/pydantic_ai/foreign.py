@@ -45,10 +45,12 @@ from handrail.adapters.pydantic_ai.foreign_values import (
     UNSAID,
     UnreadableValueError,
     as_json,
+    holds_secret,
     in_words,
     plain,
     secrets_put_back,
     settled,
+    with_secrets_marked,
 )
 from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
@@ -163,8 +165,9 @@ class ForeignCall:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the tool's parameters."""
-        return self._tool.tool_def.parameters_json_schema
+        """The JSON Schema of the tool's parameters, in which those are marked that hold secrets."""
+        schema = self._tool.tool_def.parameters_json_schema
+        return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self._args) else schema
 
     def arguments_with_secrets(self) -> dict[str, Any]:
         """As `arguments`, but with a secret in the place of its mask where validation has made one."""

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeGuard, cast
@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import ToolValidationError
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.secrets import SecretValue, is_secret_value
+from handrail.serde.secrets import SecretValue, is_secret_value, schema_masking
 from handrail.serde.surrogates import escaped, escaped_within
 
 UNSAID: Final = object()
@@ -99,6 +99,34 @@ def secrets_put_back(found: object, value: object) -> Any:  # noqa: ANN401 - dec
     if is_array(found) and len(parts := _ordered(value)) == len(found):
         return [secrets_put_back(item, part) for item, part in zip(found, parts, strict=True)]
     return found
+
+
+def holds_secret(value: object, depth: int = 0) -> bool:
+    """Whether one of pydantic's secrets is in a value: in dicts, lists, sets, models and dataclasses."""
+    if type(value) in _SIMPLE or depth > _DEEPEST:
+        return False
+    if is_secret_value(value):
+        return True
+    items = cast("Iterable[object]", value) if isinstance(value, list | tuple | AbstractSet) else _named(value).values()
+    return any(holds_secret(item, depth + 1) for item in items)
+
+
+def with_secrets_marked(schema: Mapping[str, Any], arguments: Mapping[str, object]) -> Mapping[str, Any]:
+    """The JSON Schema of parameters, with a mark at those that hold secrets which it does not show.
+
+    pydantic marks `SecretStr` and `SecretBytes`; of `Secret[T]` it writes what `T` is.
+
+    Args:
+        schema: the schema.
+        arguments: the arguments of a call as JSON, with the secrets in their places.
+    """
+    left = schema_masking(schema).mask(arguments)
+    hidden = [name for name, value in left.items() if holds_secret(value)] if is_object(left) else []
+    if not hidden:
+        return schema
+    declared: object = schema.get("properties")
+    marks = {name: {"writeOnly": True} for name in hidden}
+    return {**schema, "properties": {**(declared if is_object(declared) else {}), **marks}}
 
 
 def _named(value: object) -> Mapping[object, object]:
