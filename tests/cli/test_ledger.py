@@ -217,6 +217,27 @@ def test_an_effect_is_shown_with_what_was_learned_late(handrail: Command, store:
     assert said["possible_duplicate"] is True
 
 
+def test_list_shows_what_was_learned_late_and_picks_possible_duplicates(handrail: Command, store: Store) -> None:
+    """In the column of the states; with `--possible-duplicate` nothing else is listed."""
+    kept: list[tuple[str, protocol.EffectStatus, int]] = [
+        ("twice", "done", 3),
+        ("late", "unknown", 2),
+        ("once", "done", 2),
+    ]
+    for key, status, fence in kept:
+        store.insert(effect(key, status, store.now())._replace(fence=fence, effect_id=key.ljust(32, "0")))
+        if key != "once":
+            store.testify(protocol.Testimony(key.ljust(32, "0"), 1, store.now(), "done", "charged 500"))
+    cells = {line.split()[0]: " ".join(line.split()) for line in handrail("ledger", "list").out.splitlines() if line}
+    assert "done, possible duplicate" in cells["twice"]
+    assert "unknown, testimony" in cells["late"]
+    assert "testimony" not in cells["once"]
+    picked = handrail("ledger", "list", "--possible-duplicate", "--format", "json").out.splitlines()
+    assert [json.loads(line)["key"] for line in picked] == ["twice"]
+    nothing = handrail("ledger", "list", "--possible-duplicate", "--tool", "nothing")
+    assert "No effect is as asked for" in nothing.err
+
+
 def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store) -> None:
     """Beside key, state and term, cut to what is left of the line."""
     arguments = b'{"order":"A-2","cents":500}'

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from handrail.cli.described import Beside
-from handrail.store import EffectRow, Store
+from handrail.runtime.effect_states import possible_duplicate
+from handrail.store import EffectRow, Store, Testimony
 
 _SAID: Final = "handrail.said"
 """The stored name of what is said; read as JSON, because the extra that defines it may not be installed."""
@@ -34,10 +35,22 @@ def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
         session_id = row.owner.session_id or row.partition
         if session_id not in agents:
             agents[session_id] = _agent_of(store, session_id)
-        # Only what has passed to another owner, or was taken from one, can have been lost by a witness.
-        testimony = store.testimony(row.effect_id) if row.fence > 1 else ()
-        found.append((row, Beside(agent=agents[session_id], testimony=testimony)))
+        found.append((row, Beside(agent=agents[session_id], testimony=_testimony(store, row))))
     return found
+
+
+def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
+    """Whether a former owner of an effect says that it is done, and another may have done it as well.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return any(possible_duplicate(row, said) for said in _testimony(store, row))
+
+
+def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
+    """What former owners say. Only an effect that has passed to another, or was taken from one, can have any."""
+    return store.testimony(row.effect_id) if row.fence > 1 else ()
 
 
 def _agent_of(store: Store, session_id: str) -> str:

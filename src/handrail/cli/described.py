@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from handrail.cli.text import moment, span
 from handrail.errors import StoreCorruptError
@@ -22,6 +22,15 @@ State = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 
 STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
 """How the states look on a terminal."""
+
+_TESTIMONY, _DUPLICATE = "testimony", "possible duplicate"
+
+CELL_STYLES = {
+    **STATE_STYLES,
+    **{f"{name}, {_TESTIMONY}": style for name, style in STATE_STYLES.items()},
+    **{f"{name}, {_DUPLICATE}": "bold red" for name in get_args(State)},
+}
+"""The same for `state_cell`."""
 
 _NONE = "-"
 _NOT_RECORDED = "not recorded"
@@ -193,13 +202,20 @@ class Beside:
 _NOTHING_BESIDE = Beside()
 
 
+def state_cell(row: EffectRow, now: datetime, beside: Beside) -> str:
+    """The state of an effect, and whether former owners have said something of it, or it may have happened twice."""
+    if any(possible_duplicate(row, said) for said in beside.testimony):
+        return f"{state(row, now)}, {_DUPLICATE}"
+    return f"{state(row, now)}, {_TESTIMONY}" if beside.testimony else state(row, now)
+
+
 def effect_cells(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> tuple[str, ...]:
     """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner, agent, time, arguments."""
     return (
         row.key,
         row.partition or _NONE,
         row.tool,
-        state(row, now),
+        state_cell(row, now, beside),
         str(row.fence),
         term(row, now),
         str(row.owner),

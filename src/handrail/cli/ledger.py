@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from handrail.cli import described
-from handrail.cli.beside import Shown, found_beside
+from handrail.cli.beside import Shown, found_beside, is_possible_duplicate
 from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.sessions import Limit, page
@@ -22,7 +22,7 @@ _COLUMNS = (
     Column("key"),
     Column("partition", spare=4),
     Column("tool", spare=2),
-    Column("status", styles=described.STATE_STYLES),
+    Column("status", styles=described.CELL_STYLES),
     Column("fence", right=True, spare=7),
     Column("lease / expiry"),
     Column("owner", spare=6),
@@ -53,6 +53,7 @@ class Wanted:
         status: their states; empty for all.
         tool: their tool, if it matters.
         session: the session that they belong to, if it matters.
+        possible_duplicate: whether only those that may have happened twice.
     """
 
     status: Annotated[
@@ -69,12 +70,22 @@ class Wanted:
         Parameter(metavar="SESSION", help="Only its own keys, and the shared ones that it was the last to claim."),
     ] = None
 
-    def fits(self, row: EffectRow, now: datetime) -> bool:
+    possible_duplicate: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Only those that may have happened twice: a former owner says that the effect is done, and another "
+            "has started it since, or may start it.",
+        ),
+    ] = False
+
+    def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Whether a row is among them."""
         return (
             (not self.status or described.state(row, now) in self.status)
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
+            and not (self.possible_duplicate and not is_possible_duplicate(store, row))
         )
 
 
@@ -89,7 +100,7 @@ def list_effects(
     screen = Screen()
     with options.open() as store:
         now = store.now()
-        found = (row for row in store.rows() if wanted.fits(row, now))
+        found = (row for row in store.rows() if wanted.fits(store, row, now))
         rows = newest(found, None if size is None else size + 1)
         shown = found_beside(store, rows[:size])
     if options.as_json:
