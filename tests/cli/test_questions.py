@@ -163,3 +163,9 @@ def test_a_name_of_an_argument_cannot_forge_a_line() -> None:
 def test_what_is_not_known_is_not_shown() -> None:
     """A tool may come from nowhere in particular."""
     assert [name for name, _ in question_fields(call_of(origin=""))] == ["approve?", "effect", "arguments"]
+
+
+def test_a_path_is_shown_with_what_it_leads_to() -> None:
+    """Cut like other values, and without what a terminal obeys."""
+    call = call_of({"path": "l", "limit": 3}, reached={"path": "x/\x1b[2Jask.txt"})
+    assert question_fields(call)[-1] == ("arguments", 'path = "l" -> "x/\\u001b[2Jask.txt"\nlimit = 3')

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError
-from handrail.filesystem import FileStat, HostFilesystem
+from handrail.filesystem import FileStat, HostFilesystem, excluding
 from tests.filesystem.disks import Nth, WatchedDisk, picture, quiet
 
 
@@ -202,3 +202,26 @@ def test_case_is_asked_of_the_names_above_the_root(tmp_path: Path) -> None:
     (tmp_path / "ROOT").mkdir()
     (tmp_path / "root").symlink_to("ROOT")
     assert disk.folds_case(tmp_path / "ROOT") is True
+
+
+@pytest.mark.parametrize(
+    "path, followed, itself",
+    [
+        ("to link", "docs/a.md", "to link"),
+        ("docs/deep/over", "docs/a.md", "docs/deep/over"),
+        ("to folder/new/x", "docs/new/x", "docs/new/x"),
+        ("dangling", "docs/new.md", "dangling"),
+        ("to root", ".", "to root"),
+    ],
+)
+def test_link_resolves_to_what_it_leads_to(fs: HostFilesystem, path: str, followed: str, itself: str) -> None:
+    """Whatever a filter keeps back."""
+    for each in (fs, fs.filtered(excluding(("docs", "to *")))):
+        assert (each.resolve(path), each.resolve(path, follow=False)) == (followed, itself)
+
+
+@pytest.mark.parametrize("path, error", [("out/x", PathEscapeError), ("circle", PathConflictError)])
+def test_link_that_leads_nowhere_does_not_resolve(fs: HostFilesystem, path: str, error: type[Exception]) -> None:
+    """As it cannot be read."""
+    with pytest.raises(error):
+        fs.resolve(path)

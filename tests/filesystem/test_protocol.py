@@ -264,3 +264,11 @@ def test_folder_is_not_moved_where_its_paths_would_be_too_long(make: Make) -> No
     with pytest.raises(PathEscapeError, match="longer than 4095 bytes"):
         fs.move("a", "/".join(["e" * 200] * 10))
     assert tree_of(fs) == before
+
+
+def test_path_without_links_resolves_to_itself(make: Make) -> None:
+    """In its shortest form, whether anything is there or not."""
+    fs = make(FILES)
+    assert [fs.resolve(path) for path in ("notes//plan.md", "./new/x", "notes/..")] == ["notes/plan.md", "new/x", "."]
+    with pytest.raises(PathEscapeError):
+        fs.resolve("../out")

@@ -22,8 +22,9 @@ from handrail.adapters.pydantic_ai.foreign_effects import declared
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.path_rules import path_filter_of
+from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
 from handrail.agents.approval.policy import GatePolicy, approver
+from handrail.agents.approval.reached import reached_paths
 from handrail.agents.approval.rules import rules_on_arguments
 from handrail.agents.approval.values import GatedCall, Verdict
 from handrail.agents.filtered_resources import behind_filter
@@ -57,6 +58,14 @@ class _Own(NamedTuple):
     executor: ToolExecutor
     defaults: Mapping[str, Verdict]
     shows_section: bool
+
+
+class _Looks(NamedTuple):
+    """The arguments of a call in all the ways that rules look at; see the fields of `GatedCall`."""
+
+    arguments: dict[str, Any]
+    written: Mapping[str, Any] | None = None
+    reached: Mapping[str, str] | None = None
 
 
 class RunDoors:
@@ -156,14 +165,29 @@ class RunDoors:
             for event in self._session[ToolInvoked]:
                 self._tree.gate.forget((session_id, event.ref))
 
-    def describe(self, tool: Tool[Any, Any], params: Any, ref: CallRef) -> GatedCall:  # noqa: ANN401 - as of the tool
-        """A call that is about to run, as the gate judges it."""
+    def describe(
+        self,
+        tool: Tool[Any, Any],
+        params: Any,  # noqa: ANN401 - as of the tool
+        ref: CallRef,
+        context: ToolContext | None = None,
+    ) -> GatedCall:
+        """A call that is about to run, as the gate judges it; without its context, as it was last described."""
         ahead = self._ahead.get((ref, tool.name))
-        arguments = _arguments(params)
-        if ahead is not None and ahead.arguments == arguments:
+        looks = _Looks(_arguments(params))
+        if ahead is not None and ahead.arguments == looks.arguments:
+            looks = _Looks(looks.arguments, ahead.written, ahead.reached)
+        looks_again = context is not None and tool.name in FILE_TOOLS
+        if context is not None and looks_again:
+            looks = looks._replace(reached=_reached(tool, params, context))
+        if ahead is not None and (ahead.arguments, ahead.reached) == (looks.arguments, looks.reached):
             return ahead
-        described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, arguments)
-        return described if ahead is None else replace(described, default=ahead.default, asks=ahead.asks)
+        described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, looks)
+        if ahead is not None:
+            described = replace(described, default=ahead.default, asks=ahead.asks)
+        if looks_again:  # who is asked about it next is shown what was found now
+            self._ahead[ref, tool.name] = described
+        return described
 
     def _reads_everything(self, context: ToolContext, params: object) -> bool:
         """Whether a rule that allows a call lets its programs read everything."""
@@ -223,7 +247,7 @@ class RunDoors:
     ) -> GatedCall:
         said = declared(definition)
         arguments = arguments_of(args, definition)
-        gated = self._gated(ref, call.tool_name, said.effect, arguments, written=_written(call))
+        gated = self._gated(ref, call.tool_name, said.effect, _Looks(arguments, _written(call)))
         return replace(gated, default=said.approval)
 
     def _of_own(
@@ -231,35 +255,33 @@ class RunDoors:
     ) -> GatedCall | None:
         given = args.given() if isinstance(args, Arguments) else args
         environment = own.executor.environment
-        foreseen = foresee(ToolCall(ref.call_id, name, given), ref.reply, environment, without=self.policy.name)
+        reach = _reached if name in FILE_TOOLS else None
+        call_ahead = ToolCall(ref.call_id, name, given)
+        foreseen = foresee(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
         if foreseen is None:
             return None
-        arguments, effect = _arguments(foreseen.params), foreseen.tool.effect
-        gated = self._gated(ref, call.tool_name, effect, arguments, written=_written(call))
+        looks = _Looks(_arguments(foreseen.params), _written(call), foreseen.reached)
+        gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks)
         return replace(gated, asks=foreseen.questions, default=own.defaults.get(name))
 
-    def _gated(
-        self,
-        ref: CallRef,
-        name: str,
-        effect: Effect,
-        arguments: dict[str, Any],
-        *,
-        written: dict[str, Any] | None = None,
-    ) -> GatedCall:
+    def _gated(self, ref: CallRef, name: str, effect: Effect, looks: _Looks) -> GatedCall:
         origin = self._origins.get(name, "")
+        # A decision is about this tool, and about what a validated value may hide: a secret shows as asterisks.
+        decided = {"tool": name, "origin": origin, "arguments": looks.arguments, "written": looks.written}
+        if looks.reached is not None:  # what was decided before links were looked at still holds where there are none
+            decided["reached"] = looks.reached
         return GatedCall(
             path=self._path,
             session_id=self._session.session_id,
             call_id=ref.call_id,
             tool=name,
             effect=effect,
-            arguments=arguments,
-            # A decision is about this tool, and about what a validated value may hide: a secret shows as asterisks.
-            digest=digest({"tool": name, "origin": origin, "arguments": arguments, "written": written}),
+            arguments=looks.arguments,
+            digest=digest(decided),
             origin=origin,
-            written=written,
+            written=looks.written,
             reply=ref.reply,
+            reached=looks.reached,
         )
 
     def _toolset(self, id: str, own: _Own) -> HandrailToolset:
@@ -334,6 +356,12 @@ def _written(call: ToolCallPart) -> dict[str, Any] | None:
         except ValueError:
             return None
     return arguments_of(cast("object", given)) if isinstance(given, dict) else None
+
+
+def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:
+    """The paths that links in the parameters of a file tool lead to."""
+    filesystem = context.filesystem
+    return None if filesystem is None else reached_paths(tool.name, _arguments(params), filesystem)
 
 
 def _arguments(params: object) -> dict[str, Any]:

@@ -78,14 +78,22 @@ def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, 
         ("effect", call.effect),
         ("origin", clean(call.origin)),
         ("asked by", "\n".join(clean(question) for question in call.asks)),
-        ("arguments", "\n".join(argument_lines(call.arguments, whole=whole)) or "none"),
+        ("arguments", "\n".join(argument_lines(call.arguments, call.reached, whole=whole)) or "none"),
     ]
     return [(name, value) for name, value in fields if value]
 
 
-def argument_lines(arguments: Mapping[str, Any], *, whole: bool = False) -> list[str]:
-    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is told."""
-    return [f"{clean(name)} = {shown_value(value, whole=whole)}" for name, value in arguments.items()]
+def argument_lines(
+    arguments: Mapping[str, Any], reached: Mapping[str, str] | None = None, *, whole: bool = False
+) -> list[str]:
+    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is told.
+
+    A path that leads through a link to another one is shown with that: `path = "l" -> "secret.txt"`.
+    """
+    led = {name: f" -> {shown_value(path, whole=whole)}" for name, path in (reached or {}).items()}
+    return [
+        f"{clean(name)} = {shown_value(value, whole=whole)}{led.get(name, '')}" for name, value in arguments.items()
+    ]
 
 
 def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -> str:
@@ -97,7 +105,7 @@ def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -
 
 
 def _choices(call: GatedCall, *, can_wait: bool) -> str:
-    cut = argument_lines(call.arguments) != argument_lines(call.arguments, whole=True)
+    cut = question_fields(call) != question_fields(call, whole=True)
     choices = ["y = yes", "n = no", "a = always with these arguments", "r = always this tool"]
     choices += ["l = later"] if can_wait else []
     choices += ["w = show the whole arguments"] if cut else []

@@ -238,6 +238,12 @@ class HostFilesystem:
         with self._looking(folder):
             return self._view.scan(folder, pattern, look)
 
+    def resolve(self, path: str, *, follow: bool = True) -> str:
+        """The path without links that a path leads to; see `Filesystem.resolve`."""
+        path = normalise_on_disk(path)
+        with self._looking(path):
+            return self._root.find(path, follow=follow).path
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`. Closing it closes nothing: close this one."""
         held = self._view.path_filter

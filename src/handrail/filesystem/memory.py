@@ -134,6 +134,10 @@ class InMemoryFilesystem:
             self._folder(folder)
             return walk(Start(folder, folder), pattern, _Folders(self._tree, self._filter), look)
 
+    def resolve(self, path: str, *, follow: bool = True) -> str:  # noqa: ARG002 - there are no links in memory
+        """The path in its shortest form; see `Filesystem.resolve`."""
+        return normalise(path)
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`."""
         together = self._filter.plus(path_filter)

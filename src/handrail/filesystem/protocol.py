@@ -172,6 +172,21 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         """
         ...
 
+    def resolve(self, path: str, *, follow: bool = True) -> str:
+        """The path without links that a path leads to, whether or not anything is there; of one without links, itself.
+
+        No filter is asked, so that rules can judge what a path leads to: show no model what this returns.
+
+        Args:
+            path: the path.
+            follow: whether a link at its end is followed, too, as by reading and writing; not by moving and removing.
+
+        Raises:
+            PathEscapeError: a link leads out of the root.
+            PathConflictError: the links go in a circle.
+        """
+        ...
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter, beside what is kept back already; see `handrail.filesystem.path_filters`."""
         ...

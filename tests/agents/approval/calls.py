@@ -23,6 +23,7 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
     origin: str = "",
     written: Mapping[str, Any] | None = None,
     reply: str | None = "r",
+    reached: Mapping[str, str] | None = None,
 ) -> GatedCall:
     """A call of the session `s`."""
     given = {"path": "notes.md"} if arguments is None else arguments
@@ -39,6 +40,7 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
         default=default,
         written=written,
         reply=reply,
+        reached=reached,
     )
 
 

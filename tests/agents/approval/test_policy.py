@@ -65,7 +65,9 @@ class Desk:
         prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=(section,)))
         self.door = ToolExecutor(prompt=prompt, session=self.session, approver=approver(gate, self.describe))
 
-    def describe(self, tool: Tool[Any, Any], params: Any, ref: CallRef) -> GatedCall:
+    def describe(
+        self, tool: Tool[Any, Any], params: Any, ref: CallRef, context: ToolContext | None = None
+    ) -> GatedCall:
         arguments: dict[str, Any] = dict(dump(params))
         return GatedCall(
             path=("desk",),

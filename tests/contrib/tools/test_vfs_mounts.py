@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from handrail.errors import (
     SnapshotError,
     ToolValidationError,
 )
-from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
+from handrail.filesystem import FileStat, Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.testing import run_tool
 from tests.filesystem.stores import STORES, tree_of
@@ -200,3 +201,16 @@ def test_what_is_mounted_is_a_filesystem_and_there_once() -> None:
     wrong: Any = "notes"
     with pytest.raises(TypeError, match="'a' is to be a str, which is no Filesystem"):
         MountedFilesystem({"a": wrong})
+
+
+def test_path_resolves_below_its_mount(tmp_path: Path) -> None:
+    """The mounts themselves, and what lies in none, resolve to themselves."""
+    root = tmp_path / "root"
+    root.mkdir()
+    for link, target in {"l": "docs/a.md", "top": "."}.items():
+        (root / link).symlink_to(target)
+    with HostFilesystem(root, journal=tmp_path / "journal") as inner:
+        tree = MountedFilesystem({"m": inner})
+        resolved = [tree.resolve(path) for path in ("m/l", "m/top", "m", "else/l", ".")]
+        assert resolved == ["m/docs/a.md", "m", "m", "else/l", "."]
+        assert tree.resolve("m/l", follow=False) == "m/l"

@@ -33,6 +33,7 @@ class ApprovalRecord:
         default: what the tool itself says of its calls, if it says something.
         written: the arguments as the model wrote them, as JSON; `None` if that is not known.
         reply: the reply that asked for the call; `None` in records of versions that did not note it.
+        reached: the paths to which links in its arguments lead, by argument.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -52,6 +53,7 @@ class ApprovalRecord:
     default: Literal["allow", "ask", "deny"] | None = None
     written: str | None = None
     reply: str | None = None
+    reached: Mapping[str, str] | None = None
 
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
@@ -78,6 +80,7 @@ class ApprovalRecord:
             default=self.default,
             written=None if self.written is None else json.loads(self.written),
             reply=self.reply,
+            reached=self.reached,
         )
 
 
@@ -129,6 +132,7 @@ def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None
             default=call.default,
             written=None if call.written is None else json.dumps(call.written),
             reply=call.reply,
+            reached=None if call.reached is None else dict(call.reached),
         )
     )
 

@@ -15,9 +15,10 @@ ways, and where there is doubt a call is asked about or denied:
 | no such argument | does not fit | does not fit |
 
 A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start. No link
-is followed: what a path leads to is for the filesystem to guard. What is no string is compared by its canonical JSON
-text: `true`, `3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as one would type them:
-`git log*` fits `["git", "log", "-3"]`. That protects nothing where a tool hands one string to a shell, because it fits
+is followed here; what the paths of a file tool lead to is another look at a call (`handrail.agents.approval.reached`),
+which `Rule.fits` holds against the glob, too. What is no string is compared by its canonical JSON text: `true`, `3`,
+`{"a":1}`. A glob with a blank in it is also compared with a list of words, as one would type them: `git log*` fits
+`["git", "log", "-3"]`. That protects nothing where a tool hands one string to a shell, because it fits
 `git log; reboot` as well.
 
 What a validator has made of an argument is what runs, and what the model wrote is what the schema calls it; the two may

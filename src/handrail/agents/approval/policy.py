@@ -20,8 +20,11 @@ from handrail.session.calls import CallRef
 NAME: Final = "approval"
 """The name of the policy."""
 
-Describe = Callable[[Tool[Any, Any], Any, CallRef], GatedCall]
-"""A call as the gate judges it: from the tool, the parsed parameters and the identity of the call."""
+Describe = Callable[[Tool[Any, Any], Any, CallRef, ToolContext | None], GatedCall]
+"""A call as the gate judges it: from the tool, the parsed parameters, the identity of the call, and its context.
+
+Without a context it is described as it was with one, if its parameters are the same.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +43,7 @@ class GatePolicy:
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Look at what is known of the call; nobody is asked here."""
-        found = self.gate.judge(self.describe(tool, params, context.call))
+        found = self.gate.judge(self.describe(tool, params, context.call, context))
         if found.verdict == "deny":
             return PolicyDecision.deny(found.reason, final=found.final)
         return PolicyDecision.allow() if found.verdict == "allow" else PolicyDecision.ask(found.reason)
@@ -59,7 +62,7 @@ def approver(gate: ApprovalGate, describe: Describe, *, policy: str = NAME) -> A
     """
 
     async def decided(request: ApprovalRequest) -> Approval:
-        call = describe(request.tool, request.params, request.call)
+        call = describe(request.tool, request.params, request.call, None)
         asks = (*call.asks, *(question.text for question in request.questions if question.policy != policy))
         decision = await gate.decide(replace(call, asks=tuple(dict.fromkeys(asks))))
         if decision.verdict == "later":

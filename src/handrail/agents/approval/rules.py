@@ -22,7 +22,14 @@ from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
 from handrail.agents.approval.globs import Reading
-from handrail.agents.approval.matching import Segment, argument_path, fits_agents, fits_call, fits_name
+from handrail.agents.approval.matching import (
+    Segment,
+    argument_path,
+    fits_agents,
+    fits_argument,
+    fits_call,
+    fits_name,
+)
 from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
 from handrail.errors import AgentError
 from handrail.prompt.effect import Effect
@@ -107,10 +114,11 @@ class Rule:
     def fits(self, call: GatedCall, reading: Reading) -> bool:
         """Whether the rule is about a call; `reading` says how its globs over arguments are read.
 
-        Each of them is held against the arguments that will run and against those that the model wrote.
+        Each of them is held against the arguments that will run, against those that the model wrote, and against the
+        paths that links in them lead to. Widely, one of these is enough; narrowly, all must fit.
         """
         return self.is_about(call.tool, call.path) and all(
-            fits_call(glob, place, call.arguments, call.written, reading) for place, glob in self._places
+            _fits_looks(glob, place, call, reading) for place, glob in self._places
         )
 
     def is_about(self, tool: str, path: Sequence[str]) -> bool:
@@ -228,6 +236,14 @@ def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
             if rule.fits(call, reading):
                 return Judgement(verdict, f"the {verdict} rule {rule} fits", explicit=True)
     return None
+
+
+def _fits_looks(pattern: str, place: tuple[Segment, ...], call: GatedCall, reading: Reading) -> bool:
+    """Whether a glob fits a call in one place, in each way that `Rule.fits` looks at it."""
+    fits = fits_call(pattern, place, call.arguments, call.written, reading)
+    if call.reached is None or fits is (reading == "wide"):
+        return fits
+    return fits_argument(pattern, place, {**call.arguments, **call.reached}, reading)
 
 
 def _readings(rules: ApprovalRules) -> tuple[tuple[Verdict, tuple[Rule, ...], Reading], ...]:

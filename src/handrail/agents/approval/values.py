@@ -41,6 +41,8 @@ class GatedCall:
         default: what the tool's own declaration says, if it says something; rules come before it, and the default for
             its effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
         reply: the reply of the model that asked for the call; `None` in records of versions that did not note it.
+        reached: of a file tool, the paths among its arguments that lead through links to other paths, and those other
+            paths, by argument; `None` if there are none. Rules look at both, and the digest names these too.
     """
 
     path: tuple[str, ...]
@@ -55,6 +57,7 @@ class GatedCall:
     default: Verdict | None = None
     written: Mapping[str, Any] | None = None
     reply: str | None = None
+    reached: Mapping[str, str] | None = None
 
     @property
     def ref(self) -> CallRef:

@@ -137,6 +137,16 @@ class MountedFilesystem:
         with self._inside(folder) as (filesystem, inner):
             return _put_right(filesystem.scan(inner, pattern, look), inner, normalise(folder))
 
+    def resolve(self, path: str, *, follow: bool = True) -> str:
+        """The path without links that a path leads to; see `Filesystem.resolve`."""
+        name, _, inner = normalise(path).partition("/")
+        filesystem = self._mounts.get(name)
+        if filesystem is None:
+            return normalise(path)
+        with _paths_of_mount(name):
+            found = filesystem.resolve(inner or ROOT, follow=follow)
+        return name if found == ROOT else join(name, found)
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter, which is asked for their paths here; see `Filesystem.filtered`."""
         together = self._filter.plus(path_filter)
