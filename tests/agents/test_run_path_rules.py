@@ -161,6 +161,64 @@ async def test_what_is_asked_about_is_left_out_of_lists_and_counted(tmp_path: Pa
     assert ["left out by the rules" in text for text in told] == [False] * 4
 
 
+@pytest.mark.parametrize("glob", ["x/ask/**", "*/ask/*.txt"])
+async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above(glob: str, tmp_path: Path) -> None:
+    """Nobody was asked about it; under its own name it goes, once somebody was."""
+    write(tmp_path / "work", {"x/ask/q.txt": "milk\n", "x/b.txt": "b\n", "new/q.txt": "q\n"})
+    agent, person = desk(tmp_path / "project", also=["files"]), Person()
+    rules = ruled(f'defaults: {{state: allow}}\nask: [{{tool: "*", arguments: {{"*": "{glob}"}}}}]')
+    calls = [
+        Call("move_file", {"path": "x", "new_path": "y"}),
+        Call("remove_file", {"path": "x", "recursive": True}),
+        Call("move_file", {"path": "x/ask/q.txt", "new_path": "q.txt"}),
+        Call("move_file", {"path": "new", "new_path": "x/ask/new"}),
+        Call("remove_file", {"path": "x/ask"}),
+        Call("move_file", {"path": "new", "new_path": "x/ask"}),
+    ]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask", asker=person)
+    refused = ["Name those paths one by one" in text for text in told]
+    in_the_set = glob.endswith("**")
+    assert refused == [True, True, False, not in_the_set, False, not in_the_set]
+    assert person.ids == (["c3", "c4", "c5", "c6"] if in_the_set else ["c3"])
+    assert (tmp_path / "work/q.txt").read_text() == "milk\n"
+
+
+async def test_removing_a_folder_says_how_much_it_held(tmp_path: Path) -> None:
+    """What is left out of lists counts as well."""
+    write(tmp_path / "work", {"z/ask/q.txt": "Q\n", "z/ask/r.txt": "R\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules = ruled('ask: [{tool: "*", arguments: {path: "z/ask/**"}}]')
+    remove = Call("remove_file", {"path": "z/ask", "recursive": True})
+    (told,) = await answers(agent, remove, root=tmp_path / "work", rules=rules, mode="ask", asker=Person())
+    assert told == "Removed the folder z/ask with 2 entries in it."
+
+
+NO_SEARCH = {
+    "read asked": 'ask: [{tool: read_file, arguments: {path: "x/**"}}]',
+    "lists denied": 'deny: [{tool: list_files, arguments: {path: "x/**"}}]',
+    "searches denied": 'deny: [{tool: grep_files, arguments: {path: "x/**"}}]',
+}
+"""Rules on looking that a search which names a file would get around."""
+
+
+@pytest.mark.parametrize("text", NO_SEARCH.values(), ids=NO_SEARCH)
+async def test_no_search_shows_what_rules_leave_out(text: str, tmp_path: Path) -> None:
+    """Though it names the file, reaches it by a link, or looks for it where it was moved to."""
+    write(tmp_path / "work", {"x/f.txt": "hunter2\n"})
+    (tmp_path / "work/l").symlink_to("x/f.txt")
+    (tmp_path / "work/d").symlink_to("x")
+    agent = desk(tmp_path / "project", also=["files"])
+    paths = (".", "x", "x/f.txt", "l", "d", "d/f.txt")
+    calls = [Call("grep_files", {"pattern": "hunter", "path": path}) for path in paths]
+    calls += [Call("move_file", {"path": path, "new_path": "y"}) for path in ("x", "x/f.txt", "d/f.txt")]
+    calls += [Call("grep_files", {"pattern": "hunter", "path": path}) for path in (".", "y")]
+    rules = ruled(f"defaults: {{state: allow}}\n{text}")
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask")
+    assert len(told) == len(calls)
+    assert [each for each in told if "hunter2" in each] == []
+    assert (tmp_path / "work/x/f.txt").read_text() == "hunter2\n"
+
+
 async def test_rules_that_name_a_prefixed_tool_hold_for_its_files_alone(tmp_path: Path) -> None:
     """Those that name the tool without prefix, for all files of the run."""
     for name in ("a", "b"):

@@ -14,7 +14,7 @@ from handrail.adapters.pydantic_ai import foreign_effects
 from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import KEYS, NAME_PATTERN
 from handrail.agents.approval import globs, matching
-from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
+from handrail.agents.approval.path_rules import path_filter_of
 from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule
 from handrail.agents.approval.rules_file import KEYS as RULES_KEYS
 from handrail.agents.approval.rules_file import RULE_KEYS
@@ -24,6 +24,7 @@ from handrail.agents.events import RunEvent
 from handrail.agents.project_config import ProjectConfig
 from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection
+from handrail.filesystem import PathFilter
 from handrail.runtime import Session
 from handrail.testing import Call, Expect, Reply
 from tests.docs.test_tables import named_in, table_of
@@ -117,26 +118,22 @@ def test_table_of_rules_on_paths_says_what_the_code_does() -> None:
     """Each row names its verdict, argument and tools, and the filter that they make."""
     kept = {
         "do not exist for reading, lists and searches": "reading",
-        "are left out of lists and searches, which count them": "listing",
         "are not written, made, moved, moved onto or removed": "writing",
-        "are neither moved nor removed, but may be written": "removing",
+        "are neither moved nor removed": "removing",
+        "are left out of lists and searches, which count them": "listing",
+        "are shown by no list or search, named or not": "searching",
+        "stay when a folder above them is to be moved or removed": "holding",
     }
-    looking = {name for name, paths in FILE_TOOLS.items() if {"read", "list"} & set(paths.values())}
-    rows = table_of("approval.md", "the rule")
-    into = ""
-    for said, tools, files in rows:
+    assert list(kept.values()) == [each.name for each in fields(PathFilter)]
+    into: list[str] = []
+    for said, tools, files in table_of("approval.md", "the rule"):
         verdict, *arguments = re.findall(r"`(\w+)`", said)
-        into = next(
-            (name for words, name in kept.items() if files.startswith(words)), into if files == "the same" else ""
-        )
-        named = re.findall(r"`(\w+)`", tools.partition(", and n")[0]) or ["*" if verdict == "allow" else ""]
-        named = sorted(looking) if tools == "any of those that look" else named
-        named = sorted(set(FILE_TOOLS) - looking) if tools == "those that change files" else named
+        into = into if files == "the same" else [name for words, name in kept.items() if words in files]
+        named = re.findall(r"`(\w+|\*)`", tools.partition(", and n")[0]) or ["*"]
         for tool in named:
             for argument in arguments or ["path"]:
                 rule = Rule(tool, {argument: "x"})
                 rules = {"allow": (), "ask": (), "deny": (), verdict: (rule,)}
                 every = ApprovalRules(allow=rules["allow"], ask=rules["ask"], deny=rules["deny"])
                 found = path_filter_of(every, ("desk",), "ask")
-                sets = [name for name in ("reading", "writing", "removing", "listing") if getattr(found, name)]
-                assert sets == ([into] if into else []), (said, tool)
+                assert [name for name in kept.values() if getattr(found, name)] == into, (said, tool)

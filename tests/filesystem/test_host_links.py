@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError
-from handrail.filesystem import FileStat, HostFilesystem, excluding
+from handrail.filesystem import FileStat, HostFilesystem, PathFilter, excluding
+from handrail.filesystem.path_filters import ExcludedPaths
 from tests.filesystem.disks import Nth, WatchedDisk, picture, quiet
 
 
@@ -218,6 +219,13 @@ def test_link_resolves_to_what_it_leads_to(fs: HostFilesystem, path: str, follow
     """Whatever a filter keeps back."""
     for each in (fs, fs.filtered(excluding(("docs", "to *")))):
         assert (each.resolve(path), each.resolve(path, follow=False)) == (followed, itself)
+
+
+def test_link_is_left_out_of_searches_with_what_it_leads_to(fs: HostFilesystem) -> None:
+    """And by its own name."""
+    for pattern in ("docs/a.md", "to link"):
+        path_filter = PathFilter(searching=(ExcludedPaths((pattern,)),))
+        assert fs.filtered(path_filter).unsearched("to link") == f"the exclude pattern {pattern!r}"
 
 
 @pytest.mark.parametrize("path, error", [("out/x", PathEscapeError), ("circle", PathConflictError)])

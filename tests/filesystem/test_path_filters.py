@@ -129,6 +129,69 @@ def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place
     assert staying.read_text(place("deep/b.md")) == "new"
 
 
+def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place) -> None:
+    """With a folder that is not in the set, it is neither moved, moved onto nor removed; by itself it is."""
+    held = ExcludedPaths(("b.md", place("deep/er/**")))
+    seen = place.whole.filtered(PathFilter(holding=(held,)))
+    seen.write_text(place("new/b.md"), "b")
+    before = tree_of(place.whole)
+    operations: tuple[Callable[[], object], ...] = (
+        lambda: seen.remove(place("deep"), recursive=True),
+        lambda: seen.move(place("deep"), place("elsewhere")),
+        lambda: seen.move(place("new"), place("docs/new")),
+    )
+    for operate in operations:
+        with pytest.raises(
+            PathConflictError, match=r"are not changed unasked, because of the exclude pattern"
+        ) as caught:
+            operate()
+        assert "one by one" in str(caught.value)
+    assert tree_of(place.whole) == before
+    assert seen.remove(place("new/b.md")) == 0
+    seen.move(place("deep/b.md"), place("b.md"))
+    seen.move(place("deep/er"), place("er"))
+    assert seen.remove(place("er"), recursive=True) == 1
+    assert seen.remove(place("deep")) == 0
+
+
+def test_what_is_held_is_not_moved_onto_with_a_folder(place: Place) -> None:
+    """The folder that is named is another one."""
+    held = ExcludedPaths((place("out/c.md"),))
+    seen = place.whole.filtered(PathFilter(holding=(held,)))
+    with pytest.raises(PathConflictError, match="or would hold"):
+        seen.move(place("docs"), place("out"))
+    seen.make_folder(place("out"))
+    seen.move(place("docs/c.md"), place("out/c.md"))
+
+
+def test_folder_is_in_the_set_that_holds_what_it_holds(place: Place) -> None:
+    """One that another set has was asked about for another reason."""
+    sets = (ExcludedPaths((place("deep/**"),)), ExcludedPaths(("b.md",)))
+    with pytest.raises(PathConflictError, match=r"because of the exclude pattern 'b\.md'"):
+        place.whole.filtered(PathFilter(holding=sets)).remove(place("deep"), recursive=True)
+    place.whole.filtered(PathFilter(holding=sets[:1])).remove(place("deep"), recursive=True)
+
+
+def test_what_does_not_exist_is_not_said_to_be_left_out(place: Place) -> None:
+    """And resolves all the same, for rules that judge what a path leads to."""
+    assert place.seen.unsearched(place(".env"), named=False) is None
+    assert place.seen.resolve(place("deep/../.env")) == place(".env")
+
+
+def test_what_no_search_shows_is_left_out_of_lists_and_said_to_be(place: Place) -> None:
+    """It exists, and may be read and written."""
+    seen = place.whole.filtered(PathFilter(searching=(ExcludedPaths(("b.md",)),)))
+    assert "deep/b.md" not in {stat.path.removeprefix(place.folder) for stat in seen.glob("**")}
+    assert [stat.path for stat in seen.list(place("deep"))] == [place("deep/er")]
+    assert seen.scan(place("deep"), "*").unlisted == 1
+    assert seen.read_text(place("deep/b.md")) == "b"
+    why = "the exclude pattern 'b.md'"
+    assert [seen.unsearched(place("deep/b.md"), named=named) for named in (True, False)] == [why, why]
+    listed = place.whole.filtered(PathFilter(listing=(ExcludedPaths(("b.md",)),)))
+    assert [listed.unsearched(place("deep/b.md"), named=named) for named in (True, False)] == [None, why]
+    assert listed.unsearched("none") is None
+
+
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
 def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str) -> None:
     """It is neither removed nor moved, empty as it may look: what is excluded would go with it."""
@@ -397,7 +460,7 @@ def test_include_patterns_tell_case_apart() -> None:
 def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
     """A method that is added to the protocol must be added above."""
     methods = {name for name in vars(Filesystem) if not name.startswith("_")}
-    tried = {*READING, *WRITING, "exists", "list", "glob", "scan", "filtered"}
+    tried = {*READING, *WRITING, "exists", "list", "glob", "scan", "filtered", "resolve", "unsearched"}
     assert methods - {"parameters"} == tried
     assert isinstance(place.seen, Filesystem)
     assert issubclass(PathNotFoundError, FilesystemError)

@@ -244,6 +244,12 @@ class HostFilesystem:
         with self._looking(path):
             return self._root.find(path, follow=follow).path
 
+    def unsearched(self, path: str, *, named: bool = True) -> str | None:
+        """What leaves a path out of searches; see `Filesystem.unsearched`."""
+        real, path_filter = self.resolve(path), self._view.path_filter
+        by = path_filter.unsearched(normalise_on_disk(path), named=named)
+        return path_filter.unsearched(real, named=named) if by is None else by
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`. Closing it closes nothing: close this one."""
         held = self._view.path_filter
@@ -261,11 +267,11 @@ class HostFilesystem:
         with self._changing(f"make the folder {path}", path):
             make_folder(self._changes, self._view, path)
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file, link or folder; see `Filesystem.remove`."""
         path = normalise_on_disk(path)
         with self._changing(f"remove {path}", path):
-            remove(self._changes, self._view, path, recursive=recursive)
+            return remove(self._changes, self._view, path, recursive=recursive)
 
     def move(self, src: str, dst: str) -> None:
         """Give a file, link or folder another path; see `Filesystem.move`."""

@@ -55,8 +55,8 @@ def make_folder(changes: Changes, view: View, path: str) -> None:
         _make_folders(changes, view, folders)
 
 
-def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> None:
-    """Remove a file or link, or a folder and what it holds."""
+def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> int:
+    """Remove a file or link, or a folder and what it holds; returns how much that was."""
     if path == ROOT:
         raise refusals.root_stays()
     view.present(path, follow=False)
@@ -76,6 +76,7 @@ def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> None:
                 else:
                     view.disk.unlink(name, at=folder)
             reached("journal-after-change")
+    return len(subtree) - 1
 
 
 def move(changes: Changes, view: View, src: str, dst: str) -> None:
@@ -95,7 +96,9 @@ def move(changes: Changes, view: View, src: str, dst: str) -> None:
     subtree = _all_to_change(view, src, found)
     targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
     for each, new in zip(subtree, targets, strict=True):
-        view.refuse_hidden(new, is_folder=kind_of(each.status) == "folder")
+        is_folder = kind_of(each.status) == "folder"
+        view.refuse_hidden(new, is_folder=is_folder)
+        view.refuse_with(new, target.path, named=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
         sources = [each.path for each in subtree]
         changes.about_to_change([*missing, *targets, *sources], stay=frozenset(sources))
@@ -114,9 +117,11 @@ def _all_to_change(view: View, path: str, found: Found) -> Sequence[Found]:
     """
     subtree = view.subtree(found)
     for each in subtree:
-        by = view.path_filter.unmovable(each.path, is_folder=kind_of(each.status) == "folder")
+        is_folder = kind_of(each.status) == "folder"
+        by = view.path_filter.unmovable(each.path, is_folder=is_folder)
         if by is not None:
             raise refusals.hidden(path, by=by) if each is subtree[0] else refusals.holds_hidden(path, by=by)
+        view.refuse_with(each.path, found.path, named=path, is_folder=is_folder)
         if kind_of(each.status) == "special":
             raise holds_special_file(path, special=each.path)
     return subtree

@@ -96,6 +96,16 @@ class View:
         if by is not None:
             raise refusals.hidden(path if named is None else named, by=by)
 
+    def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool) -> None:
+        """Make sure that a path may be moved, moved onto or removed with a folder; `named` is what was given.
+
+        Raises:
+            PathConflictError: it may not.
+        """
+        by = self.path_filter.unmovable_with(path, folder, is_folder=is_folder)
+        if by is not None:
+            raise refusals.holds_asked_about(named, by=by)
+
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
         descriptor = self._opened_without_links(path)

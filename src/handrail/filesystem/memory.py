@@ -138,6 +138,10 @@ class InMemoryFilesystem:
         """The path in its shortest form; see `Filesystem.resolve`."""
         return normalise(path)
 
+    def unsearched(self, path: str, *, named: bool = True) -> str | None:
+        """What leaves a path out of searches; see `Filesystem.unsearched`."""
+        return self._filter.unsearched(normalise(path), named=named)
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`."""
         together = self._filter.plus(path_filter)
@@ -160,7 +164,7 @@ class InMemoryFilesystem:
                 raise refusals.file_where_folder_is_needed(path, file=path)
             self._make_folders([path, *self._missing_folders(path)])
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file or folder; see `Filesystem.remove`."""
         path = normalise(path)
         with self._lock:
@@ -176,6 +180,7 @@ class InMemoryFilesystem:
             self._refuse_holding(path, removed)
             for each in reversed(removed):
                 self._put(each, NOTHING)
+        return len(removed) - 1
 
     def move(self, src: str, dst: str) -> None:
         """Give a file or folder another path; see `Filesystem.move`."""
@@ -188,6 +193,7 @@ class InMemoryFilesystem:
             targets = [normalise(dst + path[len(src) :]) for path in moved]
             for target in targets:
                 self._refuse_hidden(target)
+                self._refuse_with(target, dst, named=src)
             self._make_folders(self._missing_folders(dst))
             for path, target in zip(moved, targets, strict=True):
                 self._put(target, self._tree.at(path))
@@ -231,6 +237,13 @@ class InMemoryFilesystem:
             by = self._filter.unmovable(each)
             if by is not None:
                 raise refusals.hidden(path, by=by) if each == path else refusals.holds_hidden(path, by=by)
+            self._refuse_with(each, path, named=path)
+
+    def _refuse_with(self, path: str, folder: str, *, named: str) -> None:
+        """Make sure that a path may be moved, moved onto or removed with a folder."""
+        by = self._filter.unmovable_with(path, folder)
+        if by is not None:
+            raise refusals.holds_asked_about(named, by=by)
 
     def _put(self, path: str, entry: Entry) -> None:
         """Change what is at a path: the one place where anything changes once the filesystem is made."""

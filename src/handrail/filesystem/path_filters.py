@@ -9,7 +9,9 @@ a path in `reading`                 does not exist: reading raises `PathNotFound
 a path in `writing`                 is not written, made, moved, moved onto or removed: `PathConflictError`
 a path in `removing`                is neither moved nor removed, but may be written
 a folder that holds one of these    is neither moved nor removed, as what it holds would be
+a path in `holding`                 is neither moved, moved onto nor removed with a folder that is not in the same set
 a path in `listing`                 exists, but is left out of listings and searches, which count what they left out
+a path in `searching`               is the same, and is not searched if it is named either (`Filesystem.unsearched`)
 ==================================  ==================================================================================
 
 Undoing asks no filter: what a call changed comes back, whoever asks.
@@ -56,16 +58,20 @@ class PathFilter:
         writing: paths that are not changed.
         removing: paths that are neither moved nor removed.
         listing: paths that are left out of listings and searches, and counted there.
+        searching: the same, and no search shows them if they are named to it.
+        holding: paths that are neither moved nor removed together with a folder, unless the folder is in the set, too.
     """
 
     reading: tuple[PathSet, ...] = ()
     writing: tuple[PathSet, ...] = ()
     removing: tuple[PathSet, ...] = ()
     listing: tuple[PathSet, ...] = ()
+    searching: tuple[PathSet, ...] = ()
+    holding: tuple[PathSet, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether it keeps anything back."""
-        return bool(self.reading or self.writing or self.removing or self.listing)
+        return any(self._sets)
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
         """What hides a path from reading; `None` if nothing does. The default is for what may be a folder."""
@@ -79,18 +85,34 @@ class PathFilter:
         """What keeps a path from being moved or removed, alone or with its folder; `None` if nothing does."""
         return _why((*self.writing, *self.removing, *self.reading), path, is_folder=is_folder)
 
+    def unmovable_with(self, path: str, folder: str, *, is_folder: bool = True) -> str | None:
+        """What keeps a path from being moved or removed with a folder that holds it, or from being moved onto so."""
+        for each in self.holding:
+            why = each.why(path, is_folder=is_folder)
+            if why is not None and each.why(folder, is_folder=True) is None:
+                return why
+        return None
+
     def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
-        """What keeps a path back in any way: from being read or listed, or, where it changes, from that too."""
-        sets = (*self.reading, *self.listing)
+        """What keeps a path back in any way: from being read or listed, or, where it changes, from that too.
+
+        Paths in `holding` are not among them: whoever names one is not kept from changing it.
+        """
+        sets = (*self.reading, *self.listing, *self.searching)
         return _why((*sets, *self.writing, *self.removing) if changes else sets, path, is_folder=is_folder)
 
     def is_partial(self, *, changes: bool) -> bool:
         """Whether it keeps anything from who reads and lists, or, where `changes`, from who changes paths too."""
-        return bool(self.reading or self.listing or (changes and (self.writing or self.removing)))
+        looks = self.reading or self.listing or self.searching
+        return bool(looks or (changes and (self.writing or self.removing)))
 
     def unlisted(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path that may be read is left out of listings and searches."""
-        return _why(self.listing, path, is_folder=is_folder) is not None
+        return self.unsearched(path, named=False, is_folder=is_folder) is not None
+
+    def unsearched(self, path: str, *, named: bool = True, is_folder: bool = False) -> str | None:
+        """What leaves a path that may be read out of searches; if it is `named`, out of those that name it."""
+        return _why(self.searching if named else (*self.listing, *self.searching), path, is_folder=is_folder)
 
     def shows(self, path: str, real: str, kind: str) -> bool:
         """Whether a listing shows what is at a path; `real` is the path that it leads to."""
@@ -107,21 +129,16 @@ class PathFilter:
 
     def plus(self, other: PathFilter) -> PathFilter:
         """The filter that keeps back what either of the two does."""
-        return PathFilter(
-            _together(self.reading, other.reading),
-            _together(self.writing, other.writing),
-            _together(self.removing, other.removing),
-            _together(self.listing, other.listing),
-        )
+        return PathFilter(*map(_together, self._sets, other._sets))
 
     def below(self, folder: str) -> PathFilter:
         """The filter for paths that are relative to a folder."""
-        return PathFilter(
-            *(
-                tuple(_Below(each, folder) for each in sets)
-                for sets in (self.reading, self.writing, self.removing, self.listing)
-            )
-        )
+        return PathFilter(*(tuple(_Below(each, folder) for each in sets) for sets in self._sets))
+
+    @property
+    def _sets(self) -> tuple[tuple[PathSet, ...], ...]:
+        """All of them, in the order of the attributes."""
+        return self.reading, self.writing, self.removing, self.listing, self.searching, self.holding
 
 
 NOTHING_FILTERED = PathFilter()

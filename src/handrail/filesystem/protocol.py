@@ -187,6 +187,21 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         """
         ...
 
+    def unsearched(self, path: str, *, named: bool = True) -> str | None:
+        """What leaves a path out of searches, to complete "because of ..."; `None` if a search shows it.
+
+        Both the path and what its links lead to are looked at. What does not exist for the caller is not left out.
+
+        Args:
+            path: the path.
+            named: whether the search names it; else, whether one that walks through its folder finds it.
+
+        Raises:
+            PathEscapeError: a link leads out of the root.
+            PathConflictError: the links go in a circle.
+        """
+        ...
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter, beside what is kept back already; see `handrail.filesystem.path_filters`."""
         ...
@@ -199,8 +214,10 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         """
         ...
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file or an empty folder, or with `recursive` a folder and everything in it.
+
+        Returns how many files and folders it held.
 
         Raises:
             PathNotFoundError: there is nothing at `path`.

@@ -72,6 +72,15 @@ def holds_hidden(path: str, *, by: str) -> PathConflictError:
     return PathConflictError(msg, path=path)
 
 
+def holds_asked_about(path: str, *, by: str) -> PathConflictError:
+    """A folder was to be removed or moved with what may only be removed, moved or moved onto under its own name."""
+    msg = (
+        f"{path!r} holds, or would hold, paths that are not changed unasked, because of {by}, so the folder stays. "
+        "Name those paths one by one, each in a call of its own."
+    )
+    return PathConflictError(msg, path=path)
+
+
 def too_deep(path: str) -> PathConflictError:
     """A folder was to be removed or moved that holds folders deeper than a path can name."""
     msg = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -25,8 +26,7 @@ def kept(verdict: str, *rules: Rule, mode: Mode = "ask", path: tuple[str, ...] =
     ruled = {"allow": (), "ask": (), "deny": (), verdict: rules}
     every = ApprovalRules(allow=ruled["allow"], ask=ruled["ask"], deny=ruled["deny"])
     found = path_filter_of(every, path, mode, prefix=prefix)
-    names = ("reading", "writing", "removing", "listing")
-    return " ".join(name for name in names if getattr(found, name))
+    return " ".join(each.name for each in fields(PathFilter) if getattr(found, each.name))
 
 
 def fitting(glob: str) -> list[str]:
@@ -51,8 +51,9 @@ def test_file_tools_are_those_of_the_suite_with_their_paths() -> None:
         ("deny", "read_*", "path", "reading"),
         ("deny", "*", "path", "reading writing"),
         ("deny", "*", "*", "reading writing"),
-        ("deny", "list_files", "path", "listing"),
-        ("deny", "g*_files", "path", "listing"),
+        ("deny", "list_files", "path", "removing searching"),
+        ("deny", "g*_files", "path", "removing searching"),
+        ("deny", "[gw]*_file*", "path", "writing searching"),
         ("deny", "write_file", "path", "writing"),
         ("deny", "edit_file", "path", "writing"),
         ("deny", "move_file", "new_path", "writing"),
@@ -61,10 +62,16 @@ def test_file_tools_are_those_of_the_suite_with_their_paths() -> None:
         ("deny", "*", "new_path", "writing"),
         ("deny", "*", "file", ""),
         ("deny", "lookup", "path", ""),
-        ("ask", "read_file", "path", "listing"),
-        ("ask", "grep_files", "path", "listing"),
-        ("ask", "*", "path", "listing"),
-        ("ask", "write_file", "path", ""),
+        ("ask", "read_file", "path", "removing searching"),
+        ("ask", "list_files", "path", "removing listing"),
+        ("ask", "grep_files", "path", "removing listing"),
+        ("ask", "[rg]*_file*", "path", "removing listing"),
+        ("ask", "[rm]*_file", "path", "searching holding"),
+        ("ask", "*", "path", "listing holding"),
+        ("ask", "write_file", "path", "holding"),
+        ("ask", "remove_file", "path", "holding"),
+        ("ask", "move_file", "new_path", "holding"),
+        ("ask", "*", "file", ""),
         ("allow", "*", "path", ""),
     ],
 )

@@ -7,12 +7,18 @@ of the `PathFilter` of the run:
 | the rule fits | of the tools | the paths that it fits |
 |---|---|---|
 | `deny`, `path` | `read_file` | do not exist: `PathFilter.reading` |
-| `deny`, `path` | `list_files`, `glob_files`, `grep_files`, and not `read_file` | are left out: `PathFilter.listing` |
-| `deny`, `path` | `write_file`, `edit_file` | are not changed: `PathFilter.writing` |
-| `deny`, `new_path` | `move_file` | are not changed: `PathFilter.writing` |
-| `deny`, `path` | `remove_file`, `move_file`, and neither of those that write | stay: `PathFilter.removing` |
-| `ask`, `path` | any of those that look | are left out: `PathFilter.listing` |
+| `deny`, `path` | `list_files`, `glob_files`, `grep_files`, not `read_file` | no search shows: `searching`, `removing` |
+| `deny`, `path` | `write_file`, `edit_file` | are not changed: `writing` |
+| `deny`, `new_path` | `move_file` | are not changed: `writing` |
+| `deny`, `path` | `remove_file`, `move_file`, and neither of those that write | stay: `removing` |
+| `ask`, `path` | `read_file`, and not `grep_files` | no search shows: `searching` |
+| `ask`, `path` | others that look | are left out: `listing` |
+| `ask`, `path` | any of those that look, and not `move_file` | stay: `removing` |
+| `ask` | any others | are not changed with a folder: `holding` |
 | `ask` | in the mode `deny-all` | are as with `deny` |
+
+What is left out is not moved to where the rule does not fit. A call that names what a rule asks about is asked about,
+so the filter lets it through.
 
 Not so, because the rule is no rule about a path alone: one that names several arguments, or none. `allow` rules never
 filter, nor do `ask` rules in the mode `approve-all`.
@@ -24,6 +30,8 @@ with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -85,21 +93,35 @@ def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: Mode, *, pre
         mode: what becomes of questions.
         prefix: stands before the names of the file tools.
     """
-    found: dict[str, list[RulePaths]] = {"reading": [], "writing": [], "removing": [], "listing": []}
+    found: dict[str, list[RulePaths]] = {each.name: [] for each in fields(PathFilter)}
     for verdict, rule in _that_filter(rules, path, mode):
-        reach = _reach(rule, prefix)
-        members = RulePaths(verdict, rule) if reach else None
-        if members is None:
-            continue
-        if verdict == "ask" and mode == "ask":
-            if reach & {"read", "list"}:
-                found["listing"].append(members)
-            continue
-        if reach & {"read", "list"}:
-            found["reading" if "read" in reach else "listing"].append(members)
-        if reach & {"write", "remove"}:
-            found["writing" if "write" in reach else "removing"].append(members)
+        reached = _reached(rule, prefix)
+        if reached:
+            members = RulePaths(verdict, rule)
+            for name in _asking(reached) if verdict == "ask" and mode == "ask" else _denying(reached):
+                found[name].append(members)
     return PathFilter(**{name: tuple(sets) for name, sets in found.items()})
+
+
+def _asking(reached: AbstractSet[tuple[str, Reach]]) -> Iterator[str]:
+    """The sets of the filter that the paths of a rule which asks go into."""
+    reaches = {reach for _, reach in reached}
+    looks = bool(reaches & {"read", "list"})
+    if looks:
+        yield "searching" if "read" in reaches and ("grep_files", "list") not in reached else "listing"
+    yield "removing" if looks and ("move_file", "remove") not in reached else "holding"
+
+
+def _denying(reached: AbstractSet[tuple[str, Reach]]) -> Iterator[str]:
+    """The sets of the filter that the paths of a rule which denies go into."""
+    reaches = {reach for _, reach in reached}
+    only_lists = "list" in reaches and "read" not in reaches
+    if "read" in reaches or only_lists:
+        yield "searching" if only_lists else "reading"
+    if "write" in reaches:
+        yield "writing"
+    elif only_lists or "remove" in reaches:
+        yield "removing"
 
 
 def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: Mode) -> Iterator[tuple[Verdict, Rule]]:
@@ -112,17 +134,17 @@ def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: Mode) -> Itera
                 yield verdict, rule
 
 
-def _reach(rule: Rule, prefix: str) -> set[Reach]:
-    """What the file tools that a rule names do with the one argument that it names."""
+def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, Reach]]:
+    """What the file tools that a rule names do with the one argument that it names, each with the tool."""
     if len(rule.places) != 1 or len(rule.places[0]) != 1:
-        return set()
+        return frozenset()
     (argument,) = rule.places[0]
-    return {
-        reach
+    return frozenset(
+        (tool, reach)
         for tool, arguments in FILE_TOOLS.items()
         for name, reach in arguments.items()
         if argument in {name, None} and fits_name(rule.tool, prefix + tool)
-    }
+    )
 
 
 @lru_cache(maxsize=_REMEMBERED_PATHS)

@@ -96,6 +96,9 @@ class FileHandlers:
                 found = _scanned(filesystem, there.path, pattern, look)
                 stats = [stat for stat in found.entries if stat.kind == "file"]
                 return ToolResult.ok(search.of(filesystem, stats, LeftOut.of(found)))
+            by = filesystem.unsearched(there.path)
+            if by is not None:
+                raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
             _scanned(filesystem, there.path, None, look)
             return ToolResult.ok(search.of(filesystem, [there], NOTHING_LEFT_OUT))
 
@@ -143,8 +146,7 @@ class FileHandlers:
         """Remove a file or folder."""
         with self._filesystem(context) as filesystem:
             there = filesystem.stat(params.path)
-            held = len(filesystem.scan(there.path, "**").entries) if there.kind == "folder" else 0
-            filesystem.remove(there.path, recursive=params.recursive)
+            held = filesystem.remove(there.path, recursive=params.recursive)
         return ToolResult.ok(FileRemoved(there.path, there.kind, held))
 
     def move_file(self, params: MoveFile, *, context: ToolContext) -> ToolResult[FileMoved]:

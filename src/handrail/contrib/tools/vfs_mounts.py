@@ -147,6 +147,14 @@ class MountedFilesystem:
             found = filesystem.resolve(inner or ROOT, follow=follow)
         return name if found == ROOT else join(name, found)
 
+    def unsearched(self, path: str, *, named: bool = True) -> str | None:
+        """What leaves a path out of searches; see `Filesystem.unsearched`."""
+        place = self._place(path)
+        if place is None:
+            return None
+        with _paths_of_mount(place[0]):
+            return place[1].unsearched(place[2], named=named)
+
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter, which is asked for their paths here; see `Filesystem.filtered`."""
         together = self._filter.plus(path_filter)
@@ -164,11 +172,11 @@ class MountedFilesystem:
         with self._writable(path) as (filesystem, inner):
             filesystem.make_folder(inner)
 
-    def remove(self, path: str, *, recursive: bool = False) -> None:
+    def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file or folder; see `Filesystem.remove`."""
         self._refuse_mount(path)
         with self._inside(path) as (filesystem, inner):
-            filesystem.remove(inner, recursive=recursive)
+            return filesystem.remove(inner, recursive=recursive)
 
     def move(self, src: str, dst: str) -> None:
         """Give a file or folder another path in its mount; see `Filesystem.move`."""
