@@ -332,6 +332,20 @@ async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path) ->
     assert told[2] == ("$.command[1]: '.git/config' is out of reach here, because of the exclude pattern '.git'.")
 
 
+async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_themselves(tmp_path: Path) -> None:
+    """Without `exclude: [.git]` it may only not be named."""
+    write(tmp_path / "work", PLAIN)
+    repository_at = tmp_path / "work"
+    write(repository_at, {".git/config": "x"})
+    repository(repository_at)
+    status = Call("shell_run", {"command": ["git", "status", "-s"]})
+    programs = {"programs": shell_toolset(repository_at, allow=GIT_READING)}
+    for front, runs in (("", True), ("exclude: [.git]", False)):
+        agent = loaded(tmp_path, front, programs)
+        (told,) = await answers(agent, status)
+        assert ("some of them are out of reach here" not in told) is runs
+
+
 async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_path: Path) -> None:
     """A program that may change files does not run."""
     write(tmp_path / "work", {"final.md": "milk\n"})

@@ -464,3 +464,42 @@ def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
     assert methods - {"parameters"} == tried
     assert isinstance(place.seen, Filesystem)
     assert issubclass(PathNotFoundError, FilesystemError)
+
+
+class Later:
+    """A set that has nothing until it is told so."""
+
+    def __init__(self) -> None:
+        self.members: tuple[PathSet, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.members)
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        found = (each.why(path, is_folder=is_folder) for each in self.members)
+        return next((why for why in found if why is not None), None)
+
+
+def test_filter_of_empty_sets_keeps_nothing_back_until_they_grow(place: Place) -> None:
+    """Also behind a mount."""
+    later = Later()
+    path_filter = PathFilter(reading=(later,), writing=(later,))
+    seen = place.whole.filtered(path_filter)
+    assert not path_filter
+    assert not path_filter.below("m")
+    assert not path_filter.is_partial(changes=True)
+    assert seen.read_text(place(".env")) == "hunter1"
+    later.members = (ExcludedPaths((".env",)),)
+    assert path_filter
+    assert path_filter.below("m")
+    assert path_filter.is_partial(changes=False)
+    assert not seen.exists(place(".env"))
+    with pytest.raises(PathNotFoundError):
+        seen.read_text(place(".env"))
+
+
+def test_filter_minus_another_has_the_sets_that_the_other_has_not() -> None:
+    """Set by set."""
+    env, key = ExcludedPaths((".env",)), ExcludedPaths(("*.key",))
+    both = PathFilter(reading=(env, key), writing=(env,))
+    assert both.minus(PathFilter(reading=(ExcludedPaths((".env",)),))) == PathFilter(reading=(key,), writing=(env,))

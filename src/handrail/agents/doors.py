@@ -22,12 +22,13 @@ from handrail.adapters.pydantic_ai.foreign_effects import declared
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
+from handrail.agents.approval.path_rules import FILE_TOOLS
 from handrail.agents.approval.policy import GatePolicy, approver
 from handrail.agents.approval.reached import reached_paths
 from handrail.agents.approval.rules import rules_on_arguments
 from handrail.agents.approval.values import GatedCall, Verdict
-from handrail.agents.filtered_resources import behind_filter
+from handrail.agents.filtered_resources import behind_filter, bound_resources, given_filesystem
+from handrail.agents.folder_paths import FolderPaths, RunRules
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
@@ -100,7 +101,9 @@ class RunDoors:
         self._stack = stack
         self._show_git = file.show_git
         excluded = excluding(file.exclude, show_git=True)  # each toolset says for itself if .git is shown
-        self.path_filter = excluded.plus(path_filter_of(tree.rules, path, tree.options.mode))
+        self._rules = RunRules(tree.rules, path, tree.options.mode)
+        self._folders = FolderPaths(tree.prefixed, self._rules)
+        self.path_filter = excluded.plus(self._rules.paths())
         self._own: dict[str, _Own] = {}
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self._origins: Mapping[str, str] = {}
@@ -285,7 +288,8 @@ class RunDoors:
         )
 
     def _toolset(self, id: str, own: _Own) -> HandrailToolset:
-        unique = f"{id} ({self._session.session_id})"  # what a program has made cannot be called so
+        # What a program has made cannot be called so. PydanticAI takes no colon, which sessions of called agents have.
+        unique = f"{id} ({self._session.session_id})".replace(":", ";")
         while unique in self._own:
             unique += "'"
         self._own[unique] = own
@@ -298,11 +302,15 @@ class RunDoors:
         agent = self._path[-1]
         template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
         given = registry_of(options.resources)
+        bound = bound_resources(template, given)
+        self._folders.note(template, given_filesystem(bound), prefix)
         path_filter = self.path_filter
         if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
-            path_filter = path_filter.plus(path_filter_of(tree.rules, self._path, options.mode, prefix=prefix))
-        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything)
-        own = behind_filter(template, given, path_filter).merge(registry_of({ProgramPaths: programs}))
+            path_filter = path_filter.plus(self._rules.paths(prefix))
+        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, self._folders.kept_from_programs)
+        own = registry_of({ProgramPaths: programs})
+        if path_filter or self._rules.speak_of_paths:
+            own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         prompt = Prompt(template).bind(resources=given.merge(own))
         rendered = prompt.render()
         policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, cast, runtime_checkable
 
-from handrail.filesystem import Filesystem, PathFilter
+from handrail.filesystem import Filesystem
 from handrail.prompt import PromptTemplate
 from handrail.resources import Binding, ResourceRegistry
 from handrail.resources.binding import Given, Resolver
@@ -20,33 +20,45 @@ class _Unfiltered(Filesystem, Protocol):
     """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
 
 
-def behind_filter(template: PromptTemplate[Any], given: ResourceRegistry, path_filter: PathFilter) -> ResourceRegistry:
-    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
+Behind = Callable[[Filesystem], Filesystem]
+"""Puts a filesystem behind a filter."""
 
-    Args:
-        template: its sections bring resources.
-        given: what the program binds, before what the sections bring.
-        path_filter: which paths exist.
-    """
-    if not path_filter:
-        return ResourceRegistry()
+
+def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> ResourceRegistry:
+    """All that the tools of a template find: what its sections bring, and before that what the program binds."""
     registry = template.registry
     for root in template.tree:
         for placed in root.walk():
             registry = registry.merge(placed.section.registry)
-    bindings = (behind for binding in registry.merge(given) for behind in _behind(binding, path_filter))
-    return ResourceRegistry.of(*bindings)
+    return registry.merge(given)
 
 
-def _behind(binding: Binding[Any], path_filter: PathFilter) -> tuple[Binding[Any], ...]:
+def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
+    """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
+    given = (each.provider for each in bound if each.protocol is Filesystem)
+    found = next((provider.value for provider in given if isinstance(provider, Given)), None)
+    return found if isinstance(found, Filesystem) else None
+
+
+def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
+    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
+
+    Args:
+        bound: all that the tools find.
+        behind: puts a filesystem behind the filter.
+    """
+    return ResourceRegistry.of(*(each for binding in bound for each in _behind(binding, behind)))
+
+
+def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
     if isinstance(binding.provider, Given):
-        filesystem = _filtered(binding.provider.value, path_filter)
+        filesystem = _filtered(binding.provider.value, behind)
         return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
     if binding.protocol is not Filesystem:
         return ()
 
     def provide(resources: Resolver) -> Filesystem | None:
-        return _filtered(resources.get(_Unfiltered), path_filter)
+        return _filtered(resources.get(_Unfiltered), behind)
 
     return (
         Binding(_Unfiltered, binding.provider, binding.scope, binding.eager),
@@ -54,6 +66,6 @@ def _behind(binding: Binding[Any], path_filter: PathFilter) -> tuple[Binding[Any
     )
 
 
-def _filtered(filesystem: object, path_filter: PathFilter) -> Filesystem | None:
+def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
     """A filesystem behind a filter; where a provider says that there is none, none."""
-    return filesystem.filtered(path_filter) if isinstance(filesystem, Filesystem) else None
+    return behind(filesystem) if isinstance(filesystem, Filesystem) else None

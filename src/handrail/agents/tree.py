@@ -21,6 +21,7 @@ from handrail.agents.approval.kept import (
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.values import Decision, GatedCall
 from handrail.agents.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
+from handrail.agents.folder_paths import PrefixedToolsets
 from handrail.agents.folders import FOLDERS
 from handrail.agents.options import RunOptions
 from handrail.agents.project import Project
@@ -45,6 +46,7 @@ class RunTree:
         session: the session of the outermost run.
         gate: says which calls may run.
         ledger: remembers the effects of all runs.
+        prefixed: the toolsets with a prefix that have been made.
     """
 
     def __init__(self, project: Project, options: RunOptions, rules: ApprovalRules) -> None:
@@ -63,6 +65,7 @@ class RunTree:
         )
         self.gate.resume(kept_decisions(self.session), kept_grants(self.session))
         self._grants_kept = len(self.gate.grants)
+        self.prefixed = PrefixedToolsets()
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
 

@@ -37,7 +37,7 @@ _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 
 class PathSet(Protocol):
-    """A set of paths. What lies in a folder of the set belongs to it too."""
+    """A set of paths. What lies in a folder of the set belongs to it too. One that is false is empty."""
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
         """Why a path belongs to the set, to complete "because of ..."; `None` if it does not belong to it.
@@ -71,7 +71,7 @@ class PathFilter:
 
     def __bool__(self) -> bool:
         """Whether it keeps anything back."""
-        return any(self._sets)
+        return any(sets and any(sets) for sets in self._sets)
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
         """What hides a path from reading; `None` if nothing does. The default is for what may be a folder."""
@@ -103,8 +103,8 @@ class PathFilter:
 
     def is_partial(self, *, changes: bool) -> bool:
         """Whether it keeps anything from who reads and lists, or, where `changes`, from who changes paths too."""
-        looks = self.reading or self.listing or self.searching
-        return bool(looks or (changes and (self.writing or self.removing)))
+        looks = (*self.reading, *self.listing, *self.searching)
+        return any((*looks, *self.writing, *self.removing) if changes else looks)
 
     def unlisted(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path that may be read is left out of listings and searches."""
@@ -130,6 +130,11 @@ class PathFilter:
     def plus(self, other: PathFilter) -> PathFilter:
         """The filter that keeps back what either of the two does."""
         return PathFilter(*map(_together, self._sets, other._sets))
+
+    def minus(self, other: PathFilter) -> PathFilter:
+        """The filter without the sets of another one."""
+        pairs = zip(self._sets, other._sets, strict=True)
+        return PathFilter(*(tuple(each for each in sets if each not in others) for sets, others in pairs))
 
     def below(self, folder: str) -> PathFilter:
         """The filter for paths that are relative to a folder."""
@@ -259,6 +264,9 @@ class _Below:
 
     whole: PathSet
     folder: str
+
+    def __bool__(self) -> bool:
+        return bool(self.whole)
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
         return self.whole.why(self.folder if path == ROOT else join(self.folder, path), is_folder=is_folder)

@@ -19,7 +19,7 @@ from handrail.errors import (
     SnapshotError,
     ToolValidationError,
 )
-from handrail.filesystem import FileStat, Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.filesystem import FileStat, Filesystem, HostFilesystem, InMemoryFilesystem, excluding
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.testing import run_tool
 from tests.filesystem.stores import STORES, tree_of
@@ -214,3 +214,12 @@ def test_path_resolves_below_its_mount(tmp_path: Path) -> None:
         resolved = [tree.resolve(path) for path in ("m/l", "m/top", "m", "else/l", ".")]
         assert resolved == ["m/docs/a.md", "m", "m", "else/l", "."]
         assert tree.resolve("m/l", follow=False) == "m/l"
+
+
+def test_parts_may_be_put_behind_filters_of_their_own(tree: Tree) -> None:
+    """The whole stays one participant."""
+    hidden = excluding(("a.py",), show_git=True)
+    behind = tree.whole.with_parts(lambda part: part.filtered(hidden))
+    assert (behind.exists("src/a.py"), tree.whole.exists("src/a.py")) == (False, True)
+    assert behind.turn is tree.whole.turn
+    assert list(behind.mounts) == list(tree.whole.mounts)

@@ -7,7 +7,7 @@ of the `PathFilter` of the run:
 | the rule fits | of the tools | the paths that it fits |
 |---|---|---|
 | `deny`, `path` | `read_file` | do not exist: `PathFilter.reading` |
-| `deny`, `path` | `list_files`, `glob_files`, `grep_files`, not `read_file` | no search shows: `searching`, `removing` |
+| `deny`, `path` | those that list, and not `read_file` | no search shows, stay: `searching`, `removing` |
 | `deny`, `path` | `write_file`, `edit_file` | are not changed: `writing` |
 | `deny`, `new_path` | `move_file` | are not changed: `writing` |
 | `deny`, `path` | `remove_file`, `move_file`, and neither of those that write | stay: `removing` |
@@ -78,6 +78,12 @@ class RulePaths:
         short = shortest(pattern)
         spelled = dict.fromkeys((short, short.removesuffix("/**") or pattern))
         self._globs = tuple((glob(each, "wide"), glob(folded(each), "wide")) for each in spelled)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RulePaths) and (other.rule, other._why) == (self.rule, self._why)
+
+    def __hash__(self) -> int:
+        return hash(self._why)
 
     def why(self, path: str, *, is_folder: bool) -> str | None:  # noqa: ARG002 - folders and files alike
         """The rule, if it fits a path or a folder that the path lies in; see `PathSet.why`."""

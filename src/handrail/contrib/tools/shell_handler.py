@@ -101,7 +101,7 @@ class Shell:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         run = ProgramRun(context.clock)
-        reach = Reach.of(params, context)
+        reach = Reach.of(params, context, self.root)
         work = asyncio.wrap_future(on_own_thread(lambda: self._carry_out(params, reach, run)))
         try:
             await asyncio.wait((work,))

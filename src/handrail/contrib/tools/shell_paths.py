@@ -30,6 +30,7 @@ class ProgramPaths:
 
     Attributes:
         path_filter: what the run keeps back from its file tools.
+        kept_in: what toolsets of the run keep back, beside that, in a folder in which programs run.
         show_git: whether `.git` may be named to a program, as it exists for the file tools.
         reads_everything: whether the rules of the run let a call run programs that read every file; given the context
             of the call and its parameters.
@@ -38,6 +39,7 @@ class ProgramPaths:
     path_filter: PathFilter
     show_git: bool
     reads_everything: Callable[[ToolContext, object], bool]
+    kept_in: Callable[[Path], PathFilter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,16 @@ class Reach:
     everything: bool = True
 
     @classmethod
-    def of(cls, params: object, context: ToolContext) -> Reach:
-        """What a call may reach: all where nothing is bound."""
+    def of(cls, params: object, context: ToolContext, root: Path) -> Reach:
+        """What a call may reach that runs programs in a folder, `root`: all where nothing is bound."""
         paths = context.resources.get(ProgramPaths, None)
         if paths is None:
             return cls()
-        named = paths.path_filter.plus(excluding((), show_git=paths.show_git))
+        path_filter = paths.path_filter.plus(paths.kept_in(root))
+        named = path_filter.plus(excluding((), show_git=paths.show_git))
         if not named:
             return cls()
-        return cls(paths.path_filter, named, paths.reads_everything(context, params))
+        return cls(path_filter, named, paths.reads_everything(context, params))
 
     def fault(self, rule: ShellRule, command: Command, place: Place) -> str | None:
         """Why a command that a rule allows must not run, in words; `None` if it may."""

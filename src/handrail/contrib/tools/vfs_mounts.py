@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self, TypeAlias
 
 from handrail.errors import FilesystemError, PathConflictError, PathNotFoundError, SnapshotError
@@ -66,6 +67,17 @@ class MountedFilesystem:
     def turn(self) -> Turn:
         """The turn that calls take to use the whole tree."""
         return self._turn
+
+    @property
+    def mounts(self) -> Mapping[str, Filesystem]:
+        """The filesystems, each by the name of the folder as which it appears."""
+        return MappingProxyType(self._mounts)
+
+    def with_parts(self, behind: Callable[[Filesystem], Filesystem]) -> Self:
+        """The same tree with something else for each filesystem in it: the same files behind a filter."""
+        whole = copy(self)
+        whole._mounts = {name: behind(part) for name, part in self._mounts.items()}  # noqa: SLF001 - its own class
+        return whole
 
     def read_text(self, path: str) -> str:
         """The content of a file as text; see `Filesystem.read_text`."""
