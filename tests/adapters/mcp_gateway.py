@@ -79,7 +79,7 @@ class Gateway:
         if request["method"] == "initialize":
             server = {"name": "bank", "version": "1"}
             version = request["params"]["protocolVersion"]
-            said = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
+            said: dict[str, Any] = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
             return _answer(request, result=said)
         if request["method"] == "tools/list":
             return _answer(request, result={"tools": [PAY]})
