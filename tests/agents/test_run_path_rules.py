@@ -334,12 +334,11 @@ async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path) ->
 
 async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_themselves(tmp_path: Path) -> None:
     """Without `exclude: [.git]` it may only not be named."""
-    write(tmp_path / "work", PLAIN)
-    repository_at = tmp_path / "work"
-    write(repository_at, {".git/config": "x"})
-    repository(repository_at)
+    work = tmp_path / "work"
+    write(work, {**PLAIN, ".git/config": "x"})
+    repository(work)
     status = Call("shell_run", {"command": ["git", "status", "-s"]})
-    programs = {"programs": shell_toolset(repository_at, allow=GIT_READING)}
+    programs = {"programs": shell_toolset(work, allow=GIT_READING)}
     for front, runs in (("", True), ("exclude: [.git]", False)):
         agent = loaded(tmp_path, front, programs)
         (told,) = await answers(agent, status)

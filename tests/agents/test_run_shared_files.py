@@ -12,9 +12,10 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents import ApprovalRules, LoadedAgent, Rule, current_run
 from handrail.agents.builtin import files_toolset, shell_toolset
-from handrail.contrib.tools import READING, VfsToolsSection
+from handrail.contrib.tools import READING, KeptText, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Section
+from handrail.session import Session
 from handrail.testing import Call, Reply
 from tests.agents.desks import CallLog, Person, desk, inside, play
 from tests.agents.folders import agent as agent_file
@@ -154,6 +155,24 @@ async def test_a_rule_on_the_paths_of_mounts_holds_for_the_folders_that_are_moun
     calls = [Call("two_read_file", {"path": path}) for path in ("secret.txt", "open.txt")]
     told = await answers(agent, *calls, rules=rules)
     assert ["hunter2" in told[0], "milk" in told[1]] == [False, True]
+
+
+async def test_long_results_of_one_toolset_are_read_with_its_own_tools(folder: Path, tmp_path: Path) -> None:
+    """Those of another one would look at other files, and know other rules."""
+    write(folder, {f"{number}.txt": "hunter2\n" for number in range(600)})
+    write(tmp_path / "work", {"secret.txt": "mine\n"})
+    agent = desk(tmp_path / "project", toolsets=over(folder, ["notes", "two"]), also=["files"])
+    session = Session()
+    (found,) = await answers(
+        agent, Call("notes_grep_files", {"pattern": "hunter"}), session=session, root=tmp_path / "work"
+    )
+    (kept,) = session[KeptText]
+    assert f"Go on with notes_read_kept, key='{kept.key}'" in found
+    given = {"key": kept.key, "offset": kept.text.split("\n").index("secret.txt:1: hunter2") + 1}
+    calls = [Call(f"{prefix}read_kept", given, id=f"k{number}") for number, prefix in enumerate(["", "two_", "notes_"])]
+    told = await answers(agent, *calls, rules=DENY, session=session, root=tmp_path / "work")
+    assert ["Read it with notes_read_kept." in text for text in told] == [True, True, False]
+    assert [text for text in told if "hunter2" in text] == []
 
 
 # ----------------------------------------------------------------------------------------------- `exclude` of a toolset

@@ -33,6 +33,7 @@ from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell_paths import ProgramPaths
+from handrail.contrib.tools.vfs_kept import ToolNames
 from handrail.errors import AgentError, DumpError
 from handrail.filesystem.path_filters import excluding
 from handrail.limits import RunContext
@@ -308,7 +309,7 @@ class RunDoors:
         if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
             path_filter = path_filter.plus(self._rules.paths(prefix))
         programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, self._folders.kept_from_programs)
-        own = registry_of({ProgramPaths: programs})
+        own = registry_of({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         prompt = Prompt(template).bind(resources=given.merge(own))

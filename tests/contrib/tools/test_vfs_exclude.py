@@ -204,7 +204,7 @@ def test_a_long_result_that_was_kept_shows_nothing_of_what_is_excluded_since() -
 kept result of grep_files: all of it, 5 lines.
 0.md:1: TODO
 1.md:1: TODO
-[not shown: the file is not there any more]
+[not shown: the file does not exist here, or the rules of this run leave it out]
 2.md:1: TODO
 3.md:1: TODO\
 """)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FilesFound, KeptText, ReadKept, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs_kept import MOST_KEPT, ensure_kept, keep, part_of_kept
+from handrail.contrib.tools.vfs_kept import MOST_KEPT, ensure_kept, keep, kept_text, part_of_kept
 from handrail.errors import ToolValidationError
-from handrail.filesystem import InMemoryFilesystem
+from handrail.filesystem import HostFilesystem, InMemoryFilesystem, PathFilter
+from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.session import Session
 from tests.contrib.suites import SuiteRun
 
@@ -80,24 +82,24 @@ def test_a_part_is_read_like_a_part_of_a_file() -> None:
     """The first line says which part it is."""
     session = session_with("one\ntwo\nthree")
     key = session[KeptText][0].key
-    assert part_of_kept(session, ReadKept(key, offset=2, limit=1), LIMITS).render() == snapshot("""\
+    assert part_of_kept(kept_text(session, key), ReadKept(key, offset=2, limit=1), LIMITS).render() == snapshot("""\
 kept result of grep_files: line 2 of 3. Go on with offset=3.
 two\
 """)
     with pytest.raises(ToolValidationError, match=r"\$\.offset: kept result of grep_files has 3 lines"):
-        part_of_kept(session, ReadKept(key, offset=4), LIMITS)
+        part_of_kept(kept_text(session, key), ReadKept(key, offset=4), LIMITS)
 
 
 def test_a_key_that_is_none_is_refused_with_those_there_are() -> None:
     """Older texts are dropped; then the search must be made again."""
     with pytest.raises(ToolValidationError) as caught:
-        part_of_kept(session_with("a", "b"), ReadKept("nope"), LIMITS)
+        kept_text(session_with("a", "b"), "nope")
     assert str(caught.value) == snapshot(
         "$.key: there is no kept text 'nope'. Kept are 87428fc5 (of grep_files), 02638299 (of grep_files). Only the "
         "newest are kept; call the tool that found it again."
     )
     with pytest.raises(ToolValidationError) as caught:
-        part_of_kept(Session(), ReadKept("nope"), LIMITS)
+        kept_text(Session(), "nope")
     assert str(caught.value) == snapshot(
         "$.key: there is no kept text 'nope'. None is kept. Only the newest are kept; call the tool that found it "
         "again."
@@ -139,3 +141,81 @@ def test_what_is_kept_comes_back_with_the_session() -> None:
     session = session_with("one\ntwo")
     again = Session.from_json(session.to_json(), types=[KeptText])
     assert again[KeptText].all() == session[KeptText].all()
+
+
+# ------------------------------------------------------------------------------------------ what may be shown of a text
+
+LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+"""What one program or another takes for the end of a line."""
+
+
+def shown_of(files: InMemoryFilesystem, path_filter: PathFilter, *, pattern: str = "SECRET|plain") -> str:
+    """What is read on in a kept search, by tools with a filter that the search did not have."""
+    session = Session()
+    before = SuiteRun(VfsToolsSection(files, limits=VfsLimits(lines=1)), session=session)
+    before.told("grep_files", pattern=pattern)
+    before.told("glob_files", pattern="**")
+    after = SuiteRun(VfsToolsSection(files.filtered(path_filter)), session=session)
+    return "\n".join(after.told("read_kept", key=kept.key) for kept in session[KeptText])
+
+
+@pytest.mark.parametrize("end", LINE_ENDS)
+def test_no_piece_of_a_line_about_a_hidden_file_is_shown(end: str) -> None:
+    """Whatever stands in the line, or in the name of the file."""
+    files = InMemoryFilesystem(
+        {".env": f"plain{end}SECRET{end}SECRET\n", f"a{end}SECRET.key": "plain SECRET\n", "b.md": "plain\n"}
+    )
+    told = shown_of(files, PathFilter(reading=(ExcludedPaths((".env", "*.key")),)))
+    assert "SECRET" not in told
+    assert "b.md:1: plain" in told
+
+
+@given(st.text(st.sampled_from(f"a-/ {LINE_ENDS}"), min_size=1, max_size=6).filter(lambda name: name.strip("/") != ""))
+def test_name_of_a_file_stays_in_its_line(name: str) -> None:
+    """And cannot begin one that looks like another file's."""
+    files = InMemoryFilesystem({f"x{name.strip('/')}": "plain\n", "y": "plain\n"})
+    run = SuiteRun(VfsToolsSection(files))
+    found = run.told("grep_files", pattern="plain")
+    assert len(found.splitlines()) == 3
+    assert len(run.told("glob_files", pattern="**").splitlines()) == 1 + len(files.glob("**"))
+
+
+@pytest.mark.parametrize("kind", ["listing", "searching", "reading"])
+def test_what_is_left_out_of_searches_is_not_shown_of_older_ones(kind: str) -> None:
+    """As after a new rule that asks."""
+    files = InMemoryFilesystem({"ask.md": "SECRET\n", "b.md": "plain\n"})
+    told = shown_of(files, PathFilter(**{kind: (ExcludedPaths(("ask.md",)),)}))
+    assert ("SECRET" in told, "ask.md" in told, "b.md:1: plain" in told) == (False, False, True)
+
+
+def test_what_a_link_leads_to_counts_for_older_searches(tmp_path: Path) -> None:
+    """A search that named the link has shown it."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".env").write_text("SECRET\n" * 9)
+    (root / "l").symlink_to(".env")
+    (root / "gone").symlink_to("../out")
+    with HostFilesystem(root, journal=tmp_path / "journal") as files:
+        session = Session()
+        limits = VfsLimits(lines=1, entries=1)
+        before = SuiteRun(VfsToolsSection(files, limits=limits), session=session)
+        before.told("grep_files", pattern="SECRET", path="l")
+        before.told("glob_files", pattern="*")
+        for exclude in ((), (".env",)):
+            after = SuiteRun(VfsToolsSection(files, exclude=exclude), session=session)
+            lines, listed = (after.told("read_kept", key=kept.key) for kept in session[KeptText])
+            assert ("SECRET" in lines) is (not exclude)
+            assert "gone (symlink)\nl (symlink)" in listed
+
+
+def test_text_of_another_toolset_is_refused() -> None:
+    """Its files may be others of the same names; the tool to use is named."""
+    session = Session()
+    ensure_kept(session, Long)
+    session.dispatch(Long(keep("notes_grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS)))
+    (kept,) = session[KeptText]
+    assert kept.reading_on(1) == f"Go on with notes_read_kept, key='{kept.key}', offset=2"
+    assert kept_text(session, kept.key, reader="notes_read_kept") is kept
+    with pytest.raises(ToolValidationError, match=r"result of notes_grep_files, .* Read it with notes_read_kept\."):
+        kept_text(session, kept.key)
+    assert keep("grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS).key != kept.key

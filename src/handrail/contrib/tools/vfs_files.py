@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -12,6 +14,9 @@ from handrail.session import stored_as
 
 LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]
 """How the lines of a file end; a file without line ends counts as `"LF"`."""
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What would end a line, or do something else to it, somewhere."""
 
 
 @stored_as("handrail.list_files")
@@ -359,8 +364,16 @@ def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:
     return f"line{'s' if total > 1 else ''} {shown}{' and more' if total > len(lines) else ''}"
 
 
+def path_in_line(path: str) -> str:
+    """A path as it stands in a line of a result: with control characters, as a string of JSON with escapes for them."""
+    if not _CONTROLS.search(path):
+        return path
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(path, ensure_ascii=False))
+
+
 def entry_line(entry: FileStat) -> str:
     """What `list_files` shows of one entry."""
+    path = path_in_line(entry.path)
     if entry.kind == "folder":
-        return f"{entry.path}/"
-    return f"{entry.path} ({counted(entry.size, 'byte', 'bytes') if entry.kind == 'file' else entry.kind})"
+        return f"{path}/"
+    return f"{path} ({counted(entry.size, 'byte', 'bytes') if entry.kind == 'file' else entry.kind})"

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from handrail.contrib.tools.vfs_files import LeftOut
+from handrail.contrib.tools.vfs_files import LeftOut, path_in_line
 from handrail.contrib.tools.vfs_kept import keep
 from handrail.contrib.tools.vfs_search import SEARCHED_OF_LINE, GrepFiles, LinesFound, Unsearched
 from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, fitting, lines_of, too_large
@@ -69,22 +69,27 @@ class Search:
         "_room",
         "_searched",
         "_stopped",
+        "_tool",
         "_unsearched",
     )
 
-    def __init__(self, asked: GrepFiles, limits: VfsLimits, is_over: Callable[[], bool]) -> None:
+    def __init__(
+        self, asked: GrepFiles, limits: VfsLimits, is_over: Callable[[], bool], *, tool: str = "grep_files"
+    ) -> None:
         """Make a search that has found nothing.
 
         Args:
             asked: what to look for.
             limits: what bounds the search.
             is_over: whether the time for it is over; asked between lines.
+            tool: what the model calls the tool that searches.
 
         Raises:
             ToolValidationError: the pattern is no regular expression.
         """
         self._asked = asked
         self._limits = limits
+        self._tool = tool
         self._is_over = is_over
         self._matches = matcher(asked.pattern, ignore_case=asked.ignore_case)
         self._lines: list[str] = []
@@ -149,7 +154,7 @@ class Search:
             if around and number != next_number and self._lines:
                 yield "--"
             mark = ":" if number in matching else "-"
-            yield f"{path}{mark}{number + 1}{mark} {self._shown(lines[number])}"
+            yield f"{path_in_line(path)}{mark}{number + 1}{mark} {self._shown(lines[number])}"
             next_number = number + 1
 
     def _take(self, lines: Iterable[str]) -> None:
@@ -178,6 +183,6 @@ class Search:
             unsearched=tuple(
                 Unsearched(why, tuple(paths[:_NAMED]), len(paths)) for why, paths in self._unsearched.items()
             ),
-            kept=keep("grep_files", self._lines, self._found_in, self._limits) if shown < len(self._lines) else None,
+            kept=keep(self._tool, self._lines, self._found_in, self._limits) if shown < len(self._lines) else None,
             left_out=left_out,
         )

@@ -33,7 +33,16 @@ from handrail.contrib.tools.vfs_files import (
     entry_line,
 )
 from handrail.contrib.tools.vfs_grep import Search
-from handrail.contrib.tools.vfs_kept import KeptExcerpt, KeptText, ReadKept, ensure_kept, keep, part_of_kept
+from handrail.contrib.tools.vfs_kept import (
+    KeptExcerpt,
+    KeptText,
+    ReadKept,
+    ensure_kept,
+    keep,
+    kept_text,
+    name_of_tool,
+    part_of_kept,
+)
 from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs_text import NoText, VfsLimits, excerpt, fitting
 from handrail.errors import FilesystemError, ToolValidationError
@@ -81,7 +90,7 @@ class FileHandlers:
             found = _scanned(filesystem, folder, pattern, look)
         entries = found.entries
         shown = self._fitting(entries)
-        kept = None if shown == len(entries) else self._kept(entries)
+        kept = None if shown == len(entries) else self._kept(entries, context)
         return ToolResult.ok(FilesFound(params.pattern, folder, entries[:shown], len(entries), kept, LeftOut.of(found)))
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
@@ -89,7 +98,7 @@ class FileHandlers:
         ensure_kept(context.session, LinesFound)
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
-            search = Search(params, self.limits, look.is_over)
+            search = Search(params, self.limits, look.is_over, tool=name_of_tool("grep_files", context))
             pattern = Pattern(params.files)
             there = filesystem.stat(params.path)
             if there.kind == "folder":
@@ -116,7 +125,8 @@ class FileHandlers:
         """Show a part of a long result."""
         filesystem = context.filesystem
         seen = None if filesystem is None else filesystem.filtered(self.path_filter)
-        return ToolResult.ok(part_of_kept(context.session, params, self.limits, seen))
+        kept = kept_text(context.session, params.key, reader=name_of_tool("read_kept", context))
+        return ToolResult.ok(part_of_kept(kept, params, self.limits, seen))
 
     def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
         """Make or replace a file."""
@@ -156,10 +166,10 @@ class FileHandlers:
             filesystem.move(path, params.new_path)
             return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
 
-    def _kept(self, entries: tuple[FileStat, ...]) -> KeptText:
+    def _kept(self, entries: tuple[FileStat, ...], context: ToolContext) -> KeptText:
         """What is kept of a long list."""
         lines = [entry_line(entry) for entry in entries]
-        return keep("glob_files", lines, [entry.path for entry in entries], self.limits)
+        return keep(name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits)
 
     def _look(self, context: ToolContext, *, include_ignored: bool) -> Look:
         """How one call looks for files."""

@@ -13,16 +13,31 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol
 
-from handrail.contrib.tools.vfs_files import FileExcerpt, ReadFile
+from handrail.contrib.tools.vfs_files import FileExcerpt, ReadFile, path_in_line
 from handrail.contrib.tools.vfs_text import VfsLimits, excerpt
-from handrail.errors import ToolValidationError
+from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import Filesystem
+from handrail.prompt import ToolContext
 from handrail.session import Append, Change, Keep, Replace, Session, SliceView, stored_as
 
-_GONE = "[not shown: the file is not there any more]\n"
+_KEEPING = ("glob_files", "grep_files")
+_READER = "read_kept"
+
+_NOT_SHOWN = "[not shown: the file does not exist here, or the rules of this run leave it out]"
 
 MOST_KEPT = 16
 """A session keeps at most so many texts; when there would be more, the older half is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNames:
+    """How a model knows the tools of one toolset. A run of an agent binds it where they have a prefix.
+
+    Attributes:
+        prefix: stands before the name of each.
+    """
+
+    prefix: str
 
 
 @stored_as("handrail.kept_text")
@@ -31,10 +46,10 @@ class KeptText:
     """The whole text of a result that was too long to be shown: an item of a STATE slice.
 
     Attributes:
-        key: names it: the start of its digest, so the same text has the same key.
-        tool: the tool whose result it is.
+        key: names it: the start of its digest, so the same text of the same tool has the same key.
+        tool: the tool whose result it is, with the prefix of its toolset.
         text: the text, each line with its line end.
-        paths: the files and folders that it shows; each of its lines begins with one of them.
+        paths: the files and folders that it shows; each of its lines begins with one of them, as `path_in_line`.
     """
 
     key: str
@@ -42,9 +57,14 @@ class KeptText:
     text: str
     paths: tuple[str, ...] = ()
 
+    @property
+    def reader(self) -> str:
+        """The tool of the same toolset that shows it."""
+        return f"{self.tool.removesuffix(_own_name(self.tool))}{_READER}"
+
     def reading_on(self, shown: int) -> str:
         """How to read what follows on the first `shown` lines, as a sentence without its end."""
-        return f"Go on with read_kept, key='{self.key}', offset={shown + 1}"
+        return f"Go on with {self.reader}, key='{self.key}', offset={shown + 1}"
 
 
 class MayKeep(Protocol):
@@ -103,15 +123,22 @@ def keep(tool: str, lines: Sequence[str], paths: Sequence[str], limits: VfsLimit
     """What is kept of a long result: its first lines, as many as may be kept, and one at least.
 
     Args:
-        tool: the tool whose result it is.
-        lines: the lines of the result; each begins with one of the paths.
+        tool: the tool whose result it is, as `name_of_tool` says.
+        lines: the lines of the result; each begins with one of the paths, and none holds a line feed.
         paths: what the result shows.
         limits: how much may be kept.
     """
     ends = accumulate(len(line) + 1 for line in lines)
     fit = sum(1 for end in ends if end <= limits.kept_characters)
     text = "".join(f"{line}\n" for line in lines[: max(fit, 1)])
-    return KeptText(hashlib.sha256(text.encode()).hexdigest()[:8], tool, text, tuple(paths))
+    named = text if _own_name(tool) == tool else f"{tool}\n{text}"
+    return KeptText(hashlib.sha256(named.encode()).hexdigest()[:8], tool, text, tuple(paths))
+
+
+def name_of_tool(name: str, context: ToolContext) -> str:
+    """What a model calls the tool of that name which belongs to the toolset of a call."""
+    names = context.resources.get(ToolNames, None)
+    return name if names is None else f"{names.prefix}{name}"
 
 
 def ensure_kept(session: Session, value_type: type[MayKeep]) -> None:
@@ -119,32 +146,66 @@ def ensure_kept(session: Session, value_type: type[MayKeep]) -> None:
     session[KeptText].register(value_type, _take_over)
 
 
+def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
+    """The kept text of a key, for the tool of that name to read.
+
+    Raises:
+        ToolValidationError: there is no such text, or it is of another toolset, whose files may be others.
+    """
+    kept = next((kept for kept in session[KeptText] if kept.key == key), None)
+    if kept is None:
+        raise ToolValidationError(f"$.key: there is no kept text {key!r}. {_those_kept(session)}")
+    if kept.reader != reader:
+        raise ToolValidationError(
+            f"$.key: {key!r} is a result of {kept.tool}, whose files are those of another toolset. Read it with "
+            f"{kept.reader}."
+        )
+    return kept
+
+
 def part_of_kept(
-    session: Session, asked: ReadKept, limits: VfsLimits, filesystem: Filesystem | None = None
+    kept: KeptText, asked: ReadKept, limits: VfsLimits, filesystem: Filesystem | None = None
 ) -> KeptExcerpt:
     """The part of a kept text that is asked for.
 
-    A line about a file that does not exist any more, or that a filter has hidden since, is not shown.
+    A line about a file that searches of this filesystem do not find, because it does not exist any more or a filter
+    has come to hide it, is not shown.
 
     Raises:
-        ToolValidationError: there is no such text, or no such line in it.
+        ToolValidationError: there is no such line in it.
     """
-    kept = next((kept for kept in session[KeptText] if kept.key == asked.key), None)
-    if kept is None:
-        raise ToolValidationError(f"$.key: there is no kept text {asked.key!r}. {_those_kept(session)}")
     lines = ReadFile(asked.key, asked.offset, asked.limit, asked.column)
-    text = kept.text if filesystem is None else _what_is_there(kept, filesystem)
+    text = kept.text if filesystem is None else _what_is_found(kept, filesystem)
     part = excerpt(text, lines, limits, path=f"kept result of {kept.tool}")
     return KeptExcerpt(kept.key, kept.tool, part)
 
 
-def _what_is_there(kept: KeptText, filesystem: Filesystem) -> str:
-    """The text without what it says of files that are not there for this filesystem."""
-    gone = tuple(path for path in kept.paths if not filesystem.exists(path))
-    if not gone:
+def _what_is_found(kept: KeptText, filesystem: Filesystem) -> str:
+    """The text without what it says of files that a search of this filesystem does not find."""
+    content = _own_name(kept.tool) == "grep_files"
+    hidden = [path for path in kept.paths if not _is_found(path, filesystem, content=content)]
+    if not hidden:
         return kept.text
-    starts = tuple(f"{path}{mark}" for path in gone for mark in ":-/ ")
-    return "".join(_GONE if line.startswith(starts) else line for line in kept.text.splitlines(keepends=True))
+    starts = tuple(f"{path_in_line(path)}{mark}" for path in hidden for mark in ":-/ ")
+    # Where `keep` has put line ends, and nowhere else: a line of a file may hold what other programs take for one.
+    return "\n".join(_NOT_SHOWN if line.startswith(starts) else line for line in kept.text.split("\n"))
+
+
+def _is_found(path: str, filesystem: Filesystem, *, content: bool) -> bool:
+    """Whether a search finds a path; `content` if lines of the file are at stake, and not only that it is there."""
+    try:
+        is_link = filesystem.stat(path).kind == "symlink"
+        if is_link and not content:
+            return True
+        is_left_out = filesystem.unsearched(path, named=False) is not None
+        return not is_left_out and (not is_link or filesystem.exists(filesystem.resolve(path)))
+    except FilesystemError:
+        return False
+
+
+def _own_name(tool: str) -> str:
+    """The name of a tool without the prefix of its toolset."""
+    return next((name for name in _KEEPING if tool.endswith(name)), tool)
 
 
 def _take_over(view: SliceView[KeptText], value: MayKeep) -> Change[KeptText]:
