@@ -20,6 +20,7 @@ from handrail.prompt import (
     Prompt,
     PromptTemplate,
     ReadBeforeWritePolicy,
+    TextReplaced,
     Tool,
     ToolContext,
     ToolResult,
@@ -191,9 +192,31 @@ def test_what_is_known_whole_stays_so() -> None:
 
 
 def test_edit_leaves_unseen_what_was_not_seen() -> None:
-    """The lines may have other numbers now."""
-    assert known_after_edit(FileKnown("1"), "2") == known_after_edit(None, "2") == FileKnown("2")
-    assert known_after_edit(known_after(None, lines(1, 9), "1"), "2") == FileKnown("2", "part")
+    """If the tool does not say what it has replaced, the lines may have other numbers now."""
+    edit = FileShown("a")
+    assert known_after_edit(FileKnown("1"), edit, "2") == known_after_edit(None, edit, "2") == FileKnown("2")
+    assert known_after_edit(known_after(None, lines(1, 9), "1"), edit, "2") == FileKnown("2", "part")
+
+
+def test_edit_that_says_what_it_has_replaced_leaves_shown_what_was() -> None:
+    """Before it and after it, with other numbers; of one line also by its characters."""
+    known = FileKnown("1", "part", (((1, 1), (4, 1)), ((6, 3), (8, 1))))
+    within_a_line = TextReplaced((6, 4), (6, 5), (6, 8))
+    over_some = TextReplaced((3, 1), (6, 5), (4, 2))
+    for replaced, parts in (
+        ((within_a_line,), (((1, 1), (4, 1)), ((6, 3), (8, 1)))),
+        ((over_some,), (((1, 1), (6, 1)),)),
+        ((TextReplaced((5, 2), (5, 2), (5, 4)),), (((1, 1), (4, 1)), ((5, 2), (5, 4)), ((6, 3), (8, 1)))),
+    ):
+        edit = FileShown("a", total_lines=9, replaced=replaced)
+        assert known_after_edit(known, edit, "2") == FileKnown("2", "part", parts)
+
+
+def test_what_an_edit_has_written_is_bounded() -> None:
+    """Of a file that was not shown, thousands of replacements fill no store."""
+    replaced = tuple(TextReplaced((line, 2), (line, 3), (line, 4)) for line in range(1, 5_000))
+    edit = FileShown("a", total_lines=5_000, replaced=replaced)
+    assert len(known_after_edit(FileKnown("1", "part"), edit, "2").parts) == 64
 
 
 def test_parts_that_are_remembered_are_bounded() -> None:

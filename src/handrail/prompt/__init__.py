@@ -10,7 +10,7 @@ from handrail.errors import PromptRenderError, PromptValidationError, Visibility
 from handrail.prompt.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
 from handrail.prompt.context import ToolContext
 from handrail.prompt.external import External
-from handrail.prompt.files_known import FileShown
+from handrail.prompt.files_known import FileShown, TextReplaced
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.markdown import MarkdownSection, ToolsSection
 from handrail.prompt.policy import MayBlock, PolicyDecision, ToolPolicy
@@ -42,6 +42,7 @@ __all__ = [
     "RenderedPrompt",
     "Section",
     "SequentialDependencyPolicy",
+    "TextReplaced",
     "Tool",
     "ToolContext",
     "ToolExample",

@@ -9,7 +9,7 @@ at most.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -34,6 +34,23 @@ _FEWEST_COMPACTED = 64
 
 
 @dataclass(frozen=True, slots=True)
+class TextReplaced:
+    """A piece of a file's text that an edit has replaced: an item of `FileShown.replaced`.
+
+    The end of a text that does not end with a line end counts as one: it is the start of the line after the last.
+
+    Attributes:
+        start: the first character of the piece, in the text before the edit.
+        end: the first character after it, in the text before the edit.
+        new_end: the first character after what stands there now, in the text after the edit.
+    """
+
+    start: Position
+    end: Position
+    new_end: Position
+
+
+@dataclass(frozen=True, slots=True)
 class FileShown:
     """How much of a file one result shows to the model, or has the model write: an entry of `ToolResult.files_shown`.
 
@@ -45,9 +62,12 @@ class FileShown:
             lines; `"nothing"` if the file has lines, and none of them is shown.
         first_line: for a part, the number of the first line that is shown, from 1.
         last_line: for a part, the number of the last line that is shown.
-        total_lines: for a part, how many lines the file has.
+        total_lines: for a part, and for an edit, how many lines the file has.
         column: the first character of the first line that is shown, from 1.
         next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
+        replaced: for an edit, what it has replaced, in the order of the text and without overlaps: what the model wrote
+            there counts as shown, and what was shown before and after it stays shown. It may be gone through only once
+            it is needed, and `shown` does not count.
 
     Raises:
         ValueError: it is a part, and its lines are not lines of the file.
@@ -61,6 +81,7 @@ class FileShown:
     total_lines: int = 0
     column: int = 1
     next_column: int | None = None
+    replaced: Iterable[TextReplaced] | None = None
 
     def __post_init__(self) -> None:
         if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= self.total_lines:
@@ -89,7 +110,7 @@ class FileKnown:
     Attributes:
         identity: what `Filesystem.identity` said of the content that was shown or written.
         shown: how much of it.
-        parts: for a part, what was shown, in order and without overlaps; after an edit, what was shown since.
+        parts: for a part, what was shown, in order and without overlaps.
     """
 
     identity: str
@@ -167,19 +188,70 @@ def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> Fil
         return FileKnown(identity)
     if shown.shown == "nothing":
         return FileKnown(identity, "nothing") if same is None else same
-    parts = _joined((*(() if same is None else same.parts), shown.part))
-    if parts[0][0] == _START and parts[0][1][0] > shown.total_lines:
-        return FileKnown(identity)
-    return FileKnown(identity, "part", parts[:_MOST_PARTS])
+    parts = _joined(sorted((*(() if same is None else same.parts), shown.part)))
+    return _known_in_part(identity, parts, shown.total_lines)
 
 
-def known_after_edit(known: FileKnown | None, identity: str) -> FileKnown:
+def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
     """What is known of a file once the model has changed some of its text.
 
-    A file that was known whole still is. Of any other, the lines that were shown may have other numbers now, so that
-    showing its lines begins anew. A file of which nothing was known was not there: all of it is what the model wrote.
+    A file that was known whole still is. A file of which nothing was known was not there: all of it is what the model
+    wrote. Of any other, what was shown stays shown, and what the model wrote is shown too. If the tool does not say
+    what it has replaced, showing the lines begins anew, because they may have other numbers now.
+
+    Args:
+        known: what was known of it before.
+        shown: what the tool says of its edit.
+        identity: what its content is now.
     """
-    return FileKnown(identity) if known is None or known.shown == "all" else FileKnown(identity, "part")
+    if known is None or known.shown == "all":
+        return FileKnown(identity)
+    if shown.replaced is None:
+        return FileKnown(identity, "part")
+    return _known_in_part(identity, _joined(_parts_after(known.parts, shown.replaced)), shown.total_lines)
+
+
+def _known_in_part(identity: str, parts: tuple[Part, ...], total_lines: int) -> FileKnown:
+    """What is known of a file of which these parts have been shown; whole, if they are all of its lines."""
+    if not total_lines or (parts and parts[0][0] == _START and parts[0][1][0] > total_lines):
+        return FileKnown(identity)
+    return FileKnown(identity, "part", parts)
+
+
+def _parts_after(parts: Sequence[Part], replaced: Iterable[TextReplaced]) -> Iterator[Part]:
+    """Where the shown parts of a text are after an edit, and what the edit has put there, in order."""
+    rest = list(reversed(parts))
+    from_, to = _START, _START
+    for each in replaced:
+        yield from _between(rest, from_, each.start, to)
+        yield _shifted(each.start, from_, to), each.new_end
+        from_, to = each.end, each.new_end
+    yield from _between(rest, from_, None, to)
+
+
+def _between(rest: list[Part], start: Position, end: Position | None, to: Position) -> Iterator[Part]:
+    """What was shown of the text from `start` up to `end`, which now begins at `to`.
+
+    Args:
+        rest: what was shown, last part first; what ends before `end` is taken from it.
+        start: where the text began.
+        end: where it ended; `None` for the end of all of it.
+        to: where it begins now.
+    """
+    while rest and (end is None or rest[-1][0] < end):
+        first, last = rest[-1]
+        first, stop = max(first, start), last if end is None else min(last, end)
+        if first < stop:
+            yield _shifted(first, start, to), _shifted(stop, start, to)
+        if end is not None and last > end:
+            return
+        rest.pop()
+
+
+def _shifted(position: Position, start: Position, to: Position) -> Position:
+    """Where a position is now that followed `start`, and follows `to`."""
+    lines = position[0] - start[0]
+    return (to[0] + lines, position[1]) if lines else (to[0], to[1] + position[1] - start[1])
 
 
 def known_of(items: Sequence[FilesKnown], path: str) -> FileKnown | None:
@@ -237,11 +309,15 @@ def remember(session: Session, item: FilesKnown) -> None:
 
 
 def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The same in order, with those that touch or overlap as one."""
+    """The first of some parts that are in order; those that touch or overlap are one, and empty ones are left out."""
     joined: list[Part] = []
-    for start, end in sorted(parts):
+    for start, end in parts:
+        if start >= end:
+            continue
         if joined and start <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        elif len(joined) == _MOST_PARTS:
+            break
         else:
             joined.append((start, end))
     return tuple(joined)

@@ -54,8 +54,9 @@ class ReadBeforeWritePolicy:
     meant with all it holds.
 
     How much a read has shown, the tool says by `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool
-    that does not say is taken to show the whole of each file that `path_of` finds in its parameters. After an edit the
-    model knows the whole file if it knew the whole file before.
+    that does not say is taken to show the whole of each file that `path_of` finds in its parameters. An edit leaves
+    shown what was, and shows what the model wrote; one that does not say what it has replaced, by `FileShown.replaced`,
+    leaves a file shown only if it was shown whole.
 
     Whether a file has changed is told by `Filesystem.identity`: by the digest of its content, or for a large file on
     disk by size, time and inode. The memory is the slice of `FilesKnown`: a read or write that is rolled back does not
@@ -252,11 +253,10 @@ def _learned(
         if identity is None:
             if not filesystem.exists(path):
                 gone.append(path)
-        elif is_edit:
-            files[path] = known_after_edit(known_of(items, path), identity)
-        else:
-            before = None if each.is_whole else files.get(path) or known_of(items, path)
-            files[path] = known_after(before, each, identity)
+            continue
+        before = files.get(path) or known_of(items, path)
+        after = known_after_edit if is_edit or each.replaced is not None else known_after
+        files[path] = after(before, each, identity)
     return FilesKnown(files, tuple(gone))
 
 

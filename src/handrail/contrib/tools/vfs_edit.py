@@ -9,23 +9,63 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
 from handrail.contrib.tools.vfs_files import EditFile, numbered_lines
-from handrail.contrib.tools.vfs_text import with_lf
+from handrail.contrib.tools.vfs_text import line_count, with_lf
 from handrail.errors import ToolValidationError
+from handrail.prompt.files_known import Position, TextReplaced
 
 _LINE_END = re.compile(r"\r?\n")
 _LF = "\n"
+_START: Position = (1, 1)
 _LISTED = 10
 """So many occurrences are listed by their lines."""
 _LINES_COMPARED = 5_000
 _NEAREST = 3
 _SHOWN_OF_LINE = 200
 """Characters of a line that are compared and shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """Where an edit has replaced text, in order. There may be a million; each is made when it is asked for.
+
+    Attributes:
+        pieces: what the edit has left alone: the text before, between and after what it has replaced.
+        old: what was between the pieces.
+        new: what is between them now.
+    """
+
+    pieces: Sequence[str]
+    old: str
+    new: str
+
+    def __iter__(self) -> Iterator[TextReplaced]:
+        """Each place, as positions in the text before and after the edit."""
+        last = len(self.pieces) - 1
+        at, new_at = _START, _START
+        for number, piece in enumerate(self.pieces[:-1], 1):
+            start = _past(at, piece)
+            at, new_at = _past(start, self.old), _past(_past(new_at, piece), self.new)
+            ends_differ = (at[1] == 1) != (new_at[1] == 1)
+            if number == last and not self.pieces[-1] and ends_differ:  # one of the texts ends without a line end
+                at, new_at = _past_line_end(at), _past_line_end(new_at)
+            yield TextReplaced(start, at, new_at)
+
+
+def _past(position: Position, text: str) -> Position:
+    """Where a text ends that begins at a position."""
+    lines = text.count(_LF)
+    return (position[0] + lines, len(text) - text.rfind(_LF)) if lines else (position[0], position[1] + len(text))
+
+
+def _past_line_end(position: Position) -> Position:
+    """The same, or the start of the next line if it is the end of a line."""
+    return position if position[1] == 1 else (position[0] + 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +76,15 @@ class Edited:
         text: all of it, with its own line ends.
         replacements: how many occurrences were replaced.
         lines: the lines of `text` in which the first of them begin.
+        total_lines: how many lines `text` has.
+        replaced: where they are.
     """
 
     text: str
     replacements: int
     lines: tuple[int, ...]
+    total_lines: int
+    replaced: Replacements
 
 
 def edited(text: str, edit: EditFile, *, path: str) -> Edited:
@@ -79,7 +123,8 @@ def edited(text: str, edit: EditFile, *, path: str) -> Edited:
         )
     pieces = seen.split(old)
     after = new.join(pieces) if seen == text else _with_own_line_ends(text, pieces, old=old, new=new)
-    return Edited(after, len(pieces) - 1, _lines_of_joints(pieces, new))
+    lines = _lines_of_joints(pieces, new)
+    return Edited(after, len(pieces) - 1, lines, line_count(after), Replacements(pieces, old, new))
 
 
 def _starts(text: str, piece: str) -> Iterator[int]:

@@ -149,7 +149,8 @@ class FileHandlers:
                 )
             after = edited(text, params, path=path)
             filesystem.write_text(path, after.text)
-            shown = FileShown(path, identity_of(filesystem, path, after.text.encode()))
+            identity = identity_of(filesystem, path, after.text.encode())
+            shown = FileShown(path, identity, total_lines=after.total_lines, replaced=after.replaced)
         return ToolResult.ok(FileEdited(path, after.replacements, after.lines), files_shown=(shown,))
 
     def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:

@@ -141,6 +141,11 @@ def lines_of(text: str) -> list[str]:
     return lines
 
 
+def line_count(text: str) -> int:
+    """How many lines a text has, whatever its line ends."""
+    return text.count("\n") + (text[-1:] not in {"", "\n"})
+
+
 def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> FileExcerpt:
     """The part of a file that was asked for, as far as it fits in one result: whole lines, or a part of one.
 
