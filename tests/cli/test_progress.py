@@ -210,6 +210,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "default": None,
         "written": None,
         "reply": None,
+        "reached": None,
     }
     started_fields = {
         "path": ["desk"],

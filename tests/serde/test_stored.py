@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
@@ -92,3 +93,21 @@ def test_endless_values_are_told_as_such() -> None:
 def test_a_message_shows_what_a_store_refuses() -> None:
     """A model reads a date in any place."""
     assert result_codec(Loose).dump(Loose(dt.date(2026, 1, 31)))["anything"] == "2026-01-31"
+
+
+@dataclass(frozen=True)
+class Login:
+    """Secrets, alone and in a union."""
+
+    user: str
+    password: SecretStr
+    either: SecretStr | int = 0
+
+
+def test_secrets_are_stored_as_their_masks() -> None:
+    """The unions of which pydantic makes their schemas are none of the program's."""
+    stored = stored_codec(Login)
+    data = stored.dump_json(Login("ann", SecretStr("hunter2"), SecretStr("hunter4")))
+    assert b"hunter" not in data
+    mask = SecretStr("**********")
+    assert stored.parse_json(data) == Login("ann", mask, mask)

@@ -137,6 +137,8 @@ def _looking_into_instances(part: Core, *, was: Core, made: bool) -> Core:
 
 def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers | None:
     """The members of a union if JSON does not tell all of them apart; else `None`."""
+    if any(choice["type"] == "is-instance" for choice in _choices(union)):
+        return None  # a part of one type of pydantic's own, such as `SecretStr`: an instance, or what makes one
     members = members_of(union, definitions, config)
     return members if any(member.name is not None for member in members.members) else None
 
