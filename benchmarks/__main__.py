@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 
-from benchmarks import agents, calls, compare, disk, durable, known, shadow
+from benchmarks import agents, calls, compare, disk, durable, known, shadow, walks
 from benchmarks.timing import Bound, Figure, Limit, Ratio, figures, measure, ratios, timed
 
 
@@ -43,6 +43,7 @@ GROUPS = {
     "disk": Group(f"write and roll back, {disk.SMALL} files", disk.BOUNDS, disk.cases, 15, 20),
     "known": Group(known.OPENED, (), known.stored_cases, 25, 1, known.LIMITS),
     "writes": Group(known.BARE, known.BOUNDS, known.write_cases, 40, 5),
+    "walks": Group(walks.BARE, walks.BOUNDS, walks.cases, 15, 1),
     "agents": Group(agents.BARE, agents.BOUNDS, agents.cases, 7, 1),
     "shadow": Group("bare git add and write-tree", shadow.BOUNDS, shadow.cases, 15, 1),
 }

@@ -121,6 +121,27 @@ async def test_path_that_may_not_be_read_may_be_written_if_no_rule_says_otherwis
     assert (tmp_path / "work/sub/.env").read_text() == "x"
 
 
+@pytest.mark.parametrize("tool", ["read_file", "*"])
+async def test_rule_on_tools_that_read_leaves_writing_open(tool: str, tmp_path: Path) -> None:
+    """What is hidden may be replaced unseen, and refusals tell of it; a rule on all tools keeps it from both."""
+    write(tmp_path / "work", {"priv/k.txt": "precious\n", "a.txt": "a\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules = ruled(f'deny: [{{tool: "{tool}", arguments: {{path: "priv/**"}}}}]')
+    calls = [
+        Call("write_file", {"path": "priv", "content": "x"}),
+        Call("move_file", {"path": "a.txt", "new_path": "priv/k.txt"}),
+        Call("write_file", {"path": "priv/k.txt", "content": "x"}),
+    ]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules)
+    kept = (tmp_path / "work/priv/k.txt").read_text()
+    if tool == "*":
+        assert kept == "precious\n"
+        assert [text for text in told if "is a folder" in text or "exists already" in text] == []
+    else:
+        assert kept == "x"
+        assert ("is a folder" in told[0], "exists already" in told[1]) == (True, True)
+
+
 async def test_path_that_stays_may_be_written(tmp_path: Path) -> None:
     """A rule on `remove_file` is about removing, also with a folder and by a move."""
     write(tmp_path / "work", {"logs/a.log": "1\n"})

@@ -123,6 +123,38 @@ def test_path_fits_with_the_folders_that_it_lies_in(pattern: str, path: str) -> 
     assert one.fits_at_or_above(path) == any(one.fits(each) for each in (path, *above))
 
 
+@pytest.mark.parametrize(
+    "pattern, run",
+    [
+        ("**/s1/*.key", ".key"),
+        ("**/secrets/**", "secrets/"),
+        ("a/**/bcd", "bcd"),
+        ("ab**/c", "ab"),
+        ("x[ab]yz?w", "yz"),
+        ("[a", "[a"),
+        ("**", ""),
+    ],
+)
+def test_longest_run_is_of_characters_that_stand_for_themselves(pattern: str, run: str) -> None:
+    """The slash of `**/` may stand for nothing, so it is in none."""
+    assert glob(pattern, "wide").run == run
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "?", "*", "**", "**/", "/**/", "[ab]", "[!a]"]), max_size=7).map("".join),
+    st.text("ab/", max_size=9),
+    st.booleans(),
+)
+def test_every_text_that_fits_holds_the_longest_run(pattern: str, text: str, narrow: bool) -> None:
+    """So a text without it need not be looked at; without it, the glob would say the same."""
+    one = Glob(pattern, "narrow" if narrow else "wide")
+    ways = (one.fits, one.fits_at_or_above)
+    found = [way(text) for way in ways]
+    run, one.run = one.run, ""
+    assert [way(text) for way in ways] == found
+    assert run in text or not any(found)
+
+
 class Counted(str):
     """Text that counts how often one of its characters is looked at."""
 
@@ -142,6 +174,7 @@ class Counted(str):
 def test_hostile_text_is_looked_at_once(pattern: str) -> None:
     """However many stars, each character is looked at once, and the places are as many as the glob is long."""
     for text in (Counted("a" * 20_000), Counted("a/" * 10_000)):
+        text.looks = 0
         found = Glob(pattern).fits(text)
         assert found in {True, False}
         assert text.looks <= len(text)

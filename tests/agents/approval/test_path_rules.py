@@ -6,12 +6,17 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from handrail.agents.approval.globs import glob
+from handrail.agents.approval.matching import shortest
 from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, path_filter_of
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.values import Mode
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem, PathFilter
+from handrail.filesystem.path_filters import folded
 
 PATHS = (".env", "a/.env", "secrets/key", "secrets", "notes.md")
 
@@ -141,3 +146,20 @@ def test_reason_names_the_rule() -> None:
 def test_without_rules_on_paths_nothing_is_kept_back() -> None:
     """Which costs a run nothing."""
     assert path_filter_of(ApprovalRules(), ("desk",), "ask") == PathFilter()
+
+
+SPELLINGS = st.text(st.sampled_from("abAB/*\u00e9\u0301\u200c[k\u212a]"), max_size=8)
+"""Paths and globs in which spellings are many, among them the sign for kelvin, which is a `k` in lower case."""
+
+
+@given(SPELLINGS, SPELLINGS)
+def test_path_is_held_against_every_glob_that_could_fit_it(pattern: str, path: str) -> None:
+    """Most paths are passed over by a look at their characters, and no path that fits."""
+    rule_paths = RulePaths("deny", rule("*", pattern))
+    short = shortest(pattern)
+    spelled = (short, short.removesuffix("/**") or pattern)
+    fits = any(
+        glob(each, "wide").fits_at_or_above(path) or glob(folded(each), "wide").fits_at_or_above(folded(path))
+        for each in spelled
+    )
+    assert (rule_paths.why(path, is_folder=False) is not None) is fits

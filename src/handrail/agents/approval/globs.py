@@ -11,7 +11,8 @@
 Read narrowly, `*`, `?` and brackets stay between two slashes; read widely, they fit slashes too.
 
 All places in the glob that the text can have reached are the bits of one number, and each character moves them
-together. So no character is looked at twice, however many stars there are.
+together. So no character is looked at twice, however many stars there are. Most texts need no such look:
+one that does not hold the longest run of plain characters in the glob (`Glob.run`) does not fit.
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ _ANY: Final = _OneOf((), negated=True)
 
 
 class Glob:
-    """One glob in one reading."""
+    """One glob in one reading.
 
-    __slots__ = ("_crossing", "_end", "_gates", "_literal", "_loops", "_narrow", "_sets")
+    Attributes:
+        run: the longest run of characters that stand for themselves; a text without it does not fit.
+    """
+
+    __slots__ = ("_crossing", "_end", "_gates", "_literal", "_loops", "_narrow", "_sets", "run")
 
     def __init__(self, text: str, reading: Reading = "narrow") -> None:
         """Take a glob apart; every text is one, because brackets that do not close are characters like others."""
@@ -69,8 +74,11 @@ class Glob:
         self._sets: list[tuple[int, _OneOf]] = []
         self._crossing = self._gates = self._loops = 0
         self._end = 1
+        run = self.run = ""
         for token in _tokens(text):
             self._end <<= self._add(token, self._end)
+            run = run + token if isinstance(token, str) else ""
+            self.run = max(self.run, run, key=len)
 
     def fits(self, text: str) -> bool:
         """Whether the whole text fits."""
@@ -81,6 +89,8 @@ class Glob:
         return self._fits(path, ends_at_slash=True)
 
     def _fits(self, text: str, *, ends_at_slash: bool) -> bool:
+        if self.run not in text:
+            return False
         known: dict[str, int] = {}
         at = self._reached(1)
         for character in text:

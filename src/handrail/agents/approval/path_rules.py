@@ -32,10 +32,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
-from functools import lru_cache
 from typing import Final, Literal
 
-from handrail.agents.approval.globs import Glob, glob
+from handrail.agents.approval.globs import glob
 from handrail.agents.approval.matching import fits_name, shortest
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.values import Mode, Verdict
@@ -57,13 +56,11 @@ FILE_TOOLS: Final[Mapping[str, Mapping[str, Reach]]] = {
 }
 """The file tools, each with its arguments that are paths."""
 
-_REMEMBERED_PATHS: Final = 4096
-
 
 class RulePaths:
     """The paths that a rule on paths fits, and what lies in them; a `handrail.filesystem.path_filters.PathSet`."""
 
-    __slots__ = ("_globs", "_why", "rule")
+    __slots__ = ("_globs", "_run", "_why", "rule")
 
     def __init__(self, verdict: Verdict, rule: Rule) -> None:
         """Take the glob of a rule that has one argument.
@@ -78,6 +75,8 @@ class RulePaths:
         short = shortest(pattern)
         spelled = dict.fromkeys((short, short.removesuffix("/**") or pattern))
         self._globs = tuple((glob(each, "wide"), glob(folded(each), "wide")) for each in spelled)
+        runs = {each.run.lower() for both in self._globs for each in both}
+        self._run = next((run for run in runs if all(run in other for other in runs)), "")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RulePaths) and (other.rule, other._why) == (self.rule, self._why)
@@ -87,7 +86,14 @@ class RulePaths:
 
     def why(self, path: str, *, is_folder: bool) -> str | None:  # noqa: ARG002 - folders and files alike
         """The rule, if it fits a path or a folder that the path lies in; see `PathSet.why`."""
-        return self._why if _fits(self._globs, path) else None
+        # A walk asks each rule about each path, and few paths of ASCII hold the run of characters that a rule needs.
+        if path.isascii() and self._run not in path.lower():
+            return None
+        plain = folded(path)
+        for each, as_folded in self._globs:
+            if each.fits_at_or_above(path) or as_folded.fits_at_or_above(plain):
+                return self._why
+        return None
 
 
 def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: Mode, *, prefix: str = "") -> PathFilter:
@@ -151,9 +157,3 @@ def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, Reach]]:
         for name, reach in arguments.items()
         if argument in {name, None} and fits_name(rule.tool, prefix + tool)
     )
-
-
-@lru_cache(maxsize=_REMEMBERED_PATHS)
-def _fits(globs: tuple[tuple[Glob, Glob], ...], path: str) -> bool:
-    plain = folded(path)
-    return any(each.fits_at_or_above(path) or as_folded.fits_at_or_above(plain) for each, as_folded in globs)
