@@ -193,7 +193,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
     """With the name of the event, the time, and all its fields."""
     streams = Streams(terminal=False)
     recorded = Recorded(streams.screen, clock=FakeClock(NOON))
-    for event in (started(n=float("nan"), s="\n\x1b"), QuestionAsked(call_of()), DONE):
+    for event in (started(n=float("nan"), s="\n\x1b"), QuestionAsked(call_of(reached={"path": "docs/notes.md"})), DONE):
         recorded(event)
     recorded.answer("All done.")
     at = NOON.isoformat()
@@ -210,7 +210,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "default": None,
         "written": None,
         "reply": None,
-        "reached": None,
+        "reached": {"path": "docs/notes.md"},
     }
     started_fields = {
         "path": ["desk"],

@@ -71,7 +71,9 @@ class PathFilter:
 
     def __bool__(self) -> bool:
         """Whether it keeps anything back."""
-        return any(sets and any(sets) for sets in self._sets)
+        if not (self.reading or self.writing or self.removing or self.listing or self.searching or self.holding):
+            return False  # which most are, and every operation asks
+        return any(map(any, self._sets))
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
         """What hides a path from reading; `None` if nothing does. The default is for what may be a folder."""
@@ -108,6 +110,8 @@ class PathFilter:
 
     def unlisted(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path that may be read is left out of listings and searches."""
+        if not self.listing and not self.searching:  # which a walk asks for each file
+            return False
         return self.unsearched(path, named=False, is_folder=is_folder) is not None
 
     def unsearched(self, path: str, *, named: bool = True, is_folder: bool = False) -> str | None:
@@ -117,7 +121,7 @@ class PathFilter:
     def shows(self, path: str, real: str, kind: str) -> bool:
         """Whether a listing shows what is at a path; `real` is the path that it leads to."""
         is_folder = kind == "folder"
-        if not self:
+        if not (self.reading or self.listing or self.searching):
             return True
         return not self.hides(path, real, is_folder=is_folder) and not self.unlisted(real, is_folder=is_folder)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from handrail.agents.approval.matching import shortest
@@ -35,4 +34,4 @@ def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesy
                 found[argument] = real
         except FilesystemError:
             continue  # the tool refuses it, too
-    return MappingProxyType(found) if found else None
+    return found or None
