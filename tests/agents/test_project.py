@@ -256,6 +256,16 @@ def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path) -> 
         project.resolve("zzz")
 
 
+def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path) -> None:
+    """Of 300 the nearest come first; a name of any length is cut."""
+    write(tmp_path, {f"desk{number}.agent": agent(f"desk{number}") for number in range(300)})
+    project = Project.load(tmp_path)
+    for name in ("dsk200", "x" * 1_000_000):
+        with pytest.raises(AgentError, match=r"and \d+ more\.$") as caught:
+            project.resolve(name)
+        assert len(str(caught.value).removeprefix(f"the project {tmp_path}")) < 1_000
+
+
 def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

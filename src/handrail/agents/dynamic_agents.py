@@ -147,4 +147,6 @@ def _not_held(field: str, wanted: Sequence[str], held: Sequence[str]) -> list[st
     beyond = [name for name in dict.fromkeys(wanted) if name not in held]
     if not beyond:
         return []
-    return [f"{field}: {', '.join(beyond)} cannot be given, because you have only {', '.join(held) or 'none'}."]
+    asked = enumerated(beyond, limit=_MOST_LISTED)
+    there = enumerated(held, limit=_MOST_LISTED, wanted=beyond[0]) or "none"
+    return [f"{field}: {asked} cannot be given, because you have only {there}."]

@@ -22,10 +22,11 @@ from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.unexported import Definitions
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.errors.mistakes import check_argument
-from handrail.serde.naming import shortened
+from handrail.serde.naming import enumerated, shortened
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
 _LONGEST_SHOWN = 200
+_MOST_LISTED = 600  # bytes of names
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,11 @@ class Project:
         if isinstance(agent, AgentFile):
             return resolve(agent, self.registry)
         if agent not in self.agents:
-            near = get_close_matches(agent, self.agents, n=1)
+            asked = shortened(agent, _LONGEST_SHOWN)
+            near = get_close_matches(asked, self.agents, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            there = ", ".join(sorted(self.agents)) or "none"
-            raise AgentError(f"the project {self.folder} has no agent {agent!r}.{hint} Its agents are: {there}.")
+            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=asked) or "none"
+            raise AgentError(f"the project {self.folder} has no agent {asked!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)
 
 

@@ -59,8 +59,12 @@ from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
+from handrail.serde.naming import enumerated, shortened
 from handrail.session import Session
 from handrail.session.calls import CallRef
+
+_LONGEST_NAME = 100
+_MOST_LISTED = 600  # bytes of names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +257,8 @@ class AgentRun:
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
         if name not in agents:
-            raise AgentError(f"there is no agent {name!r}; the agents are: {', '.join(agents) or 'none'}")
+            there = enumerated(tuple(agents), limit=_MOST_LISTED, wanted=name) or "none"
+            raise AgentError(f"there is no agent {shortened(name, _LONGEST_NAME)!r}; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
         with session_of_call(self.session, ref, agent=name, input=input) as (session, found):

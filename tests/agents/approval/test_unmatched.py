@@ -164,9 +164,40 @@ def test_agents_that_all_call_each_other_take_no_time() -> None:
     assert found("{tool: '*', agent: nobody}", known)[0].certain
 
 
-def test_the_nearest_name_is_looked_for_a_bounded_number_of_times() -> None:
-    """To look for it takes a while; a file of ten thousand faults is told of all the same."""
-    rules = ApprovalRules(deny=tuple(Rule(f"write_fil{number}") for number in range(10_000)))
+def test_the_nearest_name_is_looked_for_as_often_as_a_screen_can_show() -> None:
+    """To look for it takes a while; of ten thousand faults only the first are told with a question."""
+    rules = ApprovalRules(
+        deny=tuple(Rule("write_file", {f"pat{number}": "x"}) for number in range(10_000)),
+        ask=tuple(Rule(f"write_fil{number}") for number in range(10_000)),
+    )
     told = [str(one) for one in unmatched(rules, KNOWN)]
-    assert len(told) == 10_000
-    assert sum("Did you mean" in one for one in told) == 500
+    assert len(told) == 20_000
+    assert ["Did you mean" in one for one in told] == [True] * 25 + [False] * 19_975
+
+
+def test_errors_have_nearest_names_after_any_number_of_warnings() -> None:
+    """A screen shows the first of both."""
+    rules = ApprovalRules(
+        ask=tuple(Rule("renaming", {f"t{number}o": "x"}) for number in range(50)),
+        deny=tuple(Rule("write_file", {f"pat{number}": "x"}) for number in range(50)),
+    )
+    near = [one.certain for one in unmatched(rules, KNOWN) if "Did you mean" in str(one)]
+    assert (near.count(False), near.count(True)) == (25, 25)
+
+
+def test_names_of_a_tools_arguments_are_asked_for_once() -> None:
+    """To find them out takes milliseconds, and thousands of rules may name an argument that the tool does not have."""
+    asked: list[str] = []
+
+    def parameters() -> dict[str, Any]:
+        asked.append("parameters")
+        return {"type": "object", "properties": {"path": {"type": "string"}}}
+
+    def other_names() -> frozenset[str]:
+        asked.append("other names")
+        return frozenset()
+
+    known = KnownNames(tools=(KnownTool("read", parameters, other_names),), agents={})
+    rules = ApprovalRules(deny=tuple(Rule("*", {f"path{number}": "x"}) for number in range(100)))
+    assert len(unmatched(rules, known)) == 100
+    assert sorted(asked) == ["other names", "parameters"]

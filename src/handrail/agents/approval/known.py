@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from handrail.agents.approval.declared_arguments import Declares, declares
@@ -30,13 +31,17 @@ class KnownTool:
 
     Attributes:
         name: what the model calls it by.
-        parameters: gives the schema of its arguments.
-        other_names: gives other names of them.
+        parameters: gives the schema of its arguments. It is called once, because making a schema takes a while.
+        other_names: gives other names of them. It is called once, too.
     """
 
     name: str
     parameters: Parameters = _nothing
     other_names: OtherNames = _nothing
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", cache(self.parameters))
+        object.__setattr__(self, "other_names", cache(self.other_names))
 
     def declares(self, place: tuple[Segment, ...]) -> Declares:
         """Whether the schema of the tool declares an argument in a place; `None` if it may be there all the same."""
@@ -48,6 +53,10 @@ class KnownTool:
         found = self.declares(place)
         if found is not False:
             return "yes" if found else "any"
+        return self.takes_undeclared(place)
+
+    def takes_undeclared(self, place: tuple[Segment, ...]) -> Takes:
+        """Whether the tool takes an argument in a place that its schema does not declare."""
         others = self.other_names()
         if others is None:
             return "unsure"

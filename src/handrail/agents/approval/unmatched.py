@@ -14,14 +14,14 @@ Whatever is found, the rules hold as they are written.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Final
 
 from handrail.agents.approval.declared_arguments import declared_places
-from handrail.agents.approval.known import KnownNames, KnownTool
+from handrail.agents.approval.known import KnownNames, KnownTool, Takes
 from handrail.agents.approval.matching import Segment, fits_agents, fits_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.values import Verdict
@@ -34,7 +34,7 @@ PROGRAM: Final = "the rules of the program"
 _WILD: Final = frozenset("*?[")
 _LONGEST_SHOWN: Final = 100
 _MOST_LISTED: Final = 200
-_MOST_PROPOSED: Final = 500
+_MOST_PROPOSED: Final = 25  # of errors, and of warnings: a screen of 24 lines shows no more of either
 _MOST_PATHS: Final = 2_000
 _DEEPEST: Final = 6
 _LONGEST_RULE: Final = 200
@@ -78,14 +78,14 @@ def unmatched(rules: ApprovalRules, known: KnownNames) -> tuple[Unmatched, ...]:
         ("ask", rules.ask),
         ("deny", rules.deny),
     )
-    found = [
-        Unmatched(verdict, rule, fault, certain)
-        for verdict, members in groups
-        for rule in members
-        if rule.expect is None
-        for fault, certain in check.faults(rule)
+    looked_at: list[tuple[Verdict, Rule]] = [
+        (verdict, rule) for verdict, members in groups for rule in members if rule.expect is None
     ]
-    return tuple(sorted(found, key=_in_file))
+    return tuple(
+        Unmatched(verdict, rule, fault, certain)
+        for verdict, rule in sorted(looked_at, key=_in_file)
+        for fault, certain in check.faults(rule)
+    )
 
 
 class _Check:
@@ -99,11 +99,10 @@ class _Check:
         self._names = sorted(self._tools)
         self._running = enumerated(known.running, limit=_MOST_LISTED)
         self._paths = _paths(known.agents)
-        self._left_to_propose = _MOST_PROPOSED
+        self._left_to_propose = dict.fromkeys((True, False), _MOST_PROPOSED)
         self._fitting = cache(self._fitting_names)
-        self._declares = cache(KnownTool.declares)
-        self._takes = cache(KnownTool.takes)
-        self._places = cache(_places_of)
+        self._answers = cache(self._answers_of)
+        self._places = cache(self._places_of)
 
     def faults(self, rule: Rule) -> Iterator[tuple[str, bool]]:
         """What is wrong with a rule, each with whether that is certain."""
@@ -114,7 +113,9 @@ class _Check:
             yield self._no_tool(rule.tool)
             return
         for where, segments in zip(rule.arguments, rule.places, strict=True):
-            yield from self._argument(rule.tool, where, segments, fitting)
+            answers = self._answers(rule.tool, segments)
+            if not answers & {"yes", "any"}:
+                yield self._argument(rule.tool, where, fitting, answers)
 
     def _fitting_names(self, pattern: str) -> tuple[str, ...]:
         if _is_exact(pattern):
@@ -125,7 +126,7 @@ class _Check:
         shown = _shown(pattern)
         if not _is_exact(pattern):
             return f"has the glob {shown}, which fits no tool that is known.{self._may_run()} Fix it, {_CURE}.", False
-        near = self._near(pattern, self._names)
+        near = self._near(pattern, self._names, certain=not self._running)
         if self._running:
             return f"names the tool {shown}, which is none that is known.{near}{self._may_run()}", False
         return f"names the tool {shown}, and the project has no such tool.{near} Fix the name, {_CURE}.", True
@@ -135,27 +136,37 @@ class _Check:
             return ""
         return f" The tools of {self._running} are known only while a run has them."
 
+    def _answers_of(self, pattern: str, segments: tuple[Segment, ...]) -> frozenset[Takes]:
+        """Whether the tools that a pattern fits take an argument; names in Python are looked at if none declares it."""
+        tools = self._of_names(self._fitting(pattern))
+        if any(tool.declares(segments) is not False for tool in tools):
+            return frozenset({"yes"})
+        return frozenset(tool.takes_undeclared(segments) for tool in tools)
+
+    def _of_names(self, names: Iterable[str]) -> list[KnownTool]:
+        return [tool for name in names for tool in self._tools[name]]
+
     def _argument(
-        self, pattern: str, where: str, segments: tuple[Segment, ...], fitting: tuple[str, ...]
-    ) -> Iterator[tuple[str, bool]]:
-        tools = [tool for name in fitting for tool in self._tools[name]]
-        if any(self._declares(tool, segments) is not False for tool in tools):
-            return
-        answers = {self._takes(tool, segments) for tool in tools}  # takes a while: Python's own names are looked at
-        if answers & {"yes", "any"}:
-            return
-        near = self._near(where, [place for tool in tools for place in self._places(tool)])
-        shown = shortened(repr(where), _LONGEST_SHOWN)
+        self, pattern: str, where: str, fitting: tuple[str, ...], answers: frozenset[Takes]
+    ) -> tuple[str, bool]:
+        is_unsure, may_run = "unsure" in answers, bool(self._running) and not _is_exact(pattern)
+        certain = not (is_unsure or may_run)
+        near = self._near(where, self._places(fitting), certain=certain)
+        shown = _shown(where)
         if len(fitting) == 1:
             fault = f"names the argument {shown}, and {fitting[0]} has no such argument.{near}"
         else:
             fault = f"names the argument {shown}, and no tool that {_shown(pattern)} fits has one of that name.{near}"
-        if "unsure" in answers:
-            yield f"{fault} It may still be passed under that name, because Python code may rename it.", False
-        elif self._running and not _is_exact(pattern):
-            yield f"{fault}{self._may_run()}", False
+        if is_unsure:
+            cure = " It may still be passed under that name, because Python code may rename it."
         else:
-            yield f"{fault} Fix the name, {_CURE}.", True
+            cure = self._may_run() if may_run else f" Fix the name, {_CURE}."
+        return fault + cure, certain
+
+    def _places_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The arguments of the tools of these names, each once."""
+        places = (place for tool in self._of_names(names) for place in declared_places(tool.parameters() or {}))
+        return tuple(dict.fromkeys(places))
 
     def _agents(self, pattern: str) -> Iterator[tuple[str, bool]]:
         agents, makes = self._known.agents, self._known.makes_agents
@@ -163,23 +174,19 @@ class _Check:
         for part in unknown:
             cure = _MADE if makes else f" Fix the name, {_CURE}."
             fault = f"names the agent {_shown(part)}, and the project has no such agent."
-            yield f"{fault}{self._near(part, sorted(agents))}{cure}", not makes
+            yield f"{fault}{self._near(part, sorted(agents), certain=not makes)}{cure}", not makes
         if unknown or makes or self._paths is None or any(fits_agents(pattern, path) for path in self._paths):
             return
         fault = f"has {_shown(pattern)} for its agents, and no agents of the project call each other so."
         yield f"{fault} Fix it, {_CURE}.", False
 
-    def _near(self, name: str, known: Sequence[str]) -> str:
-        """The nearest name, as a question. To look for it takes a millisecond, so only the first faults have one."""
-        self._left_to_propose -= 1
-        if self._left_to_propose < 0:
+    def _near(self, name: str, known: Sequence[str], *, certain: bool) -> str:
+        """The nearest name, as a question. To look for it takes milliseconds, so only the first faults have one."""
+        self._left_to_propose[certain] -= 1
+        if self._left_to_propose[certain] < 0:
             return ""
         near = get_close_matches(name[:_LONGEST_SHOWN], known, n=1)
         return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def _places_of(tool: KnownTool) -> tuple[str, ...]:
-    return declared_places(tool.parameters() or {})
 
 
 def _paths(agents: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...] | None:
@@ -206,6 +213,6 @@ def _named(rule: Rule) -> str:
     return shortened(str(replace(rule, source="")), _LONGEST_RULE)
 
 
-def _in_file(found: Unmatched) -> tuple[str, int, int]:
-    place = found.rule.place
+def _in_file(rule_of_list: tuple[Verdict, Rule]) -> tuple[str, int, int]:
+    place = rule_of_list[1].place
     return ("", 0, 0) if place is None else (place.file, place.line, place.column)
