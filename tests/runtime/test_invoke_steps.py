@@ -66,6 +66,14 @@ def test_an_unknown_tool_is_told_with_the_names_there_are(way: Run) -> None:
 
 
 @pytest.mark.requirement("S-01a")
+@pytest.mark.parametrize("asked", ["READ_FILE", "Read-File", "ReadFile"])
+def test_the_nearest_name_is_found_whatever_the_case(asked: str) -> None:
+    """A model that shouts means the same tool."""
+    told = executor(tool("read_file"), tool("write_file")).execute(call(asked)).content
+    assert f"there is no tool '{asked}'. Did you mean read_file?" in told
+
+
+@pytest.mark.requirement("S-01a")
 @pytest.mark.parametrize("asked", ["read_flie_0500", "zzz", "x" * 1_000_000, "\U0001f600" * 200])
 def test_an_unknown_tool_among_a_thousand_is_told_in_under_a_kilobyte(asked: str) -> None:
     """With the nearest names first: the list of all of them took 18 kB of the model's context."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from handrail.agents.agent_file import NAME_PATTERN, AgentFile
 from handrail.agents.current import CurrentRun, current_run
 from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory
 from handrail.errors import ToolValidationError
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.naming import enumerated, nearest, shortened
 from handrail.session import Session, stored_as
 
 _LONGEST_NAME = 64
@@ -131,8 +130,8 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
     within_reach = _within_reach(run)
     if agent not in within_reach:
         asked = shortened(agent, _LONGEST_NAME)
-        near = get_close_matches(asked, within_reach, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        near = nearest(asked, within_reach)
+        hint = f" Did you mean {near}?" if near else ""
         known = enumerated(within_reach, limit=_MOST_LISTED, wanted=asked) or "none; make one with agent_create"
         raise ToolValidationError(f"there is no agent {asked!r} that you may call.{hint} The agents are: {known}.")
     return await run.call_agent(agent, input, ctx)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.unexported import Definitions
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.errors.mistakes import check_argument
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.naming import enumerated, nearest, shortened
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
 _LONGEST_SHOWN = 200
@@ -142,8 +141,8 @@ class Project:
             return resolve(agent, self.registry)
         if agent not in self.agents:
             asked = shortened(agent, _LONGEST_SHOWN)
-            near = get_close_matches(asked, self.agents, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = nearest(asked, self.agents)
+            hint = f" Did you mean {near!r}?" if near else ""
             there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=asked) or "none"
             raise AgentError(f"the project {self.folder} has no agent {asked!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)

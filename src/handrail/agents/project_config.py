@@ -19,14 +19,13 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from itertools import accumulate, takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
-from handrail.serde.naming import shortened
+from handrail.serde.naming import nearest, shortened
 from handrail.serde.near_paths import nearest_path
 
 FILE = "pyproject.toml"
@@ -169,8 +168,8 @@ def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(key[:_LONGEST_SHOWN], known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(key, known)
+    hint = f" Did you mean {near!r}?" if near else ""
     return f"there is no key {_shown(key)}.{hint} The keys are {', '.join(known)}."
 
 

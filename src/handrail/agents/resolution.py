@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.declared import bulleted, fault_of_factory
@@ -12,7 +11,7 @@ from handrail.agents.entries import Entry, Kind, ToolsetFactory
 from handrail.agents.registry import Registry
 from handrail.agents.unexported import export_hints
 from handrail.errors import DiscoveryError, ResolutionError
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.naming import enumerated, nearest, shortened
 
 _MOST_LISTED = 600  # bytes of names
 _LONGEST_SHOWN = 100
@@ -105,8 +104,8 @@ def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[s
     if name in other:
         moved: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {moved} of that name exists; move it to `{moved}s:`."
-    near = get_close_matches(name[:_LONGEST_SHOWN], there, n=1) if guess else ()
-    if near:
-        fault += f" Did you mean {near[0]!r}?"
+    near = nearest(name, there) if guess else None
+    if near is not None:
+        fault += f" Did you mean {near!r}?"
     listed = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name)
     return f"{fault} Available {kind}s: {listed or 'none'}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any, Never
 
 from handrail.errors import ParseError
@@ -10,7 +9,7 @@ from handrail.prompt import Tool
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal
 from handrail.runtime.invocation import Invocation
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.naming import enumerated, nearest, shortened
 
 _LONGEST_NAME = 80
 """Characters of an unknown name that are given back; tools have names of at most 64."""
@@ -31,8 +30,8 @@ def unknown_tool(run: Invocation) -> Never:
     known = [tool.name for tool in run.environment.rendered_prompt.tools]
     if not known:
         raise Refusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
-    near = get_close_matches(wanted, known, n=1)
-    hint = f" Did you mean {shortened(near[0], _LONGEST_NAME)}?" if near else ""
+    near = nearest(wanted, known)
+    hint = f" Did you mean {shortened(near, _LONGEST_NAME)}?" if near else ""
     told = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
     raise Refusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")

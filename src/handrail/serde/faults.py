@@ -6,7 +6,6 @@ names of fields, cut to a bounded length: a value may be a secret, and whoever s
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from handrail.serde.json_schema import Node, is_array, is_object
 from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed, unwrapped
-from handrail.serde.naming import place, quoted, shortened
+from handrail.serde.naming import nearest, place, quoted, shortened
 from handrail.serde.wording import counted, described, either, kind_in_words, kind_of, kinds_asked
 
 Fault = tuple[str, str]
@@ -150,9 +149,9 @@ def _untagged(spot: Spot, line: ErrorDetails, root: Node) -> Fault:
 
 def _unknown(name: str, around: Sequence[Node]) -> str:
     known = list(dict.fromkeys(field for node in around for field in node.get("properties", {})))
-    near = difflib.get_close_matches(shortened(name, _LONGEST_NAME), known, n=1)
+    near = nearest(name, known)
     written = name if name.isidentifier() and len(name) <= _LONGEST_NAME else quoted(name)
-    guess = f", did you mean {near[0]}?" if near else ";"
+    guess = f", did you mean {near}?" if near else ";"
     return f"unknown field {written}{guess} known fields: {', '.join(known) or 'none'}"
 
 
@@ -195,6 +194,6 @@ def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -
         choices = [
             choice for node in nodes for choice in node.get("enum", [node.get("const")]) if isinstance(choice, str)
         ]
-        near = difflib.get_close_matches(shortened(str(value), _LONGEST_NAME), choices, n=1)
-        return f", got another {kind}{f'; did you mean {quoted(near[0])}?' if near else ''}"
+        near = nearest(str(value), choices)
+        return f", got another {kind}{f'; did you mean {quoted(near)}?' if near else ''}"
     return f": {reason_of(line)}"

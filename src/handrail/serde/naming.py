@@ -12,6 +12,7 @@ STORED_AS = "__handrail_stored_as__"
 """The attribute of a class that holds the name which `stored_as` gave it, as that of what it holds."""
 
 _LONGEST_KEY = 60
+_LONGEST_COMPARED = 100
 _MOST_NEAR = 10
 _LEAST_LIKENESS = 0.4
 _MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
@@ -41,6 +42,13 @@ def quoted(text: str) -> str:
 def shortened(text: str, limit: int) -> str:
     """`text`, cut to `limit` characters; an ellipsis says that something is gone."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def nearest(wanted: str, known: Iterable[str]) -> str | None:
+    """The name that is most like another one, whatever the case of their letters; `None` if none is like it."""
+    names = {name.casefold(): name for name in known}
+    near = get_close_matches(shortened(wanted, _LONGEST_COMPARED).casefold(), names, n=1)
+    return names[near[0]] if near else None
 
 
 def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import NoReturn, TypeVar
 
 from handrail.errors import DocumentError
 from handrail.serde import yaml_tree
-from handrail.serde.naming import shortened
+from handrail.serde.naming import nearest, shortened
 from handrail.serde.yaml_tree import Mapping, Refusal, Scalar, Tree
 
 T = TypeVar("T")
@@ -110,6 +109,6 @@ def shown(text: str) -> str:
 
 
 def _hint(key: str, known: Sequence[str]) -> str:
-    near = get_close_matches(shortened(key, _LONGEST_SHOWN), known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(key, known)
+    hint = f" Did you mean {near!r}?" if near else ""
     return f"{hint} The keys are {', '.join(known)}."

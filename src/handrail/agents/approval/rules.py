@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
@@ -33,6 +32,7 @@ from handrail.agents.approval.matching import (
 from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
 from handrail.errors import AgentError
 from handrail.prompt.effect import Effect
+from handrail.serde.naming import nearest
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """What holds for each effect where neither a rule nor the tool itself says anything."""
@@ -225,8 +225,8 @@ def check_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
     """
     if given in choices:
         return
-    near = get_close_matches(given, choices, n=1) if isinstance(given, str) else []
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(given, choices) if isinstance(given, str) else None
+    hint = f" Did you mean {near!r}?" if near else ""
     raise AgentError(f"{what} is one of {', '.join(choices)}, not {given!r}.{hint}")
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from typing import Final
 
@@ -26,7 +25,7 @@ from handrail.agents.approval.matching import Segment, fits_agents, fits_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.values import Verdict
 from handrail.errors import ApprovalRulesError
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.naming import enumerated, nearest, shortened
 
 PROGRAM: Final = "the rules of the program"
 """What errors call rules that stand in no file."""
@@ -185,8 +184,8 @@ class _Check:
         self._left_to_propose[certain] -= 1
         if self._left_to_propose[certain] < 0:
             return ""
-        near = get_close_matches(name[:_LONGEST_SHOWN], known, n=1)
-        return f" Did you mean {near[0]!r}?" if near else ""
+        near = nearest(name, known)
+        return f" Did you mean {near!r}?" if near else ""
 
 
 def _paths(agents: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...] | None:
