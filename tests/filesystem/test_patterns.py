@@ -50,10 +50,23 @@ def test_pattern_of_two_stars_finds_everything(make: Callable[..., Filesystem]) 
     assert all(fs.stat(stat.path) == stat for stat in found)
 
 
-@pytest.mark.parametrize("pattern", ["../*", "/etc/*", "", "a\\*"])
-def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str) -> None:
-    """A pattern is held to what paths are held to."""
-    with pytest.raises(PathEscapeError):
+@pytest.mark.parametrize(
+    "pattern, told",
+    [
+        ("../*", "the pattern leads out of the root"),
+        ("/etc/*", "a pattern is relative to the root"),
+        ("", "the pattern is empty"),
+        ("a\\*", "the parts of a pattern are separated by forward slashes"),
+        ("*" * 300, "a name in the pattern is longer than 255 bytes"),
+        ("*/" * 3_000, "the pattern is longer than 4095 bytes"),
+        ("*/" * 200, "the pattern has 200 names"),
+        ("a\0", "the pattern holds a NUL character"),
+        ("a\ud800", "the pattern holds a lone surrogate"),
+    ],
+)
+def test_pattern_does_not_leave_the_root(make: Callable[..., Filesystem], pattern: str, told: str) -> None:
+    """A pattern is held to what paths are held to, and the refusal calls it a pattern."""
+    with pytest.raises(PathEscapeError, match=told):
         make(FILES).glob(pattern)
 
 

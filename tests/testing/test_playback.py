@@ -107,6 +107,11 @@ def test_calls_that_nobody_answered_are_told() -> None:
         playback.next(SENT)
     with pytest.raises(ScriptError, match="the answers were to none"):
         playback.next(Sent())
+    long = Playback(Script([Reply(calls=[Call("read", id="x" * 1_000_000)]), Reply(text="Done.")]))
+    long.next(Sent())
+    with pytest.raises(ScriptError) as caught:
+        long.next(Sent())
+    assert len(str(caught.value)) < 1_000
 
 
 def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:

@@ -31,12 +31,13 @@ _SHORTEST = re.compile(r"[\w-][\w.-]{0,254}(?:/[\w-][\w.-]{0,254})*", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
 
 
-def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode) -> str:
+def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: str = "path") -> str:
     """The shortest form of a path.
 
     Args:
         path: the path, however it is spelled.
         encode: the bytes that its text stands for, which lengths are measured in.
+        noun: what a refusal calls it.
 
     Raises:
         PathEscapeError: it is no path inside the root; the message says what to give instead.
@@ -46,26 +47,28 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode) -> str:
             _SHORTEST.fullmatch(path) is not None and len(path) <= MAX_PATH_BYTES and path.count("/") < MAX_DEPTH
         )
     except TypeError as error:
-        msg = f"a path is a string such as 'notes/plan.md', not a {type(path).__name__}"
+        msg = f"a {noun} is a string such as 'notes/plan.md', not a {type(path).__name__}"
         raise PathEscapeError(msg, path=repr(path)) from error
     if is_shortest:
         return path
-    _refuse_what_is_no_path(path, encode)
+    _refuse_what_is_no_path(path, encode, noun)
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
             if not parts:
-                raise PathEscapeError(f"the path leads out of the root of the filesystem; {_instead(path)}", path=path)
+                raise PathEscapeError(
+                    f"the {noun} leads out of the root of the filesystem; {_instead(path)}", path=path
+                )
             parts.pop()
         elif part not in {"", "."}:
             if len(encode(part)) > MAX_PART_BYTES:
-                msg = f"a name in the path is longer than {MAX_PART_BYTES} bytes; give a shorter one"
+                msg = f"a name in the {noun} is longer than {MAX_PART_BYTES} bytes; give a shorter one"
                 raise PathEscapeError(msg, path=path)
             parts.append(part)
     if len(parts) > MAX_DEPTH:
         msg = (
-            f"the path has {len(parts):,} names, and at most {MAX_DEPTH} may follow on each other; give a path with "
-            "fewer folders"
+            f"the {noun} has {len(parts):,} names, and at most {MAX_DEPTH} may follow on each other; give a {noun} "
+            "with fewer folders"
         )
         raise PathEscapeError(msg, path=path)
     return "/".join(parts) or ROOT
@@ -98,32 +101,32 @@ def is_inside(path: str, folder: str) -> bool:
     return path != folder and (folder == ROOT or path.startswith(f"{folder}/"))
 
 
-def _refuse_what_is_no_path(path: str, encode: Callable[[str], bytes]) -> None:
+def _refuse_what_is_no_path(path: str, encode: Callable[[str], bytes], noun: str) -> None:
     if not path:
-        raise PathEscapeError("the path is empty; give '.' for the root, or one such as 'notes/plan.md'", path=path)
+        raise PathEscapeError(f"the {noun} is empty; give '.' for the root, or one such as 'notes/plan.md'", path=path)
     try:
         encoded = encode(path)
     except UnicodeEncodeError as error:
-        msg = f"the path holds a lone surrogate at character {error.start}, which no file name can; leave it out"
+        msg = f"the {noun} holds a lone surrogate at character {error.start}, which no file name can; leave it out"
         raise PathEscapeError(msg, path=path) from error
     if len(encoded) > MAX_PATH_BYTES:
-        raise _too_long(path)
-    fault = _fault(path)
+        raise _too_long(path, noun)
+    fault = _fault(path, noun)
     if fault:
         raise PathEscapeError(f"{fault}; {_instead(path)}", path=path)
 
 
-def _too_long(path: str) -> PathEscapeError:
-    return PathEscapeError(f"the path is longer than {MAX_PATH_BYTES} bytes; give a shorter one", path=path)
+def _too_long(path: str, noun: str) -> PathEscapeError:
+    return PathEscapeError(f"the {noun} is longer than {MAX_PATH_BYTES} bytes; give a shorter one", path=path)
 
 
-def _fault(path: str) -> str | None:
+def _fault(path: str, noun: str) -> str | None:
     if "\0" in path:
-        return "the path holds a NUL character"
+        return f"the {noun} holds a NUL character"
     if "\\" in path:
-        return "the parts of a path are separated by forward slashes"
+        return f"the parts of a {noun} are separated by forward slashes"
     if path.startswith("/") or _DRIVE.match(path):
-        return "a path is relative to the root of the filesystem, and this one is absolute"
+        return f"a {noun} is relative to the root of the filesystem, and this one is absolute"
     return None
 
 

@@ -93,7 +93,7 @@ class Pattern(PathMatcher[str]):
         Raises:
             PathEscapeError: it is none inside the root.
         """
-        parts = normalise(pattern).split("/")
+        parts = normalise(pattern, noun="pattern").split("/")
         if parts[-1] == _ANY_FOLDERS:
             parts.append("*")  # at the end: everything below, but not what it is below of
         super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])

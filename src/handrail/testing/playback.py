@@ -14,10 +14,14 @@ from typing import Any
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ScriptError
 from handrail.runtime import ToolCall, ToolMessage
+from handrail.serde.naming import enumerated
 from handrail.testing.script import Expect, Outcome, Reply, Script
 
 _LONGEST_QUOTE = 300
 """Characters of what was sent that an error quotes."""
+
+_MOST_LISTED = 600
+"""Bytes of the ids of calls in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,8 @@ def _unanswered(asked: list[str], sent: Sent) -> Iterator[str]:
     answered = [message.call_id for message in sent.messages]
     missing = [call_id for call_id in asked if call_id not in answered]
     if missing:
-        yield f"The calls {', '.join(missing)} were not answered; the answers were to {', '.join(answered) or 'none'}."
+        unanswered, came = (enumerated(calls, limit=_MOST_LISTED) for calls in (missing, answered))
+        yield f"The calls {unanswered} were not answered; the answers were to {came or 'none'}."
 
 
 def _differences(expect: Expect, sent: Sent) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileList, FileMoved, FileRemoved, FileWritten
+from handrail.contrib.tools.vfs_files import LeftOut
 from handrail.filesystem import FileStat
 
 NOTES = (
@@ -43,6 +44,14 @@ notes/plan.md (1,234 bytes)\
 def test_nothing_is_told_in_words(pattern: str | None, text: str) -> None:
     """An empty answer would leave the model in doubt."""
     assert FileList("notes", pattern, (), 1, 0).render() == text
+
+
+def test_entries_that_were_left_out_are_not_said_not_to_fit() -> None:
+    """They may fit; of one folder and of several the sentence is right."""
+    assert FileList("notes", "*.py", (), 1, 0, LeftOut(too_deep=1)).render() == snapshot(
+        "*.py in notes: nothing to show. 1 folder lies 128 levels deep and was not looked into."
+    )
+    assert LeftOut(too_deep=2).notes() == snapshot(["2 folders lie 128 levels deep and were not looked into."])
 
 
 @pytest.mark.parametrize(

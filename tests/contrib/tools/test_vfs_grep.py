@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from time import perf_counter
 
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits
-from handrail.contrib.tools.vfs_files import NOTHING_LEFT_OUT
+from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits, VfsToolsSection
+from handrail.contrib.tools.vfs_files import NOTHING_LEFT_OUT, LeftOut
 from handrail.contrib.tools.vfs_grep import Search, matcher
 from handrail.errors import ToolValidationError
-from handrail.filesystem import FileStat, InMemoryFilesystem
+from handrail.filesystem import FileStat, HostFilesystem, InMemoryFilesystem
+from tests.contrib.suites import SuiteRun
 
 POEM = "a rose\nis\na ROSE\nis\na rose\n"
 
@@ -204,11 +206,36 @@ def test_nothing_found_is_told_with_what_may_be_the_reason() -> None:
         "rose\\nis in .: no line matches (1 file searched). Each line is searched by itself and without its line "
         "end, so \\n never matches."
     )
-    for files, deeper in (("*.py", " To search at any depth, write **/*.py."), ("src/**", "")):
+    for files, deeper in (("*.py", " To search at any depth, write **/*.py."), ("src/**", ""), ("**", "")):
         nothing = Search(GrepFiles("lily", files=files), VfsLimits(), never).of(
             InMemoryFilesystem(), (), NOTHING_LEFT_OUT
         )
         assert nothing.render() == f"lily in .: no line matches (0 files searched). No file fits {files}.{deeper}"
+
+
+def test_files_that_were_left_out_are_not_said_not_to_fit() -> None:
+    """They may fit, and hold what is looked for."""
+    left_out = LeftOut(unlisted=1, too_deep=1)
+    nothing = Search(GrepFiles("lily"), VfsLimits(), never).of(InMemoryFilesystem(), (), left_out)
+    assert nothing.render() == snapshot(
+        "lily in .: no line matches (0 files searched). 1 entry is left out by the rules of this run. 1 folder lies "
+        "128 levels deep and was not looked into."
+    )
+
+
+def test_a_link_to_a_folder_is_not_searched(tmp_path: Path) -> None:
+    """The refusal says what it is; a link to a file is searched, and one that leads nowhere is told as such."""
+    (tmp_path / "root/d").mkdir(parents=True)
+    (tmp_path / "root/d/a.txt").write_text("lily\n")
+    for name, target in (("folder", "d"), ("file", "d/a.txt"), ("nowhere", "x")):
+        (tmp_path / "root" / name).symlink_to(target)
+    with HostFilesystem(tmp_path / "root", journal=tmp_path / "journal") as filesystem:
+        run = SuiteRun(VfsToolsSection(filesystem))
+        assert run.refused("grep_files", pattern="lily", path="folder") == snapshot(
+            "$.path: folder is a link to a folder, and links to folders are not followed. Name the folder itself."
+        )
+        assert "file:1: lily" in run.told("grep_files", pattern="lily", path="file")
+        assert "no file or folder" in run.refused("grep_files", pattern="lily", path="nowhere")
 
 
 def test_a_file_that_is_gone_when_it_is_searched_is_left_out() -> None:

@@ -143,6 +143,13 @@ def test_error_of_a_part_says_where_its_paths_begin(tree: Tree) -> None:
     )
 
 
+def test_error_of_a_move_says_once_where_paths_begin(tree: Tree) -> None:
+    """Both paths begin in the same part."""
+    error = refusal(lambda: tree.whole.move("src/nope.py", "src/a.py"))
+    assert str(error).count("where paths begin anew") == 1
+    assert error.path.count("src") == 1
+
+
 def test_snapshot_takes_all_parts_back(tree: Tree) -> None:
     """A snapshot of something else is refused."""
     before = tree.whole.snapshot()

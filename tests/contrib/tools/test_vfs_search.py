@@ -5,6 +5,7 @@ from __future__ import annotations
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FilesFound, GrepFiles, KeptText, LinesFound
+from handrail.contrib.tools.vfs_files import LeftOut
 from handrail.contrib.tools.vfs_search import Unsearched
 from handrail.filesystem import FileStat
 
@@ -50,6 +51,14 @@ def test_no_file_is_told_with_how_to_look_deeper() -> None:
         "*.py in .: nothing fits. To look at any depth, write **/*.py."
     )
     assert FilesFound("src/*.py", ".", (), 0).render() == snapshot("src/*.py in .: nothing fits.")
+    assert FilesFound("**", ".", (), 0).render() == snapshot("** in .: nothing fits.")
+
+
+def test_entries_that_were_left_out_are_not_said_not_to_fit() -> None:
+    """They may fit."""
+    assert FilesFound("**", ".", (), 0, left_out=LeftOut(ignored=1)).render() == snapshot(
+        "** in .: nothing to show. 1 entry that ignore files hide is left out; include_ignored=true shows them."
+    )
 
 
 def test_lines_read_below_what_is_said_of_them() -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from handrail.errors import ToolValidationError
+from handrail.serde.naming import enumerated, shortened
 from handrail.session import stored_as
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "done"]
@@ -27,6 +28,15 @@ PlanStatus: TypeAlias = Literal["active", "completed"]
 
 MAX_TITLE = 500
 """The longest objective and the longest title, in characters."""
+
+_MOST_FAULTS = 20
+"""So many faults of a plan are told; one more line says how many are left out."""
+
+_LONGEST_SHOWN = 100
+"""Digits of an unknown number that are given back."""
+
+_MOST_LISTED = 500
+"""Bytes of the numbers of steps in an error."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -158,8 +168,9 @@ def updated(plan: Plan, event: UpdateStep) -> Plan:
     if not known:
         raise ToolValidationError("the plan has no steps yet; call planning_add_step first.")
     if event.step_id not in known:
-        numbers = ", ".join(map(str, known))
-        raise ToolValidationError(f"$.step_id: the plan has no step {event.step_id}. Its steps are {numbers}.")
+        asked = shortened(str(event.step_id), _LONGEST_SHOWN)
+        numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, wanted=asked)
+        raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
     if event.title is None and event.status is None:
         raise ToolValidationError(
             f"nothing is to be changed in step {event.step_id}; give a title, a status (pending, in_progress or done), "
@@ -189,7 +200,9 @@ def _with_steps(plan: Plan, steps: tuple[PlanStep, ...]) -> Plan:
 def _check(*faults: str | None) -> None:
     found = [fault for fault in faults if fault is not None]
     if found:
-        raise ToolValidationError("\n".join(found))
+        more = len(found) - _MOST_FAULTS
+        rest = [f"{more} more faults, not listed"] if more > 0 else []
+        raise ToolValidationError("\n".join([*found[:_MOST_FAULTS], *rest]))
 
 
 def _faults(path: str, titles: tuple[str, ...]) -> Iterator[str | None]:

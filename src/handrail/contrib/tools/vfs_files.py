@@ -10,10 +10,14 @@ from typing import Literal, TypeAlias
 from handrail.filesystem import FileStat
 from handrail.filesystem.paths import MAX_DEPTH
 from handrail.filesystem.walks import Scan, Stopped
+from handrail.serde.naming import shortened
 from handrail.session import stored_as
 
 LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]
 """How the lines of a file end; a file without line ends counts as `"LF"`."""
+
+_LONGEST_PATTERN = 100
+"""Characters of a pattern that a result repeats."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """What would end a line, or do something else to it, somewhere."""
@@ -76,8 +80,8 @@ class LeftOut:
         if self.unlisted:
             notes.append(f"{counted(self.unlisted, 'entry is', 'entries are')} left out by the rules of this run.")
         if self.too_deep:
-            deep = counted(self.too_deep, "folder lies", "folders lie")
-            notes.append(f"{deep} {MAX_DEPTH} levels deep and were not looked into.")
+            deep, were = counted(self.too_deep, "folder lies", "folders lie"), "was" if self.too_deep == 1 else "were"
+            notes.append(f"{deep} {MAX_DEPTH} levels deep and {were} not looked into.")
         return notes
 
 
@@ -111,10 +115,10 @@ class FileList:
         return "\n".join((" ".join((self._head(), *self.left_out.notes())), *map(entry_line, self.entries)))
 
     def _head(self) -> str:
-        where = f"{self.pattern} in {self.path}" if self.pattern else self.path
+        where = f"{shown_pattern(self.pattern)} in {self.path}" if self.pattern else self.path
         if not self.total:
-            nothing = "nothing to show" if self.left_out != NOTHING_LEFT_OUT else "the folder is empty"
-            return f"{where}: nothing fits." if self.pattern else f"{where}: {nothing}."
+            nothing = "nothing fits" if self.pattern else "the folder is empty"
+            return f"{where}: {nothing if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}."
         last = self.first + len(self.entries) - 1
         if len(self.entries) == self.total:
             head = f"{where}: {counted(self.total, 'entry', 'entries')}."
@@ -356,6 +360,16 @@ class FileMoved:
 def counted(number: int, one: str, many: str) -> str:
     """A number with its noun: `1 line`, `2,000 lines`."""
     return f"{number:,} {one if number == 1 else many}"
+
+
+def shown_pattern(pattern: str) -> str:
+    """A pattern as a result repeats it: a long one is cut."""
+    return shortened(pattern, _LONGEST_PATTERN)
+
+
+def at_any_depth(pattern: str) -> str:
+    """The pattern that finds the same names in all folders below; empty if this one does, or looks in certain ones."""
+    return "" if "/" in pattern or pattern == "**" or len(pattern) > _LONGEST_PATTERN else f"**/{pattern}"
 
 
 def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:

@@ -24,6 +24,9 @@ from handrail.filesystem import FileStat, Filesystem
 _NAMED = 3
 """So many files that were not searched are named for each reason."""
 
+_LONGEST_ESCAPED = 100
+"""The longest pattern that an error repeats."""
+
 Matches: TypeAlias = Callable[[str], bool]
 """Whether a line matches."""
 
@@ -49,8 +52,15 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
         reason = why if found else "it becomes too large; repeat less in it"
         raise ToolValidationError(
             f"$.pattern is not a regular expression that can be searched for: {reason}. To look for the text itself, "
-            f"write {re.escape(pattern)}"
+            f"{_escaping(pattern)}"
         ) from error
+
+
+def _escaping(pattern: str) -> str:
+    """What to do so that a pattern stands for its own text."""
+    if len(pattern) <= _LONGEST_ESCAPED:
+        return f"write {re.escape(pattern)}"
+    return r"put a backslash before each of the characters \ . ^ $ * + ? ( ) [ ] { } | in it"
 
 
 class Search:

@@ -108,6 +108,8 @@ class FileHandlers:
             by = filesystem.unsearched(there.path)
             if by is not None:
                 raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
+            if there.kind == "symlink":
+                _refuse_link_to_folder(filesystem, there.path)
             _scanned(filesystem, there.path, None, look)
             return ToolResult.ok(search.of(filesystem, [there], NOTHING_LEFT_OUT))
 
@@ -203,6 +205,19 @@ class FileHandlers:
         """How many entries one result may show; one at least, if there is one."""
         lengths = (len(entry_line(entry)) for entry in entries)
         return fitting(lengths, most=self.limits.entries, characters=self.limits.characters)
+
+
+def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
+    """Make sure that a link leads to a file.
+
+    Raises:
+        FilesystemError: it leads to nothing, or out of the root.
+        ToolValidationError: it leads to a folder.
+    """
+    if filesystem.stat(filesystem.resolve(path)).kind == "folder":
+        raise ToolValidationError(
+            f"$.path: {path} is a link to a folder, and links to folders are not followed. Name the folder itself."
+        )
 
 
 def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: Look) -> Scan:

@@ -18,10 +18,14 @@ from handrail.contrib.tools.vfs_text import VfsLimits, excerpt
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext
+from handrail.serde.naming import shortened
 from handrail.session import Append, Change, Keep, Replace, Session, SliceView, stored_as
 
 _KEEPING = ("glob_files", "grep_files")
 _READER = "read_kept"
+
+_LONGEST_SHOWN = 100
+"""Characters of an unknown key that are given back."""
 
 _NOT_SHOWN = "[not shown: the file does not exist here, or the rules of this run leave it out]"
 
@@ -154,7 +158,8 @@ def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
     """
     kept = next((kept for kept in session[KeptText] if kept.key == key), None)
     if kept is None:
-        raise ToolValidationError(f"$.key: there is no kept text {key!r}. {_those_kept(session)}")
+        asked = repr(shortened(key, _LONGEST_SHOWN))
+        raise ToolValidationError(f"$.key: there is no kept text {asked}. {_those_kept(session)}")
     if kept.reader != reader:
         raise ToolValidationError(
             f"$.key: {key!r} is a result of {kept.tool}, whose files are those of another toolset. Read it with "

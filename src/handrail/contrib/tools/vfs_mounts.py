@@ -193,10 +193,11 @@ class MountedFilesystem:
     def move(self, src: str, dst: str) -> None:
         """Give a file or folder another path in its mount; see `Filesystem.move`."""
         self._refuse_mount(src)
-        with self._inside(src) as (filesystem, inner), self._writable(dst) as (target, new):
-            if filesystem is target:
+        (name, filesystem, inner), (_, target, new) = self._found(src), self._target(dst)
+        if filesystem is target:
+            with _paths_of_mount(name):
                 filesystem.move(inner, new)
-                return
+            return
         msg = (
             f"{normalise(src)!r} and {normalise(dst)!r} lie in different filesystems, and nothing moves from one to "
             "another. Write the file anew there, then remove it here."
@@ -251,25 +252,36 @@ class MountedFilesystem:
     @contextmanager
     def _inside(self, path: str) -> Generator[tuple[Filesystem, str]]:
         """The filesystem in which something must be, and its path there; what that says of paths is put right."""
+        name, filesystem, inner = self._found(path)
+        with _paths_of_mount(name):
+            yield filesystem, inner
+
+    def _found(self, path: str) -> _Place:
+        """Where something must be."""
         place = self._place(path)
         if place is None:
             if normalise(path) == ROOT:
                 raise PathConflictError(f"'.' is a folder, not a file. Give a path in {self._named()}.", path=ROOT)
             msg = f"there is no file or folder {normalise(path)!r}. The root holds {self._named()} and nothing else."
             raise PathNotFoundError(msg, path=normalise(path))
-        with _paths_of_mount(place[0]):
-            yield place[1:]
+        return place
 
     @contextmanager
     def _writable(self, path: str) -> Generator[tuple[Filesystem, str]]:
         """The filesystem in which something is to be made, and its path there."""
-        if self._place(path) is None:
+        name, filesystem, inner = self._target(path)
+        with _paths_of_mount(name):
+            yield filesystem, inner
+
+    def _target(self, path: str) -> _Place:
+        """Where something is to be made."""
+        place = self._place(path)
+        if place is None:
             msg = (
                 f"nothing can be made at {normalise(path)!r}. Give a path in {self._named()}; the root takes no other."
             )
             raise PathConflictError(msg, path=normalise(path))
-        with self._inside(path) as place:
-            yield place
+        return place
 
     def _refuse_mount(self, path: str) -> None:
         place = self._place(path)

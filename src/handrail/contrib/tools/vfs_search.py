@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from handrail.contrib.tools.vfs_files import NOTHING_LEFT_OUT, LeftOut, counted, entry_line
+from handrail.contrib.tools.vfs_files import (
+    NOTHING_LEFT_OUT,
+    LeftOut,
+    at_any_depth,
+    counted,
+    entry_line,
+    shown_pattern,
+)
 from handrail.contrib.tools.vfs_kept import KeptText
 from handrail.filesystem import FileStat
 from handrail.session import stored_as
@@ -62,11 +69,12 @@ class FilesFound:
 
     def render(self) -> str:
         """A line that says how many there are and how to go on, then one for each entry."""
-        head = f"{self.pattern} in {self.path}: {counted(self.total, 'entry', 'entries')}"
+        where = f"{shown_pattern(self.pattern)} in {self.path}"
+        head = f"{where}: {counted(self.total, 'entry', 'entries')}"
         if not self.total:
-            head = f"{self.pattern} in {self.path}: nothing fits"
-            if "/" not in self.pattern:
-                head += f". To look at any depth, write **/{self.pattern}"
+            deeper = at_any_depth(self.pattern)
+            head = f"{where}: {'nothing fits' if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
+            head += f". To look at any depth, write {deeper}" if deeper else ""
         if self.kept is not None:
             shown, kept = len(self.entries), self.kept.text.count("\n")
             head += f", the first {shown:,} of them shown" + (f", the first {kept:,} kept" if kept < self.total else "")
@@ -164,7 +172,7 @@ class LinesFound:
         return "\n".join((" ".join(self._notes()), *self.shown))
 
     def _notes(self) -> list[str]:
-        what = f"{self.asked.pattern} in {self.asked.path}"
+        what = f"{shown_pattern(self.asked.pattern)} in {self.asked.path}"
         of = f"{counted(self.searched, 'file', 'files')} searched"
         lines = f"{counted(self.matches, 'line matches', 'lines match')} in {counted(self.files, 'file', 'files')}"
         notes = [f"{what}: {lines if self.matches else 'no line matches'} ({of})."]
@@ -185,8 +193,9 @@ class LinesFound:
         """What may be the reason that nothing was found."""
         hints: list[str] = []
         if not self.matches and not self.searched and not self.unsearched and not self.stopped:
-            deeper = "" if "/" in self.asked.files else f" To search at any depth, write **/{self.asked.files}."
-            hints.append(f"No file fits {self.asked.files}.{deeper}")
+            deeper, files = at_any_depth(self.asked.files), shown_pattern(self.asked.files)
+            hints += [f"No file fits {files}."] if self.left_out == NOTHING_LEFT_OUT else []
+            hints += [f"To search at any depth, write {deeper}."] if deeper else []
         elif not self.matches and "\\n" in self.asked.pattern:
             hints.append(r"Each line is searched by itself and without its line end, so \n never matches.")
         return hints
