@@ -183,7 +183,7 @@ class EffectClaim(Claim):
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
         self._unknown = self._earlier
         self._result: ToolResult[Any] | None = None
-        self.effect = self._effect = Effect(claimed.key, UUID(hex=claimed.row.effect_id))
+        self.effect = self._effect = Effect(claimed.key, claimed.effect_id)
         self.fence = claimed.fence
         self.enlisted = (self,)
         self._ticket = _HOLDERS[claimed.row.effect_id] = ticket

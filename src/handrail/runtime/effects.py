@@ -102,7 +102,7 @@ class Claimed:
     @property
     def effect_id(self) -> UUID:
         """The effect's identity: the same for all its owners."""
-        return UUID(hex=self.row.effect_id)
+        return UUID(int=int(self.row.effect_id, 16))
 
 
 @dataclass(slots=True, frozen=True)
@@ -126,7 +126,7 @@ class Hit:
     @property
     def effect_id(self) -> UUID:
         """The effect's identity, by which a session knows whether it has applied it already."""
-        return UUID(hex=self.row.effect_id)
+        return UUID(int=int(self.row.effect_id, 16))
 
 
 @dataclass(slots=True, frozen=True)
@@ -246,7 +246,7 @@ class ToolEffect:
             result_success=True,
             created_at=row.completed_at or row.created_at,
             expires_at=row.expires_at,
-            effect_id=UUID(hex=row.effect_id),
+            effect_id=UUID(int=int(row.effect_id, 16)),
             partition=row.partition,
             value_unavailable=row.value is None,
             exclude_value_from_context=row.exclude_value_from_context,

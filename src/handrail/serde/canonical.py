@@ -33,7 +33,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, cast
 from uuid import UUID
 
 from pydantic_core import from_json
@@ -98,8 +98,9 @@ def digest(value: object, *, key: bytes | None = None, tagged: bool = True) -> s
     Raises:
         DumpError: as `canonical_json`.
     """
-    is_default = key is None and tagged
-    written = _written(value, None if is_default else (_Root(secrets=key is not None, tagged=tagged), "", 0))
+    if key is None and tagged:
+        return hashlib.sha256(_written(value, None)).hexdigest()
+    written = _written(value, (_Root(secrets=key is not None, tagged=tagged), "", 0))
     return hashlib.sha256(written).hexdigest() if key is None else hmac.digest(key, written, "sha256").hex()
 
 
@@ -246,6 +247,8 @@ def _tagged(value: Tagged, at: At) -> dict[str, object]:
 
 def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
     depth = _depth(at)
+    if type(value) is dict and _STR.issuperset(map(type, value)) and _AS_IT_IS.issuperset(map(type, value.values())):
+        return cast("dict[str, object]", value)
     plain: dict[str, object] = {}
     for key, item in value.items():
         name = key if type(key) is str else _key(key, at)
@@ -274,6 +277,7 @@ def _other(value: object, at: At) -> object:
         _refuse(at, error.faults[0][1])
 
 
+_STR: Final = frozenset({str})
 _AS_IT_IS: Final = frozenset({str, int, bool, type(None)})
 
 _WRITERS: Final[dict[type[Any], Callable[[Any, At], object]]] = {

@@ -119,11 +119,14 @@ class MemoryLedgerStore:
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
         """The running and unknown slots of a partition and tool, and those of the reply resolved as happened."""
         unresolved = self._watchers.unresolved
-        if unresolved.of(partition) is None:
+        slots = unresolved.of(partition)
+        if slots is None:
             rows = [row for row in self.rows() if row.partition == partition]
-            unresolved.load(
+            slots = unresolved.load(
                 partition, [row for row in rows if row.status in {"running", "unknown"} or row.was_found_done]
             )
+        if not slots:
+            return ()
         keys = unresolved.keys(partition, tool, reply)
         return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
@@ -135,12 +138,7 @@ class MemoryLedgerStore:
         identity = seen[:2]
         with self._lock:
             standing = self._rows.get(identity)
-            if (
-                standing is None
-                or standing.fence != seen.fence
-                or standing.status != seen.status
-                or standing.effect_id != seen.effect_id
-            ):
+            if standing is not seen and (standing is None or _version(standing) != _version(seen)):
                 return False
             if self._changes.is_open:
                 self._note(lambda: self._rows.__setitem__(identity, standing))
@@ -150,8 +148,7 @@ class MemoryLedgerStore:
                 self._rows[identity] = row
             if row is None or row.effect_id != seen.effect_id:
                 self._forget_testimony(seen.effect_id)
-        is_left = row is not None and (row.status == "unknown" or row.was_found_done)
-        if is_left or self._changes.is_open or self._watchers.concerns(identity[0]):
+        if self._changes.is_open or self._watchers.concerns(identity[0]) or _is_left(row):
             self._tell(identity, row)
         return True
 
@@ -184,3 +181,13 @@ class MemoryLedgerStore:
         else:
             unit.tell(*identity, row)
             reached("unit-ledger-written")
+
+
+def _version(row: EffectRow) -> tuple[int, str, str]:
+    """What tells whether a row is still the one seen."""
+    return row.fence, row.status, row.effect_id
+
+
+def _is_left(row: EffectRow | None) -> bool:
+    """Whether a row is that of a slot which its call has not settled."""
+    return row is not None and (row.status == "unknown" or row.was_found_done)

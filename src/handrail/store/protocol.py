@@ -144,7 +144,7 @@ class EffectRow(NamedTuple):
 
         Such a row never expires; that of a call which has recorded its own result does.
         """
-        return self.status == "done" and self.expires_at is None and self.is_slot and self.owner.reply is not None
+        return self.expires_at is None and self.status == "done" and self.is_slot and self.owner.reply is not None
 
 
 class Testimony(NamedTuple):
