@@ -30,6 +30,7 @@ from typing import Any, Final, LiteralString, cast
 from pydantic_core import CoreConfig, CoreSchema, PydanticCustomError, PydanticKnownError, SchemaValidator, core_schema
 
 from handrail.serde.core_schemas import Core, definitions_of, in_place_of, innermost, rebuilt, without_name
+from handrail.serde.dispatch import deciding
 from handrail.serde.forms import DECIMAL, FORMATS, FRACTION, KEYS
 from handrail.serde.naming import quoted
 
@@ -72,18 +73,18 @@ def agreeing(core: Core, config: CoreConfig) -> Core:
     definitions = definitions_of(core)
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
-        del was
         keys = part.get("keys_schema")
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
+        if part["type"] == "union":
+            tried = {**part, "choices": _numbers_first(part["choices"])}
+            return deciding(part, was=was, tried=tried, definitions=definitions)
         return _agreeing_part(part, config, made=made)
 
     return rebuilt(core, change)
 
 
 def _agreeing_part(core: Core, config: CoreConfig, *, made: bool) -> Core:
-    if core["type"] == "union":
-        return {**core, "choices": _numbers_first(core["choices"])}
     steps = _steps_instead(core, config)
     if not steps:
         return core

@@ -23,9 +23,12 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
+from pydantic_core.core_schema import WrapSerializerFunctionSerSchema
 
-from handrail.serde.core_schemas import Core, innermost, python_view, rebuilt, without_name
+from handrail.serde.core_schemas import Core, in_place_of, innermost, python_view, rebuilt, without_name
+from handrail.serde.dispatch import choices_of
 from handrail.serde.json_schema import Node, core_json_schema
+from handrail.serde.location import ALL_MEMBERS
 from handrail.serde.naming import stable_name
 from handrail.serde.overlap import Side, overlaps
 
@@ -34,6 +37,8 @@ TYPE: Final = "$type"
 
 VALUE: Final = "value"
 """The key of what the member is written as."""
+
+_KEYS: Final = (TYPE, VALUE)
 
 _SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
 """Types that JSON gives back as what they are, whatever is said of them beside."""
@@ -117,13 +122,6 @@ class UnionMembers:
         pairs = zip(self.members, self._fitting, strict=True)
         return next((member for member, fits in pairs if fits(value, strict=True)), None)
 
-    def write(self, value: object, written: Callable[[object], object]) -> object:
-        """What pydantic writes, with a tag if the value needs one."""
-        member = self.member_of(value)
-        if member is None or member.name is None:
-            return written(value)
-        return {TYPE: member.name, VALUE: written(value)}
-
     def _fits(self, member: Member) -> Callable[..., bool]:
         core = rebuilt(whole(member.core, self._definitions), _looking_into_instances)
         return SchemaValidator(cast("CoreSchema", core), self.config).isinstance_python
@@ -137,7 +135,7 @@ def _looking_into_instances(part: Core, *, was: Core, made: bool) -> Core:
 
 def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers | None:
     """The members of a union if JSON does not tell all of them apart; else `None`."""
-    if any(choice["type"] == "is-instance" for choice in _choices(union)):
+    if any(choice["type"] == "is-instance" for choice in choices_of(union)):
         return None  # a part of one type of pydantic's own, such as `SecretStr`: an instance, or what makes one
     members = members_of(union, definitions, config)
     return members if any(member.name is not None for member in members.members) else None
@@ -145,7 +143,7 @@ def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) 
 
 def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers:
     """The members of a union; those that JSON does not tell apart have a name."""
-    choices = _choices(union)
+    choices = choices_of(union)
     alike = _alike(choices, definitions)
     names = [_names_of(choice, definitions) for choice in choices]
     classes = [_class_of(python_view(choice, definitions)) for choice in choices]
@@ -166,7 +164,7 @@ def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any],
     They are one and the same class where a generic one is there with two arguments.
     """
     found: list[tuple[type[Any], Side]] = []
-    for choice in _choices(union):
+    for choice in choices_of(union):
         inner = innermost(choice, definitions)
         if inner["type"] == "dataclass":
             found.append((inner["cls"], _side(choice, definitions, written=False)))
@@ -179,18 +177,65 @@ def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any],
 def tagged(union: Core, members: UnionMembers) -> Core:
     """The union as it is stored: with tags where they are needed, and read with them or without.
 
+    Which member it is, is decided before any of them is tried: pydantic would try all, at every level of a union that
+    holds itself.
+
     Args:
         union: the union; what its members hold may have been changed since `ambiguous` looked at it.
         members: what that found.
     """
     by_name: dict[str, list[Core]] = {}
-    for member, choice in zip(members.members, _choices(union), strict=True):
+    for member, choice in zip(members.members, choices_of(union), strict=True):
         for name in member.names if member.name is not None else ():
             by_name.setdefault(name, []).append(choice)
-    boxes = [_box(name, choices, members.config) for name, choices in by_name.items()]
-    write = core_schema.wrap_serializer_function_ser_schema(members.write, schema=without_name(union))
-    read = core_schema.union_schema([*boxes, without_name(union)], mode="left_to_right", serialization=write)
-    return {**read, "ref": union["ref"]} if "ref" in union else cast("Core", read)
+    boxes = {name: _box(name, choices, members.config) for name, choices in by_name.items()}
+
+    def name_of(value: object) -> str:
+        name = name_in(value)
+        return name if name in boxes else ALL_MEMBERS
+
+    read = core_schema.tagged_union_schema(
+        {ALL_MEMBERS: without_name(union), **boxes}, name_of, serialization=_written(union, members)
+    )
+    return in_place_of(union, cast("Core", read))
+
+
+def name_in(value: object) -> str:
+    """The name of the member in a decoded value with a tag; empty if it has none."""
+    if type(value) is not dict:
+        return ""
+    found = cast("dict[str, object]", value)
+    name = found.get(TYPE)
+    return name if type(name) is str and len(found) == len(_KEYS) and VALUE in found else ""
+
+
+def _written(union: Core, members: UnionMembers) -> WrapSerializerFunctionSerSchema:
+    """Writes a value as its member does, with a tag if it needs one."""
+    places = {id(member): str(position) for position, member in enumerate(members.members)}
+
+    def place_of(value: object) -> str:
+        member = members.member_of(value)
+        return ALL_MEMBERS if member is None else places[id(member)]
+
+    choices: dict[str, CoreSchema] = {ALL_MEMBERS: without_name(union)}
+    for position, (member, choice) in enumerate(zip(members.members, choices_of(union), strict=True)):
+        as_member = without_name(choice) if member.name is None else _boxed(member.name, choice)
+        choices[str(position)] = as_member
+    return core_schema.wrap_serializer_function_ser_schema(
+        _as_it_is, schema=core_schema.tagged_union_schema(choices, place_of)
+    )
+
+
+def _boxed(name: str, choice: Core) -> CoreSchema:
+    def write(value: object, written: Callable[[object], object]) -> object:
+        return {TYPE: name, VALUE: written(value)}
+
+    wrapped = core_schema.wrap_serializer_function_ser_schema(write, schema=without_name(choice))
+    return core_schema.any_schema(serialization=wrapped)
+
+
+def _as_it_is(value: object, written: Callable[[object], object]) -> object:
+    return written(value)
 
 
 def whole(core: Core, definitions: Mapping[str, Core]) -> Core:
@@ -208,10 +253,6 @@ def _box(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreSchema:
     }
     box = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=config)
     return core_schema.no_info_after_validator_function(itemgetter(VALUE), box)
-
-
-def _choices(union: Core) -> list[Core]:
-    return [cast("Core", each[0] if isinstance(each, tuple) else each) for each in union["choices"]]
 
 
 # ------------------------------------------------------------------------------------------------------ what is alike
