@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 from dataclasses import dataclass
 from decimal import Decimal
+from ipaddress import IPv4Address
 from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
@@ -63,6 +64,12 @@ class Other(enum.StrEnum):
 
     A = "a"
     B = "b"
+
+
+class State(str, enum.Enum):  # noqa: UP042 - not a StrEnum: its `str()` is the name of the member
+    """Texts whose members are strings."""
+
+    DONE = "done"
 
 
 class Digit(enum.IntEnum):
@@ -128,5 +135,8 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (tuple[Approve | Reject, int], [(Reject("a"), 1)]),
     (dict[str, dt.date | str], [{"a": NOON.date(), "b": "2026-01-31"}]),
     (list[tuple[int, ...] | list[int]] | str, [[(1,), [1]], "a"]),
+    (PurePosixPath | State, [PurePosixPath("done"), State.DONE]),
+    (State | PurePosixPath | str, [State.DONE, PurePosixPath("done"), "done"]),
+    (IPv4Address | State | None, [IPv4Address("10.0.0.1"), State.DONE, None]),
 ]
 """Types of fields with values that JSON alone does not tell apart."""

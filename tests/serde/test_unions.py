@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+from ipaddress import IPv4Address
 from itertools import count
+from pathlib import PurePosixPath
 from typing import Any, Generic, Literal, TypeVar
 
 import pytest
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
-from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, When
+from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, State, When
 from tests.serde.shapes import Circle, Drawing, Everything, Loose, Page, Plan, Square
 
 T = TypeVar("T")
@@ -207,3 +209,12 @@ def test_a_value_that_is_of_no_member_has_a_canonical_text_all_the_same() -> Non
     """Canonical JSON is of what is there."""
     kind = held(dt.datetime | str)
     assert canonical_json(kind([1])) == b'{"x":[1]}'
+
+
+@pytest.mark.parametrize("kind", [PurePosixPath | State, IPv4Address | State, State | PurePosixPath], ids=count())
+def test_a_string_enum_beside_a_path_is_written_by_its_value(kind: Any) -> None:
+    """In the message too: `str()` of it is the name of the member."""
+    cls = held(kind)
+    assert result_codec(cls).dump(cls(State.DONE)) == {"x": "done"}
+    stored = stored_codec(cls)
+    assert stored.parse_json(stored.dump_json(cls(State.DONE))).x is State.DONE
