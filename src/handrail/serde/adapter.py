@@ -106,7 +106,7 @@ def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
         return {**part, "choices": [*enums, *(choice for choice in part["choices"] if choice not in enums)]}
 
     def _is_enum(choice: Core) -> bool:
-        return innermost(choice, definitions)["type"] == "enum"
+        return bool(innermost(choice, definitions)["type"] == "enum")
 
     written = rebuilt(core, change)
     return made.serializer if written == core else SchemaSerializer(cast("CoreSchema", written), core_config())
