@@ -8,16 +8,21 @@ import json
 from ipaddress import IPv4Address
 from itertools import count
 from pathlib import PurePosixPath
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
+from pydantic import Field
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
+from handrail.session.stored_types import stored_as
 from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, State, When
 from tests.serde.shapes import Circle, Drawing, Everything, Loose, Page, Plan, Square
 
 T = TypeVar("T")
+
+# Untyped, because type checkers want to know what stands in brackets before the program runs.
+_list: Any = list
 
 
 def held(kind: Any) -> Any:
@@ -218,3 +223,38 @@ def test_a_string_enum_beside_a_path_is_written_by_its_value(kind: Any) -> None:
     assert result_codec(cls).dump(cls(State.DONE)) == {"x": "done"}
     stored = stored_codec(cls)
     assert stored.parse_json(stored.dump_json(cls(State.DONE))).x is State.DONE
+
+
+def test_tags_name_all_that_tells_members_apart() -> None:
+    """However deep it stands."""
+    kind = held(list[Approve | int] | list[Reject | str])
+    tags = [json.loads(stored_codec(kind).dump_json(kind(value)))["x"]["$type"] for value in ([1], ["a"])]
+    assert tags == ["list[Approve | int]", "list[Reject | str]"]
+    nested = held(list[list[Approve]] | list[list[Reject]])
+    assert json.loads(stored_codec(nested).dump_json(nested([])))["x"]["$type"] == "list[list[Approve]]"
+
+
+def twins() -> tuple[Any, Any]:
+    """Two classes of one name, in one module."""
+    one, other = (dataclasses.make_dataclass("Twin", [("why", str)], frozen=True) for _ in range(2))
+    return one, other
+
+
+def test_members_of_one_name_are_refused_when_the_type_is_built() -> None:
+    """A store could not say which it was; `stored_as` gives one of them another name."""
+    one, other = twins()
+    lists: Any = _list[one] | _list[other]
+    kinds: list[Any] = [one | other, lists, _list[lists]]
+    for kind in kinds:
+        with pytest.raises(SchemaError, match=r"Twin.*rename one of the classes.*stored_as") as caught:
+            result_codec(held(kind))
+        assert caught.value.path.startswith("$.x")
+    stored_as("tests.twin")(other)
+    named = held(_list[one] | _list[other])
+    stored = stored_codec(named)
+    assert type(stored.parse_json(stored.dump_json(named([other("a")]))).x[0]) is other
+    limited: Any = held(list[Annotated[int, Field(ge=0)]] | list[Annotated[int, Field(lt=0)]])
+    assert [stored_codec(limited).parse_json(stored_codec(limited).dump_json(limited([n]))).x for n in (1, -1)] == [
+        [1],
+        [-1],
+    ]

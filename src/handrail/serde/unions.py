@@ -11,16 +11,11 @@ The name of a member is that by which `stored_as` names its class, or the name o
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
 from itertools import combinations
 from operator import itemgetter
 from typing import Any, Final, cast
-from uuid import UUID
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
 from pydantic_core.core_schema import WrapSerializerFunctionSerSchema
@@ -29,7 +24,7 @@ from handrail.serde.core_schemas import Core, in_place_of, innermost, python_vie
 from handrail.serde.dispatch import choices_of
 from handrail.serde.json_schema import Node, core_json_schema
 from handrail.serde.location import ALL_MEMBERS
-from handrail.serde.naming import stable_name
+from handrail.serde.member_names import class_of, kinds_of, names_of, spelling
 from handrail.serde.overlap import Side, overlaps
 
 TYPE: Final = "$type"
@@ -51,19 +46,6 @@ _HOLDING: Final = frozenset(
 _TOLD_BY_FORM: Final = [{number, exact} for number in ("int", "float") for exact in ("decimal", "fraction")]
 """Pairs of which one is written as a number and the other as a string, though it is read from a number too."""
 
-_CLASSES: Final[Mapping[str, type[Any]]] = {
-    **{cls.__name__: cls for cls in (str, int, float, bool, bytes, list, tuple, set, frozenset, dict, deque)},
-    **{cls.__name__: cls for cls in (date, time, datetime, timedelta)},
-    "none": type(None),
-    "decimal": Decimal,
-    "fraction": Fraction,
-    "uuid": UUID,
-    "ordered-dict": OrderedDict,
-    "counter": Counter,
-}
-"""The classes of the values, by the type of the core schema."""
-
-_OTHERS: Final = {"any": "Any", "url": "Url"}
 _TAG: Final = Side(
     {
         "type": "object",
@@ -145,8 +127,8 @@ def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig)
     """The members of a union; those that JSON does not tell apart have a name."""
     choices = choices_of(union)
     alike = _alike(choices, definitions)
-    names = [_names_of(choice, definitions) for choice in choices]
-    classes = [_class_of(python_view(choice, definitions)) for choice in choices]
+    names = [names_of(choice, definitions) for choice in choices]
+    classes = [class_of(python_view(choice, definitions)) for choice in choices]
     members: list[Member] = []
     for position, choice in enumerate(choices):
         name = None
@@ -171,6 +153,17 @@ def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any],
     for (cls, side), (other, beside) in combinations(found, 2):
         if overlaps(side, beside, same_class=cls is other):
             return cls, other
+    return None
+
+
+def same_name(union: Core, definitions: Mapping[str, Core]) -> str | None:
+    """The name of two members that JSON does not tell apart, of different classes; `None` if all names differ."""
+    choices = choices_of(union)
+    spelled = [spelling(choice, definitions) for choice in choices]
+    for (position, one), (beside, other) in combinations(enumerate(spelled), 2):
+        is_one_name = one.placed == other.placed and one.classes != other.classes
+        if is_one_name and {position, beside} <= _alike(choices, definitions):
+            return one.placed
     return None
 
 
@@ -269,7 +262,7 @@ def _alike(choices: Sequence[Core], definitions: Mapping[str, Core]) -> frozense
     for one, other in combinations(range(len(choices)), 2):
         if _is_same_value(views[one], views[other]):
             continue
-        same = None is not _class_of(views[one]) is _class_of(views[other])
+        same = None is not class_of(views[one]) is class_of(views[other])
         if overlaps(written[one], read[other], same_class=same) or overlaps(written[other], read[one], same_class=same):
             alike |= {one, other}
     if alike:  # an object that holds anything could look like a tag
@@ -283,7 +276,7 @@ def _is_open(node: Node) -> bool:
 
 def _is_same_value(one: Core, other: Core) -> bool:
     """Whether what both can be read from is equal and of one type, whichever it is read as."""
-    kinds = _kinds(one) | _kinds(other)
+    kinds = kinds_of(one) | kinds_of(other)
     if kinds in _TOLD_BY_FORM:
         return True
     if kinds & {"any"}:
@@ -291,44 +284,6 @@ def _is_same_value(one: Core, other: Core) -> bool:
     return len(kinds) == 1 and not kinds & _HOLDING and one.get("cls") is other.get("cls")
 
 
-def _kinds(view: Core) -> set[str]:
-    return {type(value).__name__ for value in view["expected"]} if view["type"] == "literal" else {view["type"]}
-
-
 def _side(core: Core, definitions: Mapping[str, Core], *, written: bool) -> Side:
     node = core_json_schema(whole(core, definitions), mode="serialization" if written else "validation")
     return Side(node, node, written)
-
-
-# -------------------------------------------------------------------------------------------------- names and classes
-
-
-def _class_of(view: Core) -> type[Any] | None:
-    """The class of the values of a type; `None` if they may be of several."""
-    cls: object = view.get("cls", _CLASSES.get(view["type"]))
-    return cls if isinstance(cls, type) else None
-
-
-def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = False) -> tuple[str, ...]:
-    """What a member may be called: the name that is written, then those for when another member has it."""
-    view = python_view(core, definitions)
-    cls = _class_of(view)
-    name = cls.__name__ if cls else str(view.get("cls_repr", _OTHERS.get(view["type"], view["type"])))
-    if view["type"] == "literal":
-        return (*sorted(_kinds(view))[:1], f"Literal[{', '.join(map(repr, view['expected']))}]")
-    stable = stable_name(cls) if cls else None
-    held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
-    full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
-    placed = [f"{cls.__module__}:{cls.__qualname__}"] if cls and cls.__module__ != "builtins" else []
-    return tuple(dict.fromkeys((*([stable] if stable else []), name, *full, *placed)))
-
-
-def _held(view: Core) -> Iterator[Core]:
-    """What a type holds that is not the same for all types of its class."""
-    if view["type"] == "dataclass":
-        if "generic_origin" in view:
-            yield from (part["schema"] for part in view["schema"]["fields"])
-        return
-    for name in ("keys_schema", "values_schema", "items_schema"):
-        held: Any = view.get(name, ())
-        yield from cast("list[Core]", held if isinstance(held, list) else [held] if held else [])
