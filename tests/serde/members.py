@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from ipaddress import IPv4Address
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from handrail.session.stored_types import stored_as
@@ -102,6 +102,7 @@ class Clear:
     moment: dt.datetime | dt.date | dt.time | dt.timedelta | UUID | int | None = None
     exact: Decimal | int | float | None = None
     rows: list[int] | list[str] | dict[str, int] | str | None = None
+    tables: dict[bool, int] | dict[int, int] | dict[dt.date, int] | dict[Literal["a"], int] | None = None
 
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -137,6 +138,10 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (list[tuple[int, ...] | list[int]] | str, [[(1,), [1]], "a"]),
     (list[Approve | int] | list[Reject | str], [[Approve("a")], [Reject("a")], [1], ["a"]]),
     (dict[str, Approve | int] | dict[str, Reject | int], [{"k": Approve("a")}, {"k": Reject("a")}, {"k": 1}]),
+    (dict[int, str] | dict[str, str], [{1: "a"}, {"1": "a"}, {"a": "b"}]),
+    (dict[str, int] | dict[UUID, int] | None, [{UUID(int=1): 1}, {str(UUID(int=1)): 1}, {}, None]),
+    (dict[Decimal, int] | dict[float, int], [{Decimal("1.50"): 1}, {1.5: 1}]),
+    (list[dict[int, str] | dict[str, str]], [[{1: "a"}, {"1": "a"}]]),
     (list[list[Approve]] | list[list[Reject]], [[[Approve("a")]], [[Reject("a")]], []]),
     (tuple[Approve, ...] | tuple[Reject | None, ...] | str, [(Approve("a"),), (Reject("a"),), "a"]),
     (PurePosixPath | State, [PurePosixPath("done"), State.DONE]),

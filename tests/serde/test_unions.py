@@ -125,7 +125,9 @@ def test_members_that_json_tells_apart_carry_no_tag() -> None:
     assert stored.dump_json(Decision(None)) == b'{"outcome":null,"others":[]}'
     assert has_ambiguous_unions(Decision)
     assert not has_ambiguous_unions(Clear)
-    assert canonical_json(Clear(1, NOON)) == canonical_json({"number": 1, "moment": NOON, "exact": None, "rows": None})
+    assert canonical_json(Clear(1, NOON)) == canonical_json(
+        {"number": 1, "moment": NOON, "exact": None, "rows": None, "tables": None}
+    )
 
 
 def test_message_and_schema_have_no_tags() -> None:
