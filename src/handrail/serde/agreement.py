@@ -120,8 +120,15 @@ def _numbers_first(choices: list[Any]) -> list[Any]:
     if not any(part["type"] == "json-or-python" and part["python_schema"]["type"] in _NUMBERS for part in parts):
         return choices
     paired = list(zip(parts, choices, strict=True))
-    numbers = [choice for part, choice in paired if part["type"] in _PLAIN_NUMBERS]
-    return [*numbers, *(choice for part, choice in paired if part["type"] not in _PLAIN_NUMBERS)]
+    numbers = [choice for part, choice in paired if _is_number(part)]
+    return [*numbers, *(choice for part, choice in paired if not _is_number(part))]
+
+
+def _is_number(part: Core) -> bool:
+    if part["type"] == "json-or-python":
+        part = part["python_schema"]
+    is_literal = part["type"] == "literal" and any(isinstance(each, int) for each in part["expected"])
+    return is_literal or part["type"] in _PLAIN_NUMBERS
 
 
 # -------------------------------------------------------------------------------------------------------------- texts

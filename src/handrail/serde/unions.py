@@ -38,6 +38,8 @@ _KEYS: Final = (TYPE, VALUE)
 _SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
 """Types that JSON gives back as what they are, whatever is said of them beside."""
 
+_OF_LITERALS: Final = frozenset({str, int, bool, type(None)})
+
 _HOLDING: Final = frozenset(
     {"list", "tuple", "set", "frozenset", "dict", "ordered-dict", "counter", "deque", "dataclass"}
 )
@@ -83,7 +85,7 @@ class UnionMembers:
         config: the configuration of their core schemas.
     """
 
-    __slots__ = ("_by_class", "_definitions", "_fitting", "config", "members")
+    __slots__ = ("_by_class", "_by_value", "_definitions", "_fitting", "_tried", "config", "members")
 
     def __init__(self, members: Sequence[Member], definitions: Mapping[str, Core], config: CoreConfig) -> None:
         """Take the members; `members_of` finds out which are to be told apart."""
@@ -91,17 +93,25 @@ class UnionMembers:
         self._definitions = definitions
         self.config = config
         self._by_class = {member.cls: member for member in members if member.cls is not None}
+        views = [(member, python_view(member.core, definitions)) for member in members]
+        literals = [(member, view["expected"]) for member, view in views if view["type"] == "literal"]
+        # True is 1 in Python, but not in JSON.
+        self._by_value = {(type(each), each): member for member, expected in reversed(literals) for each in expected}
+        # A strict float takes an int too: first come the members whose values have no class of their own.
+        self._tried = sorted(members, key=lambda member: member.cls is not None)
         self._fitting: tuple[Callable[..., bool], ...] | None = None
 
     def member_of(self, value: object) -> Member | None:
         """The member that a value is of; `None` if it is of none."""
         cls: Any = type(value)
         found = self._by_class.get(cls)
+        if found is None and cls in _OF_LITERALS:
+            found = self._by_value.get((cls, value))
         if found is not None:
             return found
         if self._fitting is None:
-            self._fitting = tuple(self._fits(member) for member in self.members)
-        pairs = zip(self.members, self._fitting, strict=True)
+            self._fitting = tuple(self._fits(member) for member in self._tried)
+        pairs = zip(self._tried, self._fitting, strict=True)
         return next((member for member, fits in pairs if fits(value, strict=True)), None)
 
     def _fits(self, member: Member) -> Callable[..., bool]:
