@@ -169,12 +169,34 @@ class Kinded:
     why: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Disc:
+    """Marked by a field that may be left out."""
+
+    why: str = ""
+    kind: Literal["disc"] = "disc"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """Marked likewise."""
+
+    why: str = ""
+    kind: Literal["tile"] = "tile"
+
+
 SAME_SHAPES: list[tuple[Any, str]] = [
     (held(Approve | Reject), "$.x"),
     (held(Approve | Defer | None), "$.x"),
     (held(list[dict[str, Approve | Reject]]), "$.x[*].*"),
     (held(tuple[int, Approve | Reject]), "$.x[1]"),
     (held(Box[Approve] | Box[Reject]), "$.x"),
+    (held(list[Approve] | list[Reject]), "$.x"),
+    (held(list[Approve] | tuple[Reject, ...]), "$.x"),
+    (held(list[Approve | int] | list[Reject | str] | None), "$.x"),
+    (held(dict[str, list[Approve]] | dict[str, list[Reject | None]]), "$.x"),
+    (held(tuple[int, Approve] | tuple[int, Reject]), "$.x"),
+    (held(list[list[Approve] | list[Reject]]), "$.x[*]"),
     (Decision, "$.outcome"),
 ]
 
@@ -191,12 +213,29 @@ def test_parameters_whose_members_have_one_shape_are_refused(kind: Any, path: st
 
 @pytest.mark.parametrize(
     "kind",
-    [held(Approve | Kinded), held(Circle | Square), held(Approve | dict[str, str]), When, held(Page[int] | Page[str])],
+    [
+        *(held(Approve | Kinded), held(Circle | Square), held(Approve | dict[str, str]), When),
+        *(held(Page[int] | Page[str]), held(list[Circle] | list[Square]), held(Approve | list[Reject])),
+        *(held(list[Approve] | dict[str, Reject]), held(tuple[int, Approve] | tuple[str, Reject])),
+        *(held(list[Approve] | tuple[Approve, ...]), held(dict[bool, Approve] | dict[int, Reject])),
+        held(Disc | Kinded),
+    ],
     ids=count(),
 )
 def test_parameters_that_a_model_can_tell_apart_are_taken(kind: Any) -> None:
     """By a field that marks them, or because one of them is not a dataclass."""
     assert codec(kind).kind is kind
+
+
+@pytest.mark.parametrize("kind", [Disc | Tile, list[Disc] | list[Tile]], ids=count())
+def test_a_mark_that_may_be_left_out_is_named(kind: Any) -> None:
+    """Both take an object without it; the error says which default to remove."""
+    with pytest.raises(SchemaError, match=r"^\$\.x: a model may leave out kind.*remove the default of kind in both"):
+        codec(held(kind))
+    cls = held(kind)
+    for value in (Disc(), Tile()):
+        whole = cls(value if kind == Disc | Tile else [value])
+        assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(whole)) == whole
 
 
 def test_equal_values_of_one_member_have_one_canonical_text() -> None:

@@ -100,6 +100,15 @@ def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Co
     return in_place_of(tried, cast("Core", core_schema.tagged_union_schema(members, _Decision(candidates).label_of)))
 
 
+def optional_mark(one: Core, other: Core, definitions: Mapping[str, Core]) -> str | None:
+    """A `Literal` field that tells two dataclasses apart, but has a default in both; `None` if there is none."""
+    first, second = (_candidate(core, _named(core, definitions)) for core in (one, other))
+    if first is None or second is None:
+        return None
+    shared = first.marks.keys() & second.marks.keys() - first.required - second.required
+    return next((name for name in sorted(shared) if not first.marks[name] & second.marks[name]), None)
+
+
 def choices_of(union: Core) -> list[Core]:
     """The members of a union, without the labels that they may have."""
     return [cast("Core", each[0] if isinstance(each, tuple) else each) for each in union["choices"]]

@@ -76,7 +76,7 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
     placed = stable or _placed(cls) or short
     own = (cls,) if cls is not None and "cls" in view else ()
     is_known = any(view is each for each in above)
-    inner = [] if is_known else [spelling(part, definitions, (*above, view)) for part in _parts(view)]
+    inner = [] if is_known else [spelling(part, definitions, (*above, view)) for part in parts_in(view)]
     classes = (*own, *(each for one in inner for each in one.classes))
     if view["type"] == "union":
         return Spelling(" | ".join(one.short for one in inner), " | ".join(one.placed for one in inner), classes)
@@ -87,10 +87,11 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
 
 
 def _is_holding(core: Core, definitions: Mapping[str, Core]) -> bool:
-    return next(_parts(python_view(core, definitions)), None) is not None
+    return next(parts_in(python_view(core, definitions)), None) is not None
 
 
-def _parts(view: Core) -> Iterator[Core]:
+def parts_in(view: Core) -> Iterator[Core]:
+    """What a collection holds, or the members of a union; of a dataclass the arguments, if it is generic."""
     if view["type"] == "union":
         yield from (cast("Core", each[0] if isinstance(each, tuple) else each) for each in view["choices"])
     else:

@@ -11,20 +11,20 @@ The name of a member is that by which `stored_as` names its class, or the name o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from operator import itemgetter
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
 from pydantic_core.core_schema import WrapSerializerFunctionSerSchema
 
 from handrail.serde.core_schemas import Core, in_place_of, innermost, python_view, rebuilt, without_name
-from handrail.serde.dispatch import choices_of
+from handrail.serde.dispatch import choices_of, optional_mark
 from handrail.serde.json_schema import Node, core_json_schema
 from handrail.serde.location import ALL_MEMBERS
-from handrail.serde.member_names import class_of, kinds_of, names_of, spelling
+from handrail.serde.member_names import class_of, kinds_of, names_of, parts_in, spelling
 from handrail.serde.overlap import Side, overlaps
 
 TYPE: Final = "$type"
@@ -37,6 +37,9 @@ _KEYS: Final = (TYPE, VALUE)
 
 _SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
 """Types that JSON gives back as what they are, whatever is said of them beside."""
+
+_FORMS: Final = dict.fromkeys(("dict", "ordered-dict", "counter"), "object")
+"""The form in JSON of the collections that are not arrays."""
 
 _OF_LITERALS: Final = frozenset({str, int, bool, type(None)})
 
@@ -75,6 +78,20 @@ class Member:
     name: str | None
     names: tuple[str, ...]
     cls: type[Any] | None
+
+
+class SameShape(NamedTuple):
+    """Two dataclasses of which a model may write the same JSON.
+
+    Attributes:
+        one: the first.
+        other: the second.
+        mark: a `Literal` field that tells them apart where it is given, but has a default in both.
+    """
+
+    one: type[Any]
+    other: type[Any]
+    mark: str | None
 
 
 class UnionMembers:
@@ -150,20 +167,45 @@ def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig)
     return UnionMembers(members, definitions, config)
 
 
-def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any], type[Any]] | None:
+def same_shape(union: Core, definitions: Mapping[str, Core]) -> SameShape | None:
     """Two dataclasses of a union for which a model may write the same JSON; `None` if there are none.
 
-    They are one and the same class where a generic one is there with two arguments.
+    They may stand in collections of one shape, as in `list[A] | list[B]`. They are one and the same class where a
+    generic one is there with two arguments.
     """
-    found: list[tuple[type[Any], Side]] = []
-    for choice in choices_of(union):
-        inner = innermost(choice, definitions)
-        if inner["type"] == "dataclass":
-            found.append((inner["cls"], _side(choice, definitions, written=False)))
-    for (cls, side), (other, beside) in combinations(found, 2):
-        if overlaps(side, beside, same_class=cls is other):
-            return cls, other
+    choices = choices_of(union)
+    found = [list(_dataclasses_in(choice, definitions, (), ())) for choice in choices]
+    for one, other in combinations(range(len(choices)), 2):
+        for (way, first), (beside, second) in product(found[one], found[other]):
+            if way == beside and _may_be_one(first, second, definitions):
+                sides = (_side(choices[at], definitions, written=False) for at in (one, other))
+                if not way or overlaps(*sides, same_class=True):
+                    mark = optional_mark(first, second, definitions)
+                    return SameShape(
+                        python_view(first, definitions)["cls"], python_view(second, definitions)["cls"], mark
+                    )
     return None
+
+
+def _may_be_one(first: Core, second: Core, definitions: Mapping[str, Core]) -> bool:
+    is_one = python_view(first, definitions)["cls"] is python_view(second, definitions)["cls"]
+    sides = (_side(core, definitions, written=False) for core in (first, second))
+    return overlaps(*sides, same_class=is_one)
+
+
+def _dataclasses_in(
+    core: Core, definitions: Mapping[str, Core], way: tuple[str, ...], above: tuple[Core, ...]
+) -> Iterator[tuple[tuple[str, ...], Core]]:
+    """The dataclasses that stand in the collections of a type, each with the forms of these in JSON."""
+    view = innermost(core, definitions)
+    if any(view is each for each in above):
+        return
+    if view["type"] == "dataclass":
+        yield way, core
+        return
+    own = () if view["type"] == "union" else (str(_FORMS.get(view["type"], "array")),)
+    for part in parts_in(view):
+        yield from _dataclasses_in(part, definitions, (*way, *own), (*above, view))
 
 
 def same_name(union: Core, definitions: Mapping[str, Core]) -> str | None:
