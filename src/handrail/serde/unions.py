@@ -6,7 +6,7 @@ without one is read as before. What a model reads and writes has no tags.
 
 The name of a member is that by which `stored_as` names its class, or the name of its class, or that of its type
 (`datetime`, `list`). Where two members of one union would have the same, it is written out: `list[int]`,
-`module:Class`. Every one of these names is read.
+`list[Approve | int]`, `module:Class`. Every one of these names is read. Two classes of one name are refused.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ class UnionMembers:
         views = [(member, python_view(member.core, definitions)) for member in members]
         literals = [(member, view["expected"]) for member, view in views if view["type"] == "literal"]
         # True is 1 in Python, but not in JSON.
-        self._by_value = {(type(each), each): member for member, expected in reversed(literals) for each in expected}
+        self._by_value: dict[tuple[object, object], Member] = {
+            (type(each), each): member for member, expected in reversed(literals) for each in expected
+        }
         # A strict float takes an int too: first come the members whose values have no class of their own.
         self._tried = sorted(members, key=lambda member: member.cls is not None)
         self._fitting: tuple[Callable[..., bool], ...] | None = None
