@@ -275,6 +275,14 @@ def test_tags_name_all_that_tells_members_apart() -> None:
     assert json.loads(stored_codec(nested).dump_json(nested([])))["x"]["$type"] == "list[list[Approve]]"
 
 
+def test_a_tag_that_was_written_before_is_read_as_it_was() -> None:
+    """Where it names several members, the first that fits."""
+    kind = held(list[Approve | int] | list[Reject | str])
+    for name in ("list[union]", "list[Approve | int]"):
+        data = f'{{"x":{{"$type":"{name}","value":[{{"why":"a"}}]}}}}'
+        assert stored_codec(kind).parse_json(data).x == [Approve("a")]
+
+
 def twins() -> tuple[Any, Any]:
     """Two classes of one name, in one module."""
     one, other = (dataclasses.make_dataclass("Twin", [("why", str)], frozen=True) for _ in range(2))

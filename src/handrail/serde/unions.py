@@ -18,7 +18,6 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
-from pydantic_core.core_schema import WrapSerializerFunctionSerSchema
 
 from handrail.serde.core_schemas import Core, in_place_of, innermost, python_view, rebuilt, without_name
 from handrail.serde.dispatch import choices_of, optional_mark
@@ -221,8 +220,8 @@ def same_name(union: Core, definitions: Mapping[str, Core]) -> str | None:
     return None
 
 
-def tagged(union: Core, members: UnionMembers) -> Core:
-    """The union as it is stored: with tags where they are needed, and read with them or without.
+def read_tagged(union: Core, members: UnionMembers) -> Core:
+    """The union as it is read from a store: with tags or without.
 
     Which member it is, is decided before any of them is tried: pydantic would try all, at every level of a union that
     holds itself.
@@ -241,9 +240,7 @@ def tagged(union: Core, members: UnionMembers) -> Core:
         name = name_in(value)
         return name if name in boxes else ALL_MEMBERS
 
-    read = core_schema.tagged_union_schema(
-        {ALL_MEMBERS: without_name(union), **boxes}, name_of, serialization=_written(union, members)
-    )
+    read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(union), **boxes}, name_of)
     return in_place_of(union, cast("Core", read))
 
 
@@ -256,8 +253,13 @@ def name_in(value: object) -> str:
     return name if type(name) is str and len(found) == len(_KEYS) and VALUE in found else ""
 
 
-def _written(union: Core, members: UnionMembers) -> WrapSerializerFunctionSerSchema:
-    """Writes a value as its member does, with a tag if it needs one."""
+def write_tagged(union: Core, members: UnionMembers) -> Core:
+    """The union as it is written to a store: a value as its member writes it, with a tag if it needs one.
+
+    Args:
+        union: as for `read_tagged`.
+        members: what `ambiguous` found.
+    """
     places = {id(member): str(position) for position, member in enumerate(members.members)}
 
     def place_of(value: object) -> str:
@@ -266,11 +268,8 @@ def _written(union: Core, members: UnionMembers) -> WrapSerializerFunctionSerSch
 
     choices: dict[str, CoreSchema] = {ALL_MEMBERS: without_name(union)}
     for position, (member, choice) in enumerate(zip(members.members, choices_of(union), strict=True)):
-        as_member = without_name(choice) if member.name is None else _boxed(member.name, choice)
-        choices[str(position)] = as_member
-    return core_schema.wrap_serializer_function_ser_schema(
-        _as_it_is, schema=core_schema.tagged_union_schema(choices, place_of)
-    )
+        choices[str(position)] = without_name(choice) if member.name is None else _boxed(member.name, choice)
+    return in_place_of(union, cast("Core", core_schema.tagged_union_schema(choices, place_of)))
 
 
 def _boxed(name: str, choice: Core) -> CoreSchema:
@@ -279,10 +278,6 @@ def _boxed(name: str, choice: Core) -> CoreSchema:
 
     wrapped = core_schema.wrap_serializer_function_ser_schema(write, schema=without_name(choice))
     return core_schema.any_schema(serialization=wrapped)
-
-
-def _as_it_is(value: object, written: Callable[[object], object]) -> object:
-    return written(value)
 
 
 def whole(core: Core, definitions: Mapping[str, Core]) -> Core:
