@@ -7,7 +7,7 @@ import enum
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
@@ -19,7 +19,7 @@ from uuid import UUID
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from tests.serde.members import Digit, Other, Word
+from tests.serde.members import Digit, Other, State, Word
 from tests.serde.shapes import Circle, Drawing, Inner, Level, Page, Plan, Square, Status, Tree
 
 
@@ -44,6 +44,22 @@ class Node:
     parent: Node | None = None
     children: tuple[Node, ...] = ()
     by_name: Mapping[str, Node] | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """Holds itself, and what is told apart from it."""
+
+    title: str
+    inside: list[Section | Notes] = field(default_factory=list["Section | Notes"])
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Holds sections too."""
+
+    texts: list[str | State]
+    more: Section | None = None
 
 
 # Untyped, because type checkers want to know what stands in brackets before the program runs.
@@ -92,6 +108,9 @@ UNIONS: Final[list[Any]] = [
     *(int | str, int | float, int | bool | str, Decimal | int, Decimal | float, dt.datetime | int, UUID | int),
     *(dt.datetime | str, str | dt.datetime, dt.date | str, Decimal | str, UUID | str, bytes | str, Status | str),
     *(dt.date | dt.datetime, dt.time | dt.timedelta, Digit | int, int | list[int], list[int] | dict[str, int]),
+    *(PurePosixPath | State, State | str, float | Literal[0], Decimal | Literal[1, 2], Literal[0] | float | None),
+    *(list[int | str] | dict[str, int], dict[int, str] | dict[str, str], dict[bool, int] | dict[int, int]),
+    *(list[Circle | Square], list[Circle] | list[Square], dict[str, Circle | int], Section | Notes),
     *(Circle | Square, Inner | str, Inner | list[Inner], tuple[int, ...] | str, Literal["a"] | int, str | Mixed),
 ]
 DATACLASSES: Final[list[Any]] = [

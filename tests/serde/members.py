@@ -6,8 +6,9 @@ import datetime as dt
 import enum
 from dataclasses import dataclass
 from decimal import Decimal
+from ipaddress import IPv4Address
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from handrail.session.stored_types import stored_as
@@ -65,6 +66,12 @@ class Other(enum.StrEnum):
     B = "b"
 
 
+class State(str, enum.Enum):  # noqa: UP042 - not a StrEnum: its `str()` is the name of the member
+    """Texts whose members are strings."""
+
+    DONE = "done"
+
+
 class Digit(enum.IntEnum):
     """Numbers."""
 
@@ -95,6 +102,7 @@ class Clear:
     moment: dt.datetime | dt.date | dt.time | dt.timedelta | UUID | int | None = None
     exact: Decimal | int | float | None = None
     rows: list[int] | list[str] | dict[str, int] | str | None = None
+    tables: dict[bool, int] | dict[int, int] | dict[dt.date, int] | dict[Literal["a"], int] | None = None
 
 
 NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -128,5 +136,21 @@ PAIRS: list[tuple[Any, list[Any]]] = [
     (tuple[Approve | Reject, int], [(Reject("a"), 1)]),
     (dict[str, dt.date | str], [{"a": NOON.date(), "b": "2026-01-31"}]),
     (list[tuple[int, ...] | list[int]] | str, [[(1,), [1]], "a"]),
+    (list[Approve | int] | list[Reject | str], [[Approve("a")], [Reject("a")], [1], ["a"]]),
+    (dict[str, Approve | int] | dict[str, Reject | int], [{"k": Approve("a")}, {"k": Reject("a")}, {"k": 1}]),
+    (dict[int, str] | dict[str, str], [{1: "a"}, {"1": "a"}, {"a": "b"}]),
+    (dict[str, int] | dict[UUID, int] | None, [{UUID(int=1): 1}, {str(UUID(int=1)): 1}, {}, None]),
+    (dict[Decimal, int] | dict[float, int], [{Decimal("1.50"): 1}, {1.5: 1}]),
+    (list[dict[int, str] | dict[str, str]], [[{1: "a"}, {"1": "a"}]]),
+    (float | Literal[0] | None, [0, 0.0, 1.5, None]),
+    (Literal[0] | float, [0, 0.0]),
+    (Decimal | Literal["1"], [Decimal(1), "1"]),
+    (Literal[1, True] | dt.date | str, [1, True, NOON.date(), "2026-01-31"]),
+    (Literal["2026-01-31"] | dt.date, ["2026-01-31", NOON.date()]),
+    (list[list[Approve]] | list[list[Reject]], [[[Approve("a")]], [[Reject("a")]], []]),
+    (tuple[Approve, ...] | tuple[Reject | None, ...] | str, [(Approve("a"),), (Reject("a"),), "a"]),
+    (PurePosixPath | State, [PurePosixPath("done"), State.DONE]),
+    (State | PurePosixPath | str, [State.DONE, PurePosixPath("done"), "done"]),
+    (IPv4Address | State | None, [IPv4Address("10.0.0.1"), State.DONE, None]),
 ]
 """Types of fields with values that JSON alone does not tell apart."""

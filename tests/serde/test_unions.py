@@ -5,17 +5,24 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+from ipaddress import IPv4Address
 from itertools import count
-from typing import Any, Generic, Literal, TypeVar
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
+from pydantic import Field
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
-from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, When
+from handrail.session.stored_types import stored_as
+from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, State, When
 from tests.serde.shapes import Circle, Drawing, Everything, Loose, Page, Plan, Square
 
 T = TypeVar("T")
+
+# Untyped, because type checkers want to know what stands in brackets before the program runs.
+_list: Any = list
 
 
 def held(kind: Any) -> Any:
@@ -118,7 +125,9 @@ def test_members_that_json_tells_apart_carry_no_tag() -> None:
     assert stored.dump_json(Decision(None)) == b'{"outcome":null,"others":[]}'
     assert has_ambiguous_unions(Decision)
     assert not has_ambiguous_unions(Clear)
-    assert canonical_json(Clear(1, NOON)) == canonical_json({"number": 1, "moment": NOON, "exact": None, "rows": None})
+    assert canonical_json(Clear(1, NOON)) == canonical_json(
+        {"number": 1, "moment": NOON, "exact": None, "rows": None, "tables": None}
+    )
 
 
 def test_message_and_schema_have_no_tags() -> None:
@@ -160,12 +169,34 @@ class Kinded:
     why: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Disc:
+    """Marked by a field that may be left out."""
+
+    why: str = ""
+    kind: Literal["disc"] = "disc"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """Marked likewise."""
+
+    why: str = ""
+    kind: Literal["tile"] = "tile"
+
+
 SAME_SHAPES: list[tuple[Any, str]] = [
     (held(Approve | Reject), "$.x"),
     (held(Approve | Defer | None), "$.x"),
     (held(list[dict[str, Approve | Reject]]), "$.x[*].*"),
     (held(tuple[int, Approve | Reject]), "$.x[1]"),
     (held(Box[Approve] | Box[Reject]), "$.x"),
+    (held(list[Approve] | list[Reject]), "$.x"),
+    (held(list[Approve] | tuple[Reject, ...]), "$.x"),
+    (held(list[Approve | int] | list[Reject | str] | None), "$.x"),
+    (held(dict[str, list[Approve]] | dict[str, list[Reject | None]]), "$.x"),
+    (held(tuple[int, Approve] | tuple[int, Reject]), "$.x"),
+    (held(list[list[Approve] | list[Reject]]), "$.x[*]"),
     (Decision, "$.outcome"),
 ]
 
@@ -182,12 +213,29 @@ def test_parameters_whose_members_have_one_shape_are_refused(kind: Any, path: st
 
 @pytest.mark.parametrize(
     "kind",
-    [held(Approve | Kinded), held(Circle | Square), held(Approve | dict[str, str]), When, held(Page[int] | Page[str])],
+    [
+        *(held(Approve | Kinded), held(Circle | Square), held(Approve | dict[str, str]), When),
+        *(held(Page[int] | Page[str]), held(list[Circle] | list[Square]), held(Approve | list[Reject])),
+        *(held(list[Approve] | dict[str, Reject]), held(tuple[int, Approve] | tuple[str, Reject])),
+        *(held(list[Approve] | tuple[Approve, ...]), held(dict[bool, Approve] | dict[int, Reject])),
+        held(Disc | Kinded),
+    ],
     ids=count(),
 )
 def test_parameters_that_a_model_can_tell_apart_are_taken(kind: Any) -> None:
     """By a field that marks them, or because one of them is not a dataclass."""
     assert codec(kind).kind is kind
+
+
+@pytest.mark.parametrize("kind", [Disc | Tile, list[Disc] | list[Tile]], ids=count())
+def test_a_mark_that_may_be_left_out_is_named(kind: Any) -> None:
+    """Both take an object without it; the error says which default to remove."""
+    with pytest.raises(SchemaError, match=r"^\$\.x: a model may leave out kind.*remove the default of kind in both"):
+        codec(held(kind))
+    cls = held(kind)
+    for value in (Disc(), Tile()):
+        whole = cls(value if kind == Disc | Tile else [value])
+        assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(whole)) == whole
 
 
 def test_equal_values_of_one_member_have_one_canonical_text() -> None:
@@ -207,3 +255,55 @@ def test_a_value_that_is_of_no_member_has_a_canonical_text_all_the_same() -> Non
     """Canonical JSON is of what is there."""
     kind = held(dt.datetime | str)
     assert canonical_json(kind([1])) == b'{"x":[1]}'
+
+
+@pytest.mark.parametrize("kind", [PurePosixPath | State, IPv4Address | State, State | PurePosixPath], ids=count())
+def test_a_string_enum_beside_a_path_is_written_by_its_value(kind: Any) -> None:
+    """In the message too: `str()` of it is the name of the member."""
+    cls = held(kind)
+    assert result_codec(cls).dump(cls(State.DONE)) == {"x": "done"}
+    stored = stored_codec(cls)
+    assert stored.parse_json(stored.dump_json(cls(State.DONE))).x is State.DONE
+
+
+def test_tags_name_all_that_tells_members_apart() -> None:
+    """However deep it stands."""
+    kind = held(list[Approve | int] | list[Reject | str])
+    tags = [json.loads(stored_codec(kind).dump_json(kind(value)))["x"]["$type"] for value in ([1], ["a"])]
+    assert tags == ["list[Approve | int]", "list[Reject | str]"]
+    nested = held(list[list[Approve]] | list[list[Reject]])
+    assert json.loads(stored_codec(nested).dump_json(nested([])))["x"]["$type"] == "list[list[Approve]]"
+
+
+def test_a_tag_that_was_written_before_is_read_as_it_was() -> None:
+    """Where it names several members, the first that fits."""
+    kind = held(list[Approve | int] | list[Reject | str])
+    for name in ("list[union]", "list[Approve | int]"):
+        data = f'{{"x":{{"$type":"{name}","value":[{{"why":"a"}}]}}}}'
+        assert stored_codec(kind).parse_json(data).x == [Approve("a")]
+
+
+def twins() -> tuple[Any, Any]:
+    """Two classes of one name, in one module."""
+    one, other = (dataclasses.make_dataclass("Twin", [("why", str)], frozen=True) for _ in range(2))
+    return one, other
+
+
+def test_members_of_one_name_are_refused_when_the_type_is_built() -> None:
+    """A store could not say which it was; `stored_as` gives one of them another name."""
+    one, other = twins()
+    lists: Any = _list[one] | _list[other]
+    kinds: list[Any] = [one | other, lists, _list[lists]]
+    for kind in kinds:
+        with pytest.raises(SchemaError, match=r"Twin.*rename one of the classes.*stored_as") as caught:
+            result_codec(held(kind))
+        assert caught.value.path.startswith("$.x")
+    stored_as("tests.twin")(other)
+    named = held(_list[one] | _list[other])
+    stored = stored_codec(named)
+    assert type(stored.parse_json(stored.dump_json(named([other("a")]))).x[0]) is other
+    limited: Any = held(list[Annotated[int, Field(ge=0)]] | list[Annotated[int, Field(lt=0)]])
+    assert [stored_codec(limited).parse_json(stored_codec(limited).dump_json(limited([n]))).x for n in (1, -1)] == [
+        [1],
+        [-1],
+    ]

@@ -18,7 +18,8 @@ from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
 from handrail.serde.agreement import agreeing
-from handrail.serde.core_schemas import Core
+from handrail.serde.core_schemas import Core, definitions_of, innermost, rebuilt
+from handrail.serde.dispatch import choices_of
 
 BYTES_AS: Final = "base64"
 """How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
@@ -87,7 +88,28 @@ def closed_adapter(kind: object, *, recheck: bool = False) -> Adapter:
     validator = (
         made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
     )
-    return Adapter(made, cast("SchemaValidator", validator), made.serializer)
+    return Adapter(made, cast("SchemaValidator", validator), _serializer(made, core))
+
+
+def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
+    """What pydantic made, or one that writes a string enum by its value, in a union whose other members take any `str`.
+
+    The serializer of a path or an address writes the `str()` of the enum, which is the name of the member.
+    """
+    definitions = definitions_of(core)
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del was, made
+        if part["type"] != "union":
+            return part
+        enums = [choice for choice, inner in zip(part["choices"], choices_of(part), strict=True) if _is_enum(inner)]
+        return {**part, "choices": [*enums, *(choice for choice in part["choices"] if choice not in enums)]}
+
+    def _is_enum(choice: Core) -> bool:
+        return bool(innermost(choice, definitions)["type"] == "enum")
+
+    written = rebuilt(core, change)
+    return made.serializer if written == core else SchemaSerializer(cast("CoreSchema", written), core_config())
 
 
 def core_config(*, recheck: bool = False) -> CoreConfig:

@@ -30,6 +30,7 @@ from typing import Any, Final, LiteralString, cast
 from pydantic_core import CoreConfig, CoreSchema, PydanticCustomError, PydanticKnownError, SchemaValidator, core_schema
 
 from handrail.serde.core_schemas import Core, definitions_of, in_place_of, innermost, rebuilt, without_name
+from handrail.serde.dispatch import deciding
 from handrail.serde.forms import DECIMAL, FORMATS, FRACTION, KEYS
 from handrail.serde.naming import quoted
 
@@ -72,18 +73,18 @@ def agreeing(core: Core, config: CoreConfig) -> Core:
     definitions = definitions_of(core)
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
-        del was
         keys = part.get("keys_schema")
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
+        if part["type"] == "union":
+            tried = {**part, "choices": _numbers_first(part["choices"])}
+            return deciding(part, was=was, tried=tried, definitions=definitions)
         return _agreeing_part(part, config, made=made)
 
     return rebuilt(core, change)
 
 
 def _agreeing_part(core: Core, config: CoreConfig, *, made: bool) -> Core:
-    if core["type"] == "union":
-        return {**core, "choices": _numbers_first(core["choices"])}
     steps = _steps_instead(core, config)
     if not steps:
         return core
@@ -119,8 +120,15 @@ def _numbers_first(choices: list[Any]) -> list[Any]:
     if not any(part["type"] == "json-or-python" and part["python_schema"]["type"] in _NUMBERS for part in parts):
         return choices
     paired = list(zip(parts, choices, strict=True))
-    numbers = [choice for part, choice in paired if part["type"] in _PLAIN_NUMBERS]
-    return [*numbers, *(choice for part, choice in paired if part["type"] not in _PLAIN_NUMBERS)]
+    numbers = [choice for part, choice in paired if _is_number(part)]
+    return [*numbers, *(choice for part, choice in paired if not _is_number(part))]
+
+
+def _is_number(part: Core) -> bool:
+    if part["type"] == "json-or-python":
+        part = part["python_schema"]
+    is_literal = part["type"] == "literal" and any(isinstance(each, int) for each in part["expected"])
+    return is_literal or part["type"] in _PLAIN_NUMBERS
 
 
 # -------------------------------------------------------------------------------------------------------------- texts

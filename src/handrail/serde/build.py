@@ -25,7 +25,7 @@ from handrail.serde.fields import refuse
 from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.naming import shortened, type_name
 from handrail.serde.stored import stored_adapter
-from handrail.serde.unions import same_shape
+from handrail.serde.unions import SameShape, same_name, same_shape
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
@@ -86,8 +86,7 @@ def build(kind: object, *, mode: Mode) -> Built:
         adapter = closed_adapter(kind)
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
-        if mode == "validation":
-            _check_unions(kind, cast("Core", adapter.made.core_schema))
+        _check_unions(kind, cast("Core", adapter.made.core_schema), mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -119,17 +118,32 @@ def _check_root(kind: object, mode: Mode) -> None:
         _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
 
 
-def _check_unions(kind: object, core: Core) -> None:
-    """Refuses a union of dataclasses of which a model could not say which it means."""
+def _check_unions(kind: object, core: Core, mode: Mode) -> None:
+    """Refuses a union of which a model could not say which member it means, or a store which it was."""
     definitions = definitions_of(core)
     for path, part in places_of(core, definitions):
-        if part["type"] == "union" and (alike := same_shape(part, definitions)) is not None:
-            refuse(kind, path, *_same_shape_fault(*(cls.__name__ for cls in alike)))
+        if part["type"] != "union":
+            continue
+        if mode == "validation" and (alike := same_shape(part, definitions)) is not None:
+            refuse(kind, path, *_same_shape_fault(alike))
+        if (name := same_name(part, definitions)) is not None:
+            refuse(
+                kind,
+                path,
+                f"two members of this union are called {name}, so that a store could not say of which a value is",
+                "rename one of the classes, or give it a name of its own with @stored_as('...')",
+            )
 
 
-def _same_shape_fault(one: str, other: str) -> tuple[str, str]:
-    """What is wrong with a union of two dataclasses, by their names, and what to write instead."""
+def _same_shape_fault(alike: SameShape) -> tuple[str, str]:
+    """What is wrong with a union of two dataclasses, and what to write instead."""
     cannot_say = "so that a model cannot say which it means"
+    one, other = alike.one.__name__, alike.other.__name__
+    if alike.mark is not None:
+        return (
+            f"a model may leave out {alike.mark}, which has a default in {one} and in {other}, {cannot_say}",
+            f"remove the default of {alike.mark} in both, and write it before the fields that have one",
+        )
     if one == other:
         return (
             f"the same JSON can be a value of {one} with either of its type arguments, {cannot_say}",

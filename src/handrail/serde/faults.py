@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from handrail.serde.json_schema import Node, is_array, is_object
-from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed, unwrapped
+from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed_each, unwrapped
 from handrail.serde.naming import nearest, place, quoted, shortened
 from handrail.serde.wording import counted, described, either, kind_in_words, kind_of, kinds_asked
 
@@ -49,7 +49,9 @@ class _Found:
 
 def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tuple[Fault, ...]:
     """What pydantic found in words; `data` is the decoded input, `schema` the JSON Schema that it does not fit."""
-    found = [_Found(followed(line["loc"], schema, data), line) for line in lines[:MOST_FAULTS]]
+    first = lines[:MOST_FAULTS]
+    spots = followed_each((line["loc"] for line in first), schema, data)
+    found = [_Found(spot, line) for spot, line in zip(spots, first, strict=True)]
     told = tuple(dict.fromkeys(_told(found, 0, schema)))
     rest = len(lines) - len(found)
     return (*told, ("$", f"{rest} more faults, not listed")) if rest else told

@@ -7,8 +7,9 @@ union; here those names are told from keys by the schema, and kept apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final
 
 from handrail.serde.json_schema import Node, is_array, is_object, resolved
@@ -19,6 +20,12 @@ _SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "stri
 
 ABSENT: Final = object()
 """Stands for a value that the data does not hold."""
+
+ALL_MEMBERS: Final = "$members"
+"""Stands in a location of pydantic's before the name of a member, where a union could not decide between several."""
+
+MARKS_ALONE: Final = "$marks"
+"""Stands there where no member was tried, because the `Literal` fields of an object are those of none."""
 
 Path = tuple[str | int, ...]
 """Keys and positions from the root of the data."""
@@ -64,10 +71,20 @@ class Spot:
 
 def followed(location: Path, root: Node, data: object) -> Spot:
     """The spot to which pydantic's `location` leads from the root of `data` and of its schema."""
-    spot = Spot((), (root,), (), data)
-    for segment in location:
-        spot = _step(spot, segment, root)
-    return replace(spot, nodes=tuple(resolved(node, root) for node in spot.nodes))
+    return next(followed_each([location], root, data))
+
+
+def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterator[Spot]:
+    """The spots to which locations lead, in their order; what one shares with the one before it is followed once."""
+    way = [Spot((), (root,), (), data)]
+    taken: Path = ()
+    for location in locations:
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(location, taken, strict=False)))
+        del way[shared + 1 :]
+        for segment in location[shared:]:
+            way.append(_step(way[-1], segment, root))
+        taken = location
+        yield replace(way[-1], nodes=tuple(resolved(node, root) for node in way[-1].nodes))
 
 
 def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
@@ -91,6 +108,8 @@ def unwrapped(node: Node, root: Node) -> Node:
 def _step(spot: Spot, segment: str | int, root: Node) -> Spot:
     around = tuple(unwrapped(node, root) for node in spot.nodes)
     union = next((node for node in around if options_of(node)), None)
+    if union is not None and segment in {ALL_MEMBERS, MARKS_ALONE}:
+        return spot
     if union is not None:
         branch = Branch(spot.path, str(segment), union, spot.value)
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Final, NamedTuple
 
-from handrail.serde.forms import DECIMAL, FORMATS, FRACTION
+from handrail.serde.forms import DECIMAL, FORMATS, FRACTION, KEYS
 from handrail.serde.json_schema import Node, is_object, resolved
 from handrail.serde.wording import kind_of, options_of
 
 _TEXT: Final = "text"
-_PATTERNS: Final = {DECIMAL: "decimal", FRACTION: "fraction"}
-_APART: Final = frozenset({"date-time", "date", "time", "duration", "uuid", "decimal", "fraction"})
+_PATTERNS: Final = {DECIMAL: "decimal", FRACTION: "fraction", **{pattern: kind for kind, pattern in KEYS.items()}}
+_APART: Final = frozenset({"date-time", "date", "time", "duration", "uuid", "decimal", "fraction", *KEYS})
 """Forms of texts of which no two have a text in common, but for those below."""
 
-_ALIKE: Final = [{"decimal", "fraction"}, {"decimal", "uuid"}]
+_NUMBERS: Final = frozenset({"decimal", "fraction", "integer", "number"})
+_WITH_DIGITS: Final = _NUMBERS - {"fraction"}
+_ALIKE: Final = [*map(set, combinations(_NUMBERS, 2)), *({kind, "uuid"} for kind in _WITH_DIGITS)]
 _WITHOUT_COLONS: Final = frozenset({"base64url", "binary"})
 _WITH_COLONS: Final = frozenset({"date-time", "time"})
 
@@ -126,7 +129,7 @@ class _Search:
             return False
         fields = [(_field(one.node, name), _field(other.node, name)) for name in needed]
         if same_class and not needed:
-            fields = [(_field(one.node, ""), _field(other.node, ""))]
+            fields = [(_field(one.node, ""), _field(other.node, "")), (_key(one.node), _key(other.node))]
         if not all(self.common(one.at(a), other.at(b)) for a, b in fields):
             return False
         return not same_class or any(a != b and self._differ(one.at(a), other.at(b)) for a, b in fields)
@@ -179,6 +182,11 @@ def _has(node: Node, name: str) -> bool:
 def _field(node: Node, name: str) -> Node:
     found: object = node.get("properties", {}).get(name, node.get("additionalProperties"))
     return _schema(found)
+
+
+def _key(node: Node) -> Node:
+    """The schema of the keys of a mapping."""
+    return {"type": "string", **_schema(node.get("propertyNames"))}
 
 
 def _schema(found: object) -> Node:

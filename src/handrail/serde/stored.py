@@ -6,7 +6,7 @@ of type `Any` holds what JSON gives back alone. A type with neither is stored as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
@@ -21,10 +21,10 @@ from pydantic_core import (
 
 from handrail.serde.adapter import Adapter, closed_adapter, core_config
 from handrail.serde.agreement import agreeing
-from handrail.serde.core_schemas import Core, definitions_of, in_place_of, rebuilt
+from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, rebuilt
 from handrail.serde.json_schema import Node, core_json_schema, inlined
 from handrail.serde.location import Path
-from handrail.serde.unions import ambiguous, tagged
+from handrail.serde.unions import UnionMembers, ambiguous, read_tagged, write_tagged
 from handrail.serde.untyped import is_decoded
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
@@ -45,23 +45,31 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     """
     core = cast("Core", adapter.made.core_schema)
     definitions, config = definitions_of(core), core_config()
+    found: dict[int, UnionMembers | None] = {}
 
-    def change(part: Core, *, was: Core, made: bool) -> Core:
-        del made
-        if was["type"] == "any":
-            return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
-        if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
-            return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
-        if was["type"] == "union" and (found := ambiguous(was, definitions, config)) is not None:
-            return tagged(part, found)
-        return part
+    def changing(union_in_store: Callable[[Core, UnionMembers], Core]) -> Change:
+        def change(part: Core, *, was: Core, made: bool) -> Core:
+            del made
+            if was["type"] == "any":
+                return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
+            if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
+                return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
+            if was["type"] != "union":
+                return part
+            if id(was) not in found:
+                found[id(was)] = ambiguous(was, definitions, config)
+            members = found[id(was)]
+            return part if members is None else union_in_store(part, members)
 
-    stored = rebuilt(core, change)
-    if stored == core:
+        return change
+
+    read = rebuilt(core, changing(read_tagged))
+    if read == core:
         return None
-    validator = SchemaValidator(cast("CoreSchema", agreeing(stored, config)), config)
-    serializer = SchemaSerializer(cast("CoreSchema", stored), config)
-    return Adapter(adapter.made, validator, serializer), inlined(core_json_schema(stored, mode="validation"))
+    written = rebuilt(core, changing(write_tagged))
+    validator = SchemaValidator(cast("CoreSchema", agreeing(read, config)), config)
+    serializer = SchemaSerializer(cast("CoreSchema", written), config)
+    return Adapter(adapter.made, validator, serializer), inlined(core_json_schema(read, mode="validation"))
 
 
 def stored_recheck(kind: object) -> SchemaValidator:

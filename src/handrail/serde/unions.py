@@ -6,27 +6,24 @@ without one is read as before. What a model reads and writes has no tags.
 
 The name of a member is that by which `stored_as` names its class, or the name of its class, or that of its type
 (`datetime`, `list`). Where two members of one union would have the same, it is written out: `list[int]`,
-`module:Class`. Every one of these names is read.
+`list[Approve | int]`, `module:Class`. Every one of these names is read. Two classes of one name are refused.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 from operator import itemgetter
-from typing import Any, Final, cast
-from uuid import UUID
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
 
-from handrail.serde.core_schemas import Core, innermost, python_view, rebuilt, without_name
+from handrail.serde.core_schemas import Core, in_place_of, innermost, python_view, rebuilt, without_name
+from handrail.serde.dispatch import choices_of, optional_mark
 from handrail.serde.json_schema import Node, core_json_schema
-from handrail.serde.naming import stable_name
+from handrail.serde.location import ALL_MEMBERS
+from handrail.serde.member_names import class_of, kinds_of, names_of, parts_in, spelling
 from handrail.serde.overlap import Side, overlaps
 
 TYPE: Final = "$type"
@@ -35,8 +32,15 @@ TYPE: Final = "$type"
 VALUE: Final = "value"
 """The key of what the member is written as."""
 
+_KEYS: Final = (TYPE, VALUE)
+
 _SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
 """Types that JSON gives back as what they are, whatever is said of them beside."""
+
+_FORMS: Final = dict.fromkeys(("dict", "ordered-dict", "counter"), "object")
+"""The form in JSON of the collections that are not arrays."""
+
+_OF_LITERALS: Final = frozenset({str, int, bool, type(None)})
 
 _HOLDING: Final = frozenset(
     {"list", "tuple", "set", "frozenset", "dict", "ordered-dict", "counter", "deque", "dataclass"}
@@ -46,19 +50,6 @@ _HOLDING: Final = frozenset(
 _TOLD_BY_FORM: Final = [{number, exact} for number in ("int", "float") for exact in ("decimal", "fraction")]
 """Pairs of which one is written as a number and the other as a string, though it is read from a number too."""
 
-_CLASSES: Final[Mapping[str, type[Any]]] = {
-    **{cls.__name__: cls for cls in (str, int, float, bool, bytes, list, tuple, set, frozenset, dict, deque)},
-    **{cls.__name__: cls for cls in (date, time, datetime, timedelta)},
-    "none": type(None),
-    "decimal": Decimal,
-    "fraction": Fraction,
-    "uuid": UUID,
-    "ordered-dict": OrderedDict,
-    "counter": Counter,
-}
-"""The classes of the values, by the type of the core schema."""
-
-_OTHERS: Final = {"any": "Any", "url": "Url"}
 _TAG: Final = Side(
     {
         "type": "object",
@@ -88,6 +79,20 @@ class Member:
     cls: type[Any] | None
 
 
+class SameShape(NamedTuple):
+    """Two dataclasses of which a model may write the same JSON.
+
+    Attributes:
+        one: the first.
+        other: the second.
+        mark: a `Literal` field that tells them apart where it is given, but has a default in both.
+    """
+
+    one: type[Any]
+    other: type[Any]
+    mark: str | None
+
+
 class UnionMembers:
     """The members of a union, some of which may not be told apart by their JSON.
 
@@ -96,7 +101,7 @@ class UnionMembers:
         config: the configuration of their core schemas.
     """
 
-    __slots__ = ("_by_class", "_definitions", "_fitting", "config", "members")
+    __slots__ = ("_by_class", "_by_value", "_definitions", "_fitting", "_tried", "config", "members")
 
     def __init__(self, members: Sequence[Member], definitions: Mapping[str, Core], config: CoreConfig) -> None:
         """Take the members; `members_of` finds out which are to be told apart."""
@@ -104,25 +109,28 @@ class UnionMembers:
         self._definitions = definitions
         self.config = config
         self._by_class = {member.cls: member for member in members if member.cls is not None}
+        views = [(member, python_view(member.core, definitions)) for member in members]
+        literals = [(member, view["expected"]) for member, view in views if view["type"] == "literal"]
+        # True is 1 in Python, but not in JSON.
+        self._by_value: dict[tuple[object, object], Member] = {
+            (type(each), each): member for member, expected in reversed(literals) for each in expected
+        }
+        # A strict float takes an int too: first come the members whose values have no class of their own.
+        self._tried = sorted(members, key=lambda member: member.cls is not None)
         self._fitting: tuple[Callable[..., bool], ...] | None = None
 
     def member_of(self, value: object) -> Member | None:
         """The member that a value is of; `None` if it is of none."""
         cls: Any = type(value)
         found = self._by_class.get(cls)
+        if found is None and cls in _OF_LITERALS:
+            found = self._by_value.get((cls, value))
         if found is not None:
             return found
         if self._fitting is None:
-            self._fitting = tuple(self._fits(member) for member in self.members)
-        pairs = zip(self.members, self._fitting, strict=True)
+            self._fitting = tuple(self._fits(member) for member in self._tried)
+        pairs = zip(self._tried, self._fitting, strict=True)
         return next((member for member, fits in pairs if fits(value, strict=True)), None)
-
-    def write(self, value: object, written: Callable[[object], object]) -> object:
-        """What pydantic writes, with a tag if the value needs one."""
-        member = self.member_of(value)
-        if member is None or member.name is None:
-            return written(value)
-        return {TYPE: member.name, VALUE: written(value)}
 
     def _fits(self, member: Member) -> Callable[..., bool]:
         core = rebuilt(whole(member.core, self._definitions), _looking_into_instances)
@@ -137,7 +145,7 @@ def _looking_into_instances(part: Core, *, was: Core, made: bool) -> Core:
 
 def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers | None:
     """The members of a union if JSON does not tell all of them apart; else `None`."""
-    if any(choice["type"] == "is-instance" for choice in _choices(union)):
+    if any(choice["type"] == "is-instance" for choice in choices_of(union)):
         return None  # a part of one type of pydantic's own, such as `SecretStr`: an instance, or what makes one
     members = members_of(union, definitions, config)
     return members if any(member.name is not None for member in members.members) else None
@@ -145,10 +153,10 @@ def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) 
 
 def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers:
     """The members of a union; those that JSON does not tell apart have a name."""
-    choices = _choices(union)
+    choices = choices_of(union)
     alike = _alike(choices, definitions)
-    names = [_names_of(choice, definitions) for choice in choices]
-    classes = [_class_of(python_view(choice, definitions)) for choice in choices]
+    names = [names_of(choice, definitions) for choice in choices]
+    classes = [class_of(python_view(choice, definitions)) for choice in choices]
     members: list[Member] = []
     for position, choice in enumerate(choices):
         name = None
@@ -160,37 +168,116 @@ def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig)
     return UnionMembers(members, definitions, config)
 
 
-def same_shape(union: Core, definitions: Mapping[str, Core]) -> tuple[type[Any], type[Any]] | None:
+def same_shape(union: Core, definitions: Mapping[str, Core]) -> SameShape | None:
     """Two dataclasses of a union for which a model may write the same JSON; `None` if there are none.
 
-    They are one and the same class where a generic one is there with two arguments.
+    They may stand in collections of one shape, as in `list[A] | list[B]`. They are one and the same class where a
+    generic one is there with two arguments.
     """
-    found: list[tuple[type[Any], Side]] = []
-    for choice in _choices(union):
-        inner = innermost(choice, definitions)
-        if inner["type"] == "dataclass":
-            found.append((inner["cls"], _side(choice, definitions, written=False)))
-    for (cls, side), (other, beside) in combinations(found, 2):
-        if overlaps(side, beside, same_class=cls is other):
-            return cls, other
+    choices = choices_of(union)
+    found = [list(_dataclasses_in(choice, definitions, (), ())) for choice in choices]
+    for one, other in combinations(range(len(choices)), 2):
+        for (way, first), (beside, second) in product(found[one], found[other]):
+            if way == beside and _may_be_one(first, second, definitions):
+                sides = (_side(choices[at], definitions, written=False) for at in (one, other))
+                if not way or overlaps(*sides, same_class=True):
+                    mark = optional_mark(first, second, definitions)
+                    return SameShape(
+                        python_view(first, definitions)["cls"], python_view(second, definitions)["cls"], mark
+                    )
     return None
 
 
-def tagged(union: Core, members: UnionMembers) -> Core:
-    """The union as it is stored: with tags where they are needed, and read with them or without.
+def _may_be_one(first: Core, second: Core, definitions: Mapping[str, Core]) -> bool:
+    is_one = python_view(first, definitions)["cls"] is python_view(second, definitions)["cls"]
+    sides = (_side(core, definitions, written=False) for core in (first, second))
+    return overlaps(*sides, same_class=is_one)
+
+
+def _dataclasses_in(
+    core: Core, definitions: Mapping[str, Core], way: tuple[str, ...], above: tuple[Core, ...]
+) -> Iterator[tuple[tuple[str, ...], Core]]:
+    """The dataclasses that stand in the collections of a type, each with the forms of these in JSON."""
+    view = innermost(core, definitions)
+    if any(view is each for each in above):
+        return
+    if view["type"] == "dataclass":
+        yield way, core
+        return
+    own = () if view["type"] == "union" else (str(_FORMS.get(view["type"], "array")),)
+    for part in parts_in(view):
+        yield from _dataclasses_in(part, definitions, (*way, *own), (*above, view))
+
+
+def same_name(union: Core, definitions: Mapping[str, Core]) -> str | None:
+    """The name of two members that JSON does not tell apart, of different classes; `None` if all names differ."""
+    choices = choices_of(union)
+    spelled = [spelling(choice, definitions) for choice in choices]
+    for (position, one), (beside, other) in combinations(enumerate(spelled), 2):
+        is_one_name = one.placed == other.placed and one.classes != other.classes
+        if is_one_name and {position, beside} <= _alike(choices, definitions):
+            return one.placed
+    return None
+
+
+def read_tagged(union: Core, members: UnionMembers) -> Core:
+    """The union as it is read from a store: with tags or without.
+
+    Which member it is, is decided before any of them is tried: pydantic would try all, at every level of a union that
+    holds itself.
 
     Args:
         union: the union; what its members hold may have been changed since `ambiguous` looked at it.
         members: what that found.
     """
     by_name: dict[str, list[Core]] = {}
-    for member, choice in zip(members.members, _choices(union), strict=True):
+    for member, choice in zip(members.members, choices_of(union), strict=True):
         for name in member.names if member.name is not None else ():
             by_name.setdefault(name, []).append(choice)
-    boxes = [_box(name, choices, members.config) for name, choices in by_name.items()]
-    write = core_schema.wrap_serializer_function_ser_schema(members.write, schema=without_name(union))
-    read = core_schema.union_schema([*boxes, without_name(union)], mode="left_to_right", serialization=write)
-    return {**read, "ref": union["ref"]} if "ref" in union else cast("Core", read)
+    boxes = {name: _box(name, choices, members.config) for name, choices in by_name.items()}
+
+    def name_of(value: object) -> str:
+        name = name_in(value)
+        return name if name in boxes else ALL_MEMBERS
+
+    read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(union), **boxes}, name_of)
+    return in_place_of(union, cast("Core", read))
+
+
+def name_in(value: object) -> str:
+    """The name of the member in a decoded value with a tag; empty if it has none."""
+    if type(value) is not dict:
+        return ""
+    found = cast("dict[str, object]", value)
+    name = found.get(TYPE)
+    return name if type(name) is str and len(found) == len(_KEYS) and VALUE in found else ""
+
+
+def write_tagged(union: Core, members: UnionMembers) -> Core:
+    """The union as it is written to a store: a value as its member writes it, with a tag if it needs one.
+
+    Args:
+        union: as for `read_tagged`.
+        members: what `ambiguous` found.
+    """
+    places = {id(member): str(position) for position, member in enumerate(members.members)}
+
+    def place_of(value: object) -> str:
+        member = members.member_of(value)
+        return ALL_MEMBERS if member is None else places[id(member)]
+
+    choices: dict[str, CoreSchema] = {ALL_MEMBERS: without_name(union)}
+    for position, (member, choice) in enumerate(zip(members.members, choices_of(union), strict=True)):
+        choices[str(position)] = without_name(choice) if member.name is None else _boxed(member.name, choice)
+    return in_place_of(union, cast("Core", core_schema.tagged_union_schema(choices, place_of)))
+
+
+def _boxed(name: str, choice: Core) -> CoreSchema:
+    def write(value: object, written: Callable[[object], object]) -> object:
+        return {TYPE: name, VALUE: written(value)}
+
+    wrapped = core_schema.wrap_serializer_function_ser_schema(write, schema=without_name(choice))
+    return core_schema.any_schema(serialization=wrapped)
 
 
 def whole(core: Core, definitions: Mapping[str, Core]) -> Core:
@@ -210,10 +297,6 @@ def _box(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreSchema:
     return core_schema.no_info_after_validator_function(itemgetter(VALUE), box)
 
 
-def _choices(union: Core) -> list[Core]:
-    return [cast("Core", each[0] if isinstance(each, tuple) else each) for each in union["choices"]]
-
-
 # ------------------------------------------------------------------------------------------------------ what is alike
 
 
@@ -228,7 +311,7 @@ def _alike(choices: Sequence[Core], definitions: Mapping[str, Core]) -> frozense
     for one, other in combinations(range(len(choices)), 2):
         if _is_same_value(views[one], views[other]):
             continue
-        same = None is not _class_of(views[one]) is _class_of(views[other])
+        same = None is not class_of(views[one]) is class_of(views[other])
         if overlaps(written[one], read[other], same_class=same) or overlaps(written[other], read[one], same_class=same):
             alike |= {one, other}
     if alike:  # an object that holds anything could look like a tag
@@ -242,7 +325,7 @@ def _is_open(node: Node) -> bool:
 
 def _is_same_value(one: Core, other: Core) -> bool:
     """Whether what both can be read from is equal and of one type, whichever it is read as."""
-    kinds = _kinds(one) | _kinds(other)
+    kinds = kinds_of(one) | kinds_of(other)
     if kinds in _TOLD_BY_FORM:
         return True
     if kinds & {"any"}:
@@ -250,44 +333,6 @@ def _is_same_value(one: Core, other: Core) -> bool:
     return len(kinds) == 1 and not kinds & _HOLDING and one.get("cls") is other.get("cls")
 
 
-def _kinds(view: Core) -> set[str]:
-    return {type(value).__name__ for value in view["expected"]} if view["type"] == "literal" else {view["type"]}
-
-
 def _side(core: Core, definitions: Mapping[str, Core], *, written: bool) -> Side:
     node = core_json_schema(whole(core, definitions), mode="serialization" if written else "validation")
     return Side(node, node, written)
-
-
-# -------------------------------------------------------------------------------------------------- names and classes
-
-
-def _class_of(view: Core) -> type[Any] | None:
-    """The class of the values of a type; `None` if they may be of several."""
-    cls: object = view.get("cls", _CLASSES.get(view["type"]))
-    return cls if isinstance(cls, type) else None
-
-
-def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = False) -> tuple[str, ...]:
-    """What a member may be called: the name that is written, then those for when another member has it."""
-    view = python_view(core, definitions)
-    cls = _class_of(view)
-    name = cls.__name__ if cls else str(view.get("cls_repr", _OTHERS.get(view["type"], view["type"])))
-    if view["type"] == "literal":
-        return (*sorted(_kinds(view))[:1], f"Literal[{', '.join(map(repr, view['expected']))}]")
-    stable = stable_name(cls) if cls else None
-    held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
-    full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
-    placed = [f"{cls.__module__}:{cls.__qualname__}"] if cls and cls.__module__ != "builtins" else []
-    return tuple(dict.fromkeys((*([stable] if stable else []), name, *full, *placed)))
-
-
-def _held(view: Core) -> Iterator[Core]:
-    """What a type holds that is not the same for all types of its class."""
-    if view["type"] == "dataclass":
-        if "generic_origin" in view:
-            yield from (part["schema"] for part in view["schema"]["fields"])
-        return
-    for name in ("keys_schema", "values_schema", "items_schema"):
-        held: Any = view.get(name, ())
-        yield from cast("list[Core]", held if isinstance(held, list) else [held] if held else [])

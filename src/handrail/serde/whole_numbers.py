@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import ErrorDetails
 
 from handrail.serde.json_schema import Node
-from handrail.serde.location import Path, followed
+from handrail.serde.location import Path, followed_each
 from handrail.serde.wording import kinds_asked
 
 
@@ -28,8 +28,7 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> boo
         Whether there was one.
     """
     paths: set[Path] = set()
-    for line in lines:
-        spot = followed(line["loc"], schema, data)
+    for spot in followed_each((line["loc"] for line in lines), schema, data):
         is_whole = isinstance(spot.value, float) and spot.value.is_integer()
         if is_whole and any("integer" in kinds_asked(node, schema) for node in spot.nodes):
             paths.add(spot.path)

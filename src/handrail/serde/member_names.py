@@ -1,0 +1,135 @@
+"""What the members of unions are called where a value is stored with a tag, and the classes of their values."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
+
+from handrail.serde.core_schemas import Core, python_view
+from handrail.serde.naming import stable_name
+
+_CLASSES: Final[Mapping[str, type[Any]]] = {
+    **{cls.__name__: cls for cls in (str, int, float, bool, bytes, list, tuple, set, frozenset, dict, deque)},
+    **{cls.__name__: cls for cls in (date, time, datetime, timedelta)},
+    "none": type(None),
+    "decimal": Decimal,
+    "fraction": Fraction,
+    "uuid": UUID,
+    "ordered-dict": OrderedDict,
+    "counter": Counter,
+}
+"""The classes of the values, by the type of the core schema."""
+
+_OTHERS: Final = {"any": "Any", "url": "Url"}
+
+
+class Spelling(NamedTuple):
+    """A type, written out.
+
+    Attributes:
+        short: with the names of its classes, or those that `stored_as` gave them.
+        placed: with the modules of its classes.
+        classes: the dataclasses and enums in it, in their order.
+    """
+
+    short: str
+    placed: str
+    classes: tuple[type[Any], ...]
+
+
+def class_of(view: Core) -> type[Any] | None:
+    """The class of the values of a type; `None` if they may be of several."""
+    cls: object = view.get("cls", _CLASSES.get(view["type"]))
+    return cls if isinstance(cls, type) else None
+
+
+def kinds_of(view: Core) -> set[str]:
+    """The types of the values: those of the choices of a `Literal`, else that of the core schema."""
+    return {type(value).__name__ for value in view["expected"]} if view["type"] == "literal" else {view["type"]}
+
+
+def names_of(core: Core, definitions: Mapping[str, Core]) -> tuple[str, ...]:
+    """What a member may be called: the name that is written, then those for when another member has it."""
+    written_out = spelling(core, definitions)
+    first = _names_of(core, definitions)
+    return (
+        tuple(dict.fromkeys((*first, written_out.short, written_out.placed)))
+        if _is_holding(core, definitions)
+        else first
+    )
+
+
+def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> Spelling:
+    """A type with all that it holds, written out; where it holds itself again, by the name of its class alone."""
+    view = python_view(core, definitions)
+    if view["type"] == "literal":
+        text = _literal(view)
+        return Spelling(text, text, ())
+    cls = class_of(view)
+    stable = stable_name(cls) if cls else None
+    short = stable or _name(view, cls)
+    placed = stable or _placed(cls) or short
+    own = (cls,) if cls is not None and "cls" in view else ()
+    is_known = any(view is each for each in above)
+    inner = [] if is_known else [spelling(part, definitions, (*above, view)) for part in parts_in(view)]
+    classes = (*own, *(each for one in inner for each in one.classes))
+    if view["type"] == "union":
+        return Spelling(" | ".join(one.short for one in inner), " | ".join(one.placed for one in inner), classes)
+    if not inner:
+        return Spelling(short, placed, classes)
+    shorts, places = ", ".join(one.short for one in inner), ", ".join(one.placed for one in inner)
+    return Spelling(f"{short}[{shorts}]", f"{placed}[{places}]", classes)
+
+
+def _is_holding(core: Core, definitions: Mapping[str, Core]) -> bool:
+    return next(parts_in(python_view(core, definitions)), None) is not None
+
+
+def parts_in(view: Core) -> Iterator[Core]:
+    """What a collection holds, or the members of a union; of a dataclass the arguments, if it is generic."""
+    if view["type"] == "union":
+        yield from (cast("Core", each[0] if isinstance(each, tuple) else each) for each in view["choices"])
+    else:
+        yield from _held(view)
+
+
+def _name(view: Core, cls: type[Any] | None) -> str:
+    return cls.__name__ if cls else str(view.get("cls_repr", _OTHERS.get(view["type"], view["type"])))
+
+
+def _placed(cls: type[Any] | None) -> str | None:
+    return f"{cls.__module__}:{cls.__qualname__}" if cls and cls.__module__ != "builtins" else None
+
+
+def _literal(view: Core) -> str:
+    return f"Literal[{', '.join(map(repr, view['expected']))}]"
+
+
+def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = False) -> tuple[str, ...]:
+    """The names with what the type holds, but not with what that holds."""
+    view = python_view(core, definitions)
+    if view["type"] == "literal":
+        return (*sorted(kinds_of(view))[:1], _literal(view))
+    cls = class_of(view)
+    name, placed = _name(view, cls), _placed(cls)
+    stable = stable_name(cls) if cls else None
+    held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
+    full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
+    named = (*([stable] if stable else []), name, *full, *([placed] if placed else []))
+    return tuple(dict.fromkeys(named))
+
+
+def _held(view: Core) -> Iterator[Core]:
+    """What a type holds that is not the same for all types of its class."""
+    if view["type"] == "dataclass":
+        if "generic_origin" in view:
+            yield from (part["schema"] for part in view["schema"]["fields"])
+        return
+    for name in ("keys_schema", "values_schema", "items_schema"):
+        held: Any = view.get(name, ())
+        yield from cast("list[Core]", held if isinstance(held, list) else [held] if held else [])
