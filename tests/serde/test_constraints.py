@@ -84,6 +84,16 @@ def test_a_word_that_acts_refuses_a_value(word: str) -> None:
         (held(int, pattern="a"), "leave the pattern out"),
         (held(Annotated[int | None, Field(pattern="a")]), "leave the pattern out"),
         (held(int, max_digits=2), "constraint max_digits"),
+        (held(str, format="email"), "such as datetime"),
+        (held(str, length=3), "min_length"),
+        (held(str, choices=["a"]), "Literal"),
+        (held(Annotated[str, {"choices": ["a"]}]), "Literal"),
+        (held(Annotated[int, Field(gt=1)], gt=5), "write one of the two"),
+        (held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]), "AwareDatetime"),
+        (held(Annotated[int, Field(gt="1")]), "write a number"),
+        (held(float | None, ge="1"), "write a number"),
+        (held(str, title=5), "write a string"),
+        (held(str, examples="x"), "write a list"),
     ],
     ids=count(),
 )
@@ -105,6 +115,12 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, cure: str) -> None:
         held(Annotated[int, annotated_types.Interval(gt=0)]),
         held(int, json_schema_extra={"examples": [1]}, title="A title"),
         held(str | None, pattern="^a"),
+        held(Annotated[int, Field(gt=1)], gt=1),
+        held(Annotated[int, Field(gt=1)], le=5),
+        held(Annotated[Decimal, Field(gt=Decimal(1))]),
+        held(Annotated[str, Field(json_schema_extra={"format": "email"})]),
+        held(Annotated[int, annotated_types.Unit("m"), Meta(length=3, format="x", choices=[1])]),
+        held(str, title="A title", examples=["x"], deprecated=True),
     ],
     ids=count(),
 )
@@ -113,7 +129,7 @@ def test_other_metadata_is_left_alone(cls: Any) -> None:
     assert codec(cls).schema["properties"]["x"]
 
 
-@pytest.mark.parametrize("word, value", [("default", 5), ("repr", False), ("union_mode", "smart"), ("gt", "a")])
+@pytest.mark.parametrize("word, value", [("default", 5), ("repr", False), ("union_mode", "smart"), ("strict", "a")])
 def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: object) -> None:
     """With the field and the words, whatever pydantic raises."""
     with pytest.raises(SchemaError, match=rf"^\$\.x: pydantic cannot take its metadata '{word}'"):
@@ -130,8 +146,16 @@ class Part:
 
 
 WORDS: dict[str, Any] = {
-    "gt": 0, "ge": 0, "lt": 5, "le": 5, "multiple_of": 1, "min_length": 1, "max_length": 9,
-    "pattern": "a", "max_digits": 3, "decimal_places": 1,
+    "gt": 0,
+    "ge": 0,
+    "lt": 5,
+    "le": 5,
+    "multiple_of": 1,
+    "min_length": 1,
+    "max_length": 9,
+    "pattern": "a",
+    "max_digits": 3,
+    "decimal_places": 1,
 }
 COMPARED = {"gt", "ge", "lt", "le"}
 SIZED = {"min_length", "max_length"}
