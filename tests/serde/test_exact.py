@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import count
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
-from pydantic import AfterValidator, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer, PlainValidator
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
@@ -142,6 +143,9 @@ TAKEN: list[tuple[Any, Any]] = [
     (Path, Path("a")),
     (re.Pattern[str], re.compile("(?i)a")),
     (Annotated[int, AfterValidator(abs)], 1),
+    (Annotated[str, AfterValidator(str.upper)], "A"),
+    (Annotated[int, AfterValidator(partial(max, 0))], 1),
+    (Annotated[int, PlainValidator(int)], 1),
     (Annotated[Base, PlainSerializer(lambda given: {"name": given.name})], Base("a")),
 ]
 

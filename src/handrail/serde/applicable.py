@@ -90,7 +90,7 @@ def check_applicable(kind: object, core: Core) -> None:
 def _misfits(part: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, object]]:
     """The constraints of a part that cannot be applied, each with a value that it cannot be applied to."""
     if part["type"] == "function-after" and isinstance(apply := part["function"]["function"], partial):
-        if apply.func.__module__ == _OF_CONSTRAINTS and apply.keywords:
+        if getattr(apply.func, "__module__", None) == _OF_CONSTRAINTS and apply.keywords:
             word = next(iter(apply.keywords))
             yield from (
                 (word, value) for value in _samples(part["schema"], definitions) if not _takes(apply, word, value)
@@ -148,7 +148,7 @@ def _is_known(core: Core) -> bool:
 
 
 def _patterns(core: Core) -> Iterator[object]:
-    if core["function"]["function"].__module__ == _OF_CONSTRAINTS:  # nothing else there is plain
+    if getattr(core["function"]["function"], "__module__", None) == _OF_CONSTRAINTS:  # nothing else there is plain
         yield re.compile("")
 
 

@@ -92,7 +92,8 @@ def stored_recheck(kind: object) -> SchemaValidator:
 def _makes_secret(function: object) -> bool:
     """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
     made = [*getattr(function, "__mro__", ()), function]
-    names = {getattr(each, "__qualname__", "").partition(".")[0] for each in made if each.__module__ == _SECRETS_OF}
+    own = [each for each in made if getattr(each, "__module__", None) == _SECRETS_OF]
+    names = {getattr(each, "__qualname__", "").partition(".")[0] for each in own}
     return bool(names & {"SecretBytes", "Secret"})
 
 
