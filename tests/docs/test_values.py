@@ -27,15 +27,6 @@ from tests.serde.members import Approve, Reject
 from tests.serde.schema_values import is_valid
 from tests.serde.shapes import Level, Status
 
-NAMES: dict[str, Any] = {
-    "Annotated": Annotated,
-    "Any": Any,
-    "Field": Field,
-    "Literal": Literal,
-    **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
-    **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Ground:
@@ -65,9 +56,17 @@ def nested(levels: int) -> list[Any]:
     return made
 
 
-NAMES |= {cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)}
-NAMES |= {cls.__name__: cls for cls in (PurePath, PureWindowsPath, PosixPath, re.Pattern)}
-NAMES |= {"Sequence": Sequence, "compile": re.compile, "IGNORECASE": re.IGNORECASE, "nested": nested}
+NAMES: dict[str, Any] = {
+    "Annotated": Annotated,
+    "Any": Any,
+    "Field": Field,
+    "Literal": Literal,
+    **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
+    **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
+    **{cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)},
+    **{cls.__name__: cls for cls in (PurePath, PureWindowsPath, PosixPath, re.Pattern)},
+    "Sequence": Sequence, "compile": re.compile, "IGNORECASE": re.IGNORECASE, "nested": nested,
+}
 BOUNDS: dict[str, Any] = {"pattern": "^a$"}
 LEVELS = 250
 

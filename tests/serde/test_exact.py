@@ -102,9 +102,13 @@ def test_what_would_come_back_as_something_else_is_refused_at_its_place(kind: An
     assert [found for found, _ in caught.value.faults] == [path]
 
 
+def _ignored(unraisable: object) -> None:
+    del unraisable
+
+
 def test_a_fraction_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pydantic writes it as unprintable, and Python reports that to its hook."""
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    monkeypatch.setattr(sys, "unraisablehook", _ignored)
     cls = held(Fraction)
     with pytest.raises(DumpError, match=r"\$\.x: a fraction of more than 4,300 digits"):
         stored_codec(cls).dump_json(cls(Fraction(HUGE, 3)))

@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any, Final, cast
 from uuid import UUID
 
-from handrail.serde.core_schemas import Core, definitions_of, places_of, python_view
+from handrail.serde.core_schemas import Core, choices_of, definitions_of, places_of, python_view
 from handrail.serde.fields import refuse
 from handrail.serde.naming import type_name
 
@@ -38,8 +38,8 @@ _SAMPLES: Final[Mapping[str, object]] = {
     "timedelta": dt.timedelta(1),
     "uuid": UUID(int=1),
     "list": [],
-    "set": set(),
-    "frozenset": frozenset(),
+    "set": set[object](),
+    "frozenset": frozenset[object](),
     "tuple": (),
     "deque": [],
     "dict": {},
@@ -128,8 +128,8 @@ def _samples(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
     elif kind in _VALUES:
         yield from _VALUES[kind](core)
     elif kind == "union" and "custom_error_type" not in core:
-        for choice in core["choices"]:
-            yield from _samples(choice[0] if isinstance(choice, tuple) else choice, definitions)
+        for choice in choices_of(core):
+            yield from _samples(choice, definitions)
     elif not _is_known(core):
         return
     elif kind in _AROUND:
@@ -153,10 +153,10 @@ def _patterns(core: Core) -> Iterator[object]:
 
 
 def _instances(core: Core) -> Iterator[object]:
-    cls = core["cls"]
-    if isinstance(cls, type):
+    if isinstance(core["cls"], type):
+        cls = cast("type[Any]", core["cls"])
         with suppress(TypeError):  # an abstract class
-            yield cast("Any", cls)("a") if issubclass(cls, PurePath) else object.__new__(cls)
+            yield cls("a") if issubclass(cls, PurePath) else object.__new__(cls)
 
 
 _VALUES: Final[Mapping[str, Callable[[Core], Iterator[object]]]] = {

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import from_json
 
-from handrail.serde.core_schemas import Core, definitions_of
+from handrail.serde.core_schemas import Core, choices_of, definitions_of
 from handrail.serde.faults import Fault
 from handrail.serde.fitting import (
     LEAST_TOO_LONG,
@@ -151,8 +151,8 @@ def _too_long(value: object, path: Path) -> Iterator[Path]:
             yield path
         return
     if isinstance(value, Mapping):
-        keys = cast("Mapping[object, object]", value)
-        yield from (path for key in keys if isinstance(key, int) and abs(key) >= LEAST_TOO_LONG)
+        value = cast("Mapping[object, object]", value)
+        yield from (path for key in value if isinstance(key, int) and abs(key) >= LEAST_TOO_LONG)
     for segment, child in parts_of_value(value):
         yield from _too_long(child, (*path, segment))
 
@@ -210,10 +210,11 @@ class _Making:
         return any_of([LEAVES["none"], self.part(core["schema"])])
 
     def _union(self, core: Core) -> Part:
-        return any_of([self.part(each[0] if isinstance(each, tuple) else each) for each in core["choices"]])
+        return any_of([self.part(each) for each in choices_of(core)])
 
     def _tagged_union(self, core: Core) -> Part:
-        return any_of([self.part(each) for each in core["choices"].values() if isinstance(each, dict)])
+        choices: Mapping[str, Core] = core["choices"]
+        return any_of([self.part(each) for each in choices.values()])
 
     def _collection(self, core: Core) -> Part:
         items = core.get("items_schema", _ANY)

@@ -68,7 +68,7 @@ def leaf(
     def takes(value: object) -> bool:
         return isinstance(value, kind)
 
-    described = fault or (lambda value: f"a {type(value).__name__} would come back as something else")
+    described = fault or _would_be("value of another type", "declare its type here")
     return Part(fits or takes, takes, _nothing, described, frozenset(types), sure=fits is None)
 
 
@@ -107,7 +107,8 @@ def _is_short_fraction(value: object) -> bool:
 def _has_no_flags(value: object) -> bool:
     if not isinstance(value, re.Pattern):
         return True
-    return value.flags == re.compile(value.pattern).flags
+    pattern = cast("re.Pattern[str]", cast("object", value))  # or of bytes
+    return pattern.flags == re.compile(pattern.pattern).flags
 
 
 def _float_fault(value: object) -> str:
@@ -209,7 +210,7 @@ def any_of(choices: list[Part]) -> Part:
         lambda value: any(choice.takes(value) for choice in kinds),
         below,
         _would_be("value of another type", "declare its type here"),
-        frozenset().union(*(choice.types for choice in choices)),
+        frozenset(cls for choice in choices for cls in choice.types),
         sure=all(choice.sure for choice in kinds),
     )
 
