@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import enum
 import json
 import re
+from collections import OrderedDict
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import PurePosixPath
+from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import Field
+from pydantic import Field, SecretBytes, SecretStr
 
-from handrail.errors import ParseError, SchemaError
+from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, result_codec, stored_codec
 from handrail.serde.constraints import ACTING, WORDS
 from tests.docs.test_tables import DOCS, table_of
@@ -24,6 +27,35 @@ from tests.serde.members import Approve, Reject
 from tests.serde.schema_values import is_valid
 from tests.serde.shapes import Level, Status
 
+
+@dataclasses.dataclass(frozen=True)
+class Ground:
+    """A class that another extends."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Card(Ground):
+    """Has a field more."""
+
+    number: int = 0
+
+
+class Color(enum.StrEnum):
+    """Members are strings."""
+
+    RED = "red"
+
+
+def nested(levels: int) -> list[Any]:
+    """A list in a list, with the dataclass around them so many levels deep."""
+    made: list[Any] = []
+    for _ in range(levels - 2):
+        made = [made]
+    return made
+
+
 NAMES: dict[str, Any] = {
     "Annotated": Annotated,
     "Any": Any,
@@ -31,6 +63,12 @@ NAMES: dict[str, Any] = {
     "Literal": Literal,
     **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
     **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
+    **{cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)},
+    **{cls.__name__: cls for cls in (PurePath, PureWindowsPath, PosixPath, re.Pattern)},
+    "Sequence": Sequence,
+    "compile": re.compile,
+    "IGNORECASE": re.IGNORECASE,
+    "nested": nested,
 }
 BOUNDS: dict[str, Any] = {"pattern": "^a$"}
 LEVELS = 250
@@ -75,6 +113,37 @@ def test_types_are_written_as_the_page_shows(kind: str, as_json: str, refused: s
     for wrong in code_in(refused):
         with pytest.raises(ParseError):
             parameters.parse_json(f'{{"x": {wrong}}}')
+
+
+def values_for(after: str) -> list[Any]:
+    """The rows of a table of values below the heading about what is stored."""
+    return each("type of the field", after=after)
+
+
+@pytest.mark.parametrize("kind, value, why", values_for("## What is stored comes back"))
+def test_values_that_would_not_come_back_are_refused(kind: str, value: str, why: str) -> None:
+    """And what the page gives as the cure is stored."""
+    cls = held(evaluated(code_in(kind)[0]))
+    with pytest.raises(DumpError):
+        stored_codec(cls).dump_json(cls(evaluated(code_in(value)[0])))
+    if "is stored" in why:
+        stored_codec(cls).dump_json(cls(evaluated(code_in(why)[-1])))
+
+
+@pytest.mark.parametrize(
+    "kind, value, back",
+    values_for(
+        "Where the declared type says less than the value, what comes "
+        "back is equal or holds the same, and is of the plainest type:"
+    ),
+)
+def test_values_come_back_as_the_page_shows(kind: str, value: str, back: str) -> None:
+    """Of the type that is declared."""
+    cls = held(evaluated(code_in(kind)[0]))
+    stored = stored_codec(cls)
+    found = stored.parse_json(stored.dump_json(cls(evaluated(code_in(value)[0])))).x
+    expected = evaluated(code_in(back)[0])
+    assert (type(found), found) == (type(expected), expected)
 
 
 @pytest.mark.parametrize("kind, value, stored_as", each("type of the field", after="## Unions"))

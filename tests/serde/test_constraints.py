@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import enum
 import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
+from fractions import Fraction
+from ipaddress import IPv4Address
 from itertools import count
-from typing import Annotated, Any
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import annotated_types
 import pytest
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
 from handrail.serde.constraints import ACTING
-from tests.serde.shapes import Json
+from tests.serde.shapes import Json, Level
 
 
 class Meta:
@@ -76,6 +84,16 @@ def test_a_word_that_acts_refuses_a_value(word: str) -> None:
         (held(int, pattern="a"), "leave the pattern out"),
         (held(Annotated[int | None, Field(pattern="a")]), "leave the pattern out"),
         (held(int, max_digits=2), "constraint max_digits"),
+        (held(str, format="email"), "such as datetime"),
+        (held(str, length=3), "min_length"),
+        (held(str, choices=["a"]), "Literal"),
+        (held(Annotated[str, {"choices": ["a"]}]), "Literal"),
+        (held(Annotated[int, Field(gt=1)], gt=5), "write one of the two"),
+        (held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]), "AwareDatetime"),
+        (held(Annotated[int, Field(gt="1")]), "write a number"),
+        (held(float | None, ge="1"), "write a number"),
+        (held(str, title=5), "write a string"),
+        (held(str, examples="x"), "write a list"),
     ],
     ids=count(),
 )
@@ -97,6 +115,12 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, cure: str) -> None:
         held(Annotated[int, annotated_types.Interval(gt=0)]),
         held(int, json_schema_extra={"examples": [1]}, title="A title"),
         held(str | None, pattern="^a"),
+        held(Annotated[int, Field(gt=1)], gt=1),
+        held(Annotated[int, Field(gt=1)], le=5),
+        held(Annotated[Decimal, Field(gt=Decimal(1))]),
+        held(Annotated[str, Field(json_schema_extra={"format": "email"})]),
+        held(Annotated[int, annotated_types.Unit("m"), Meta(length=3, format="x", choices=[1])]),
+        held(str, title="A title", examples=["x"], deprecated=True),
     ],
     ids=count(),
 )
@@ -105,8 +129,93 @@ def test_other_metadata_is_left_alone(cls: Any) -> None:
     assert codec(cls).schema["properties"]["x"]
 
 
-@pytest.mark.parametrize("word, value", [("default", 5), ("repr", False), ("union_mode", "smart"), ("gt", "a")])
+@pytest.mark.parametrize("word, value", [("default", 5), ("repr", False), ("union_mode", "smart"), ("strict", "a")])
 def test_metadata_that_pydantic_cannot_take_is_told_as_such(word: str, value: object) -> None:
     """With the field and the words, whatever pydantic raises."""
     with pytest.raises(SchemaError, match=rf"^\$\.x: pydantic cannot take its metadata '{word}'"):
         codec(held(int, **{word: value}))
+
+
+class Suit(enum.Enum):
+    SPADES = "spades"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+
+
+WORDS: dict[str, Any] = {
+    "gt": 0,
+    "ge": 0,
+    "lt": 5,
+    "le": 5,
+    "multiple_of": 1,
+    "min_length": 1,
+    "max_length": 9,
+    "pattern": "a",
+    "max_digits": 3,
+    "decimal_places": 1,
+}
+COMPARED = {"gt", "ge", "lt", "le"}
+SIZED = {"min_length", "max_length"}
+TAKING: list[tuple[Any, str, set[str]]] = [
+    (str, '"a"', SIZED | {"pattern"}),
+    (int, "1", COMPARED | {"multiple_of"}),
+    (bytes, '"aGk="', SIZED),
+    (Decimal, '"1"', COMPARED | {"multiple_of", "max_digits", "decimal_places"}),
+    (Fraction, '"1/3"', COMPARED | {"multiple_of"}),
+    (dt.timedelta, '"PT1S"', COMPARED | {"multiple_of"}),
+    (dt.datetime, '"2026-01-31T12:00:00Z"', COMPARED),
+    (dt.date, '"2026-01-31"', set()),
+    (UUID, '"00000000-0000-0000-0000-000000000001"', set()),
+    (Path, '"a"', set()),
+    (Path | None, "null", set()),
+    (Suit, '"spades"', set()),
+    (Level, "1", COMPARED | {"multiple_of"}),
+    (Literal["a"], '"a"', SIZED | {"pattern"}),
+    (Literal[1], "1", set()),
+    (Part, '{"name":"a"}', set()),
+    (list[int], "[1]", SIZED),
+    (Sequence[int], "[1]", SIZED),
+    (Mapping[str, int], '{"a":1}', SIZED),
+    (IPv4Address, '"1.1.1.1"', set()),
+    (SecretStr, '"a"', SIZED),
+    (re.Pattern[str], '"a"', set()),
+    (Any, '"a"', set()),
+    (int | str, '"a"', set()),
+    (str | None, "null", SIZED | {"pattern"}),
+]
+
+
+@pytest.mark.parametrize("word", sorted(WORDS))
+@pytest.mark.parametrize("kind, text, words", TAKING, ids=[str(kind) for kind, _, _ in TAKING])
+def test_a_constraint_acts_or_is_refused_when_the_type_is_built(
+    kind: Any, text: str, words: set[str], word: str
+) -> None:
+    """Never at the first value, as a fault of the handler."""
+    arguments: dict[str, Any] = {word: WORDS[word]}
+    for cls in (held(Annotated[kind, Field(**arguments)]), held(kind, **arguments)):
+        if word not in words:
+            with pytest.raises(SchemaError) as caught:
+                codec(cls)
+            assert caught.value.path == "$.x"
+            continue
+        with suppress(ParseError):
+            codec(cls).parse_json(f'{{"x":{text}}}')
+
+
+def test_a_constraint_that_cannot_be_applied_is_named_with_its_field_and_type() -> None:
+    """Wherever it stands in a type."""
+    with pytest.raises(SchemaError) as caught:
+        codec(held(list[Annotated[PurePosixPath, Field(max_length=200)]]))
+    assert caught.value.path == "$.x[*]"
+    for part in ("max_length", "PurePosixPath", "Held", "leave it out"):
+        assert part in str(caught.value)
+
+
+def test_a_validator_of_the_program_is_not_called_when_the_type_is_built() -> None:
+    """What it makes of a value is not known."""
+    kind: Any = Annotated[Path, AfterValidator(str), Field(max_length=2)]
+    with pytest.raises(ParseError):
+        codec(held(kind)).parse_json('{"x":"abc"}')

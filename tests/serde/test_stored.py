@@ -7,12 +7,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
+from pydantic import Secret, SecretBytes, SecretStr
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
@@ -111,3 +111,23 @@ def test_secrets_are_stored_as_their_masks() -> None:
     assert b"hunter" not in data
     mask = SecretStr("**********")
     assert stored.parse_json(data) == Login("ann", mask, mask)
+
+
+@dataclass(frozen=True)
+class Vault:
+    """Secrets that are not texts."""
+
+    key: SecretBytes
+    pin: Secret[int]
+    spare: SecretBytes | None = None
+    more: tuple[SecretBytes, ...] = ()
+
+
+def test_secrets_that_are_not_texts_come_back_from_their_masks() -> None:
+    """Else whoever stored one could not read it."""
+    stored = stored_codec(Vault)
+    key = SecretBytes(b"hunter2")
+    back = stored.parse_json(stored.dump_json(Vault(key, Secret(1234), key, (key,))))
+    mask = SecretBytes(b"**********")
+    assert back == Vault(mask, cast("Secret[int]", Secret("**********")), mask, (mask,))
+    assert stored.parse_json(b'{"key":"aGk=","pin":1}') == Vault(SecretBytes(b"hi"), Secret(1))

@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import Admitted, admit, bare, is_union
+from handrail.serde.applicable import check_applicable
 from handrail.serde.core_schemas import Core, definitions_of, places_of
 from handrail.serde.fields import refuse
 from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
@@ -86,6 +87,7 @@ def build(kind: object, *, mode: Mode) -> Built:
         adapter = closed_adapter(kind)
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
+        check_applicable(kind, cast("Core", adapter.made.core_schema))
         _check_unions(kind, cast("Core", adapter.made.core_schema), mode)
     except SchemaError:
         raise

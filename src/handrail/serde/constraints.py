@@ -41,7 +41,9 @@ _INSTEAD: Final[Mapping[str, str]] = {
 
 _BY_TYPE: Final[Mapping[str, str]] = {
     "const": "write a Literal type",
-    "enum": "write a Literal type, or an Enum",
+    **dict.fromkeys(("enum", "choices"), "write a Literal type, or an Enum"),
+    "length": "write min_length and max_length",
+    "format": "write a type of that form, such as datetime or UUID, or a pattern",
     "uniqueItems": "write a set or frozenset type",
     "unique_items": "write a set or frozenset type",
     **dict.fromkeys(
@@ -53,8 +55,17 @@ _BY_TYPE: Final[Mapping[str, str]] = {
 WORDS: Final = ACTING | _INSTEAD.keys() | _BY_TYPE.keys()
 """All words that constrain a field, in this spelling or place or in another."""
 _NO_TEXT: Final = (int, float, NoneType, date, time, timedelta, UUID, list, tuple, set, frozenset, dict)
-_TOO_COMMON: Final = frozenset({"min", "max", "const", "enum"})
+_TOO_COMMON: Final = frozenset({"min", "max", "const", "enum", "choices", "length", "format"})
 """Names that attributes of any object may have."""
+
+_DESCRIBING: Final[Mapping[str, tuple[tuple[type[Any], ...], str]]] = {
+    "title": ((str,), "a string"),
+    "examples": ((list,), "a list"),
+    "deprecated": ((bool, str), "a bool or a string"),
+}
+"""Words that reach the schema as they are, with what a JSON Schema may hold there."""
+
+_BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
 
 _READ_BY_PYDANTIC: Final = ("pydantic", "annotated_types", "typing", "typing_extensions")
 
@@ -73,7 +84,9 @@ def metadata_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None
             return f"its metadata {word!r} constrains nothing", _BY_TYPE[word]
         if word == "pattern" and not _may_be_text(hint):
             return "a pattern constrains strings, and this is not one", "leave the pattern out"
-    return _extra_fault(metadata.get("json_schema_extra"))
+    return (
+        _beaten_fault(metadata, hint) or _value_fault(metadata, hint) or _extra_fault(metadata.get("json_schema_extra"))
+    )
 
 
 def option_fault(option: object, hint: object) -> Fault | None:
@@ -90,12 +103,58 @@ def option_fault(option: object, hint: object) -> Fault | None:
         return "a pattern constrains strings, and this is not one", "leave the pattern out"
     if fault := _extra_fault(getattr(option, "json_schema_extra", None)):
         return fault
-    if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC or hasattr(
-        option, "__get_pydantic_core_schema__"
-    ):
-        return None
+    if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC:
+        return _read_fault(option, hint)
     words = [word for word in sorted(WORDS - _TOO_COMMON) if _is_value(getattr(option, word, None))]
-    return _misplaced(f"the {words[0]} of {type(option).__name__}", words[0]) if words else None
+    is_read = hasattr(option, "__get_pydantic_core_schema__") or not words
+    return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
+
+
+def _read_fault(option: object, hint: object) -> Fault | None:
+    """What is wrong with an option that pydantic reads, or is known to read."""
+    if type(option).__name__ == "Timezone":  # of annotated_types
+        return "Timezone inside Annotated constrains nothing", "write AwareDatetime or NaiveDatetime of pydantic"
+    words: dict[str, object] = {}
+    for part in _parts(option):
+        words |= {word: value for word in (*_BOUNDS, *_DESCRIBING) if (value := getattr(part, word, None)) is not None}
+    return _value_fault(words, hint)
+
+
+def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+    """What is wrong with a constraint beside another of the same word; pydantic takes that of the annotation."""
+    options = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    for word in sorted(ACTING & metadata.keys()):
+        for part in (part for option in options for part in _parts(option)):
+            other = getattr(part, word, None)
+            if metadata[word] is not None and other is not None and other != metadata[word]:
+                return (
+                    f"its metadata {word!r} constrains nothing beside the {word} inside Annotated, which is {other!r}",
+                    "write one of the two",
+                )
+    return None
+
+
+def _value_fault(words: Mapping[Any, object], hint: object) -> Fault | None:
+    """What is wrong with the value of a word, where pydantic takes it and the schema may not hold it."""
+    for word, (kinds, wanted) in _DESCRIBING.items():
+        value = words.get(word)
+        if value is not None and not isinstance(value, kinds):
+            return f"its {word} is {value!r}, and a schema takes {wanted} there", f"write {wanted}"
+    for word in _BOUNDS:
+        value = words.get(word)
+        if isinstance(value, str) and _is_number(hint):
+            return f"its {word} is the text {value!r}, and this is a number", "write a number"
+    return None
+
+
+def _is_number(hint: object) -> bool:
+    """Whether JSON Schema has bounds for the values of a type."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _is_number(get_args(hint)[0])
+    if origin in {Union, UnionType}:
+        return any(map(_is_number, get_args(hint)))
+    return hint is int or hint is float
 
 
 def _misplaced(what: str, word: str) -> Fault:
@@ -106,8 +165,8 @@ def _misplaced(what: str, word: str) -> Fault:
 def _extra_fault(extra: object) -> Fault | None:
     if not isinstance(extra, Mapping):
         return None
-    words = [word for word in cast("Mapping[object, object]", extra) if word in WORDS]
-    if not words:
+    words = [word for word in cast("Mapping[object, object]", extra) if word in WORDS and word != "format"]
+    if not words:  # a format describes, in JSON Schema too
         return None
     return f"{words[0]!r} in json_schema_extra is shown to the model and constrains nothing", _misplaced(
         "", str(words[0])

@@ -117,6 +117,12 @@ def definitions_of(core: Core) -> Mapping[str, Core]:
     return {part["ref"]: part for part in core.get("definitions", ())}
 
 
+def choices_of(union: Core) -> list[Core]:
+    """The choices of a union, without their labels."""
+    choices: list[Any] = union["choices"]
+    return [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
+
+
 def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
     """The part that says what a core schema is of, without what checks, converts or names it."""
     while True:

@@ -31,3 +31,6 @@ FORMATS: Final[Mapping[str, str]] = {
     "base64url": r"^[A-Za-z0-9_+/-]*=*$",
 }
 """How the texts of a format begin."""
+
+MASK: Final = "**********"
+"""What stands in the place of a secret, whatever its length; it is written as pydantic writes it."""

@@ -17,6 +17,7 @@ from dataclasses import Field, is_dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
+from handrail.serde import forms
 from handrail.serde.annotations import admit, bare, is_union
 from handrail.serde.fields import field_types
 from handrail.serde.json_schema import is_array, is_object
@@ -24,7 +25,7 @@ from handrail.serde.kept import Kept
 from handrail.serde.typed import codec, dump
 from handrail.serde.untyped import json_of
 
-MASK: Final = "**********"
+MASK: Final = forms.MASK
 """What stands in the place of a secret, whatever its length."""
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})

@@ -1,7 +1,8 @@
 """How the values of a type are stored: as a model would read them, and so that they come back as what they were.
 
-What differs from the JSON of a message: members of ambiguous unions carry a tag (`handrail.serde.unions`), and a place
-of type `Any` holds what JSON gives back alone. A type with neither is stored as it is shown.
+What differs from the JSON of a message: members of ambiguous unions carry a tag (`handrail.serde.unions`), a place of
+type `Any` holds what JSON gives back alone, and a secret is read from its mask. Any other type is stored as
+it is shown.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from pydantic_core import (
 from handrail.serde.adapter import Adapter, closed_adapter, core_config
 from handrail.serde.agreement import agreeing
 from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, rebuilt
+from handrail.serde.forms import MASK
 from handrail.serde.json_schema import Node, core_json_schema, inlined
 from handrail.serde.location import Path
 from handrail.serde.unions import UnionMembers, ambiguous, read_tagged, write_tagged
 from handrail.serde.untyped import is_decoded
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+_SECRETS_OF: Final = "pydantic.types"  # not imported, because it takes long
 _FAULT: Final = (
     "input should be what JSON gives back: a str, int, float, bool, None, a list of these, or a dict of them with str "
     "keys; declare the type of this place, or convert the value"
@@ -54,6 +57,8 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
                 return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
             if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
                 return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
+            if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
+                return {**part, "schema": _or_mask(part["schema"])}
             if was["type"] != "union":
                 return part
             if id(was) not in found:
@@ -90,6 +95,21 @@ def stored_recheck(kind: object) -> SchemaValidator:
     config = core_config(recheck=True)
     core = rebuilt(cast("Core", closed_adapter(kind, recheck=True).made.core_schema), change)
     return SchemaValidator(cast("CoreSchema", core), config)
+
+
+def _makes_secret(function: object) -> bool:
+    """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    made = [*getattr(function, "__mro__", ()), function]
+    own = [each for each in made if getattr(each, "__module__", None) == _SECRETS_OF]
+    names = {getattr(each, "__qualname__", "").partition(".")[0] for each in own}
+    return bool(names & {"SecretBytes", "Secret"})
+
+
+def _or_mask(held: Core) -> CoreSchema:
+    """Reads the mask too, because nothing else is stored of a secret."""
+    made: object = MASK.encode() if held["type"] == "bytes" else MASK
+    mask = core_schema.no_info_after_validator_function(lambda _: made, core_schema.literal_schema([MASK]))
+    return core_schema.union_schema([mask, cast("CoreSchema", held)], mode="left_to_right")
 
 
 def _checked(value: Any) -> Any:  # noqa: ANN401 - a value of any type

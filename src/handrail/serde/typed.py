@@ -23,6 +23,8 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.build import Built, build, build_stored
+from handrail.serde.core_schemas import Core
+from handrail.serde.exact import Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, message_of, reason_of
 from handrail.serde.json_schema import Mode
 from handrail.serde.kept import Kept
@@ -52,6 +54,7 @@ class Codec(Generic[T]):
         "_built",
         "_cls",
         "_colons",
+        "_exact",
         "_fields",
         "_finite",
         "_max_bytes",
@@ -62,9 +65,12 @@ class Codec(Generic[T]):
         "parsed_json",
     )
 
-    def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool) -> None:
+    def __init__(
+        self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool, exact: Exact | None = None
+    ) -> None:
         self.kind = cast("type[T]", built.kind)
         self._built = built
+        self._exact = exact
         self._max_bytes = max_bytes
         self._finite = not built.untyped and extra == "forbid"
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
@@ -130,11 +136,13 @@ class Codec(Generic[T]):
         """`value` as JSON in UTF-8, without white space.
 
         Raises:
-            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless.
+            DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless; or this is how
+                values are stored, and it would not come back as what it is.
             Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
         """
+        is_known = type(value) is self._cls and (*map(type, self._fields(value)),) in self._shapes
         try:
-            if type(value) is self._cls and (*map(type, self._fields(value)),) in self._shapes:
+            if is_known:
                 data = self.parsed_json(value)
             else:
                 # A microsecond slower, because pydantic reads the option anew each time.
@@ -148,6 +156,8 @@ class Codec(Generic[T]):
             if faults := number_faults(data):
                 raise _unsayable(faults)
             self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
+        if self._exact is not None and (fault := self._exact.fault(value, data, is_known=is_known)):
+            raise _unsayable([fault])
         return data
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
@@ -249,8 +259,8 @@ def stored_codec(kind: object) -> Codec[Any]:
     """The codec of a type whose values are stored: what it writes comes back as what it was.
 
     Members of unions that JSON does not tell apart are written with a tag, `{"$type": name, "value": ...}`, and are
-    read with or without one. A place of type `Any` may only hold what JSON gives back. Where a type has neither, it is
-    the codec of `result_codec`.
+    read with or without one. A place of type `Any` may only hold what JSON gives back. Where a type has neither, it
+    writes what the codec of `result_codec` does. A value that would not come back as what it is is refused.
 
     Raises:
         SchemaError: as `result_codec`.
@@ -351,5 +361,5 @@ def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Cod
 
 def _made_stored(kind: object) -> Codec[Any]:
     shown = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
-    stored = build_stored(shown)
-    return Codec(stored, extra="forbid", max_bytes=None, once=False) if stored.stored else result_codec(kind)
+    exact = exact_of(cast("Core", shown.adapter.made.core_schema))
+    return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)

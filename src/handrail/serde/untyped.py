@@ -56,7 +56,7 @@ def culprit(value: object, path: Path = ()) -> Fault | None:
         return place(path), "contains itself"
     if "Maximum serialization depth" in reason:
         return place(path), "nested too deeply"
-    inner = (culprit(child, (*path, segment)) for segment, child in _parts(value))
+    inner = (culprit(child, (*path, segment)) for segment, child in parts_of_value(value))
     return next((fault for fault in inner if fault), (place(path), _explained(reason)))
 
 
@@ -84,7 +84,7 @@ def bytes_in(value: object, path: Path = ()) -> Iterator[tuple[Path, bool]]:
         value = cast("Mapping[object, object]", value)
         if any(isinstance(key, bytes) for key in value):
             yield path, True
-    for segment, child in _parts(value):
+    for segment, child in parts_of_value(value):
         yield from bytes_in(child, (*path, segment))
 
 
@@ -106,10 +106,18 @@ def _explained(reason: str) -> str:
     return shortened(reason.removeprefix("TypeError: "), _LONGEST_REASON)
 
 
-def _parts(value: object) -> Iterator[tuple[str | int, object]]:
+def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
+    """What a value holds directly, with the key, position or name of each; nothing for a scalar."""
     if isinstance(value, Mapping):
-        yield from ((str(key), child) for key, child in cast("Mapping[object, object]", value).items())
+        yield from ((_key_text(key), child) for key, child in cast("Mapping[object, object]", value).items())
     elif isinstance(value, list | tuple | set | frozenset | deque):
         yield from enumerate(cast("Iterable[object]", value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+
+
+def _key_text(key: object) -> str:
+    try:
+        return str(key)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return f"<{type_name(type(key))}>"

@@ -1,0 +1,272 @@
+"""Whether a value comes back from a store as what it is, where pydantic's serializer writes it without a warning.
+
+pydantic writes a value by its declared type. What the type does not say is lost without a word:
+
+| declared | refused | it would come back as |
+|---|---|---|
+| a dataclass | a value of a subclass | the dataclass, without the other fields |
+| `int`, `float` | a `bool`, another subclass of `int` | a plain number |
+| `int` | more than 4,300 digits | nothing: it cannot be read |
+| `float` | an `int` that no float is equal to | another number |
+| `date` | a `datetime` | a date |
+| `datetime`, `time` | an offset from UTC with seconds | another offset |
+| a class of paths | a path of another system | another path |
+| `re.Pattern` | flags given beside the pattern | a pattern without them |
+
+What nests too deeply for the parser is refused as well. `exact_of` makes the check for a type once; most of it is a
+comparison of types, and the digits and the depth are looked at in the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, Final, cast
+
+from pydantic_core import from_json
+
+from handrail.serde.core_schemas import Core, choices_of, definitions_of
+from handrail.serde.faults import Fault
+from handrail.serde.fitting import (
+    LEAST_TOO_LONG,
+    LEAVES,
+    MOST_DIGITS,
+    UNKNOWN,
+    Part,
+    any_of,
+    fixed,
+    items_of,
+    leaf,
+    literal,
+    of_dataclass,
+    of_paths,
+    pairs,
+)
+from handrail.serde.location import Path
+from handrail.serde.naming import place
+from handrail.serde.untyped import parts_of_value
+
+MOST_LEVELS: Final = 192
+"""How deeply a stored value may nest; the parser takes 201 levels, and stores wrap a value into a few of their own."""
+
+_LEVELS_OF_PARSER: Final = 201
+_DIGITS: Final = frozenset(b"0123456789")
+_SHOWN_LEVELS: Final = 4
+
+
+_COLLECTIONS: Final[Mapping[str, type[Any]]] = {
+    "list": list,
+    "set": set,
+    "frozenset": frozenset,
+    "tuple": tuple,
+    "deque": Collection,
+}
+_CHECKING: Final = frozenset({"function-before", "function-after", "function-wrap"})
+_TRANSPARENT: Final[Mapping[str, str]] = {
+    "definitions": "schema",
+    "default": "schema",
+    "dataclass-field": "schema",
+    "lax-or-strict": "strict_schema",
+}
+"""What only surrounds a part, and where the part is in it."""
+_READ_TWICE: Final = frozenset({"json-or-python"})
+"""What pydantic reads from JSON in one way and takes from Python in another, and writes by a function of its own."""
+_LOOKED_INTO: Final = frozenset({"datetime", "time"})
+_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+_ANY: Final[Core] = {"type": "any"}
+_OF_PYDANTIC: Final = "pydantic."
+
+
+class Exact:
+    """Finds out where a value would not come back as it is; immutable, and made once for a type."""
+
+    __slots__ = ("_deep", "_part", "_scalars", "_sure")
+
+    def __init__(self, part: Part, *, deep: bool, scalars: bool) -> None:
+        """Take what `exact_of` has found."""
+        self._part = part
+        self._sure = part.sure
+        self._scalars = scalars
+        self._deep = deep
+
+    def fault(self, value: object, data: bytes, *, is_known: bool) -> Fault | None:
+        """The innermost place at which a value would not come back as what it is, and why; `None` if it does.
+
+        Args:
+            value: the value.
+            data: its JSON.
+            is_known: whether it is of exactly its class, and its fields of exactly their types, which are scalars.
+        """
+        looked_into = self._scalars if is_known else not self._sure
+        if looked_into and not self._part.fits(value):
+            return _culprit(self._part, value, ())
+        if len(data) <= MOST_DIGITS and not self._deep:
+            return None
+        return self._unreadable(value, data)
+
+    def _unreadable(self, value: object, data: bytes) -> Fault | None:
+        # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
+        if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
+            where = next(_too_long(value, ()), ())
+            return place(where), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
+        if self._deep and data.count(b"[") + data.count(b"{") > MOST_LEVELS:
+            around = _LEVELS_OF_PARSER - MOST_LEVELS
+            if _fault_of(b"[" * around + data + b"]" * around):
+                where = next(_deepest(value, ()), ())[:_SHOWN_LEVELS]
+                fault = f"nested more than {MOST_LEVELS} levels deep, it cannot be read back; store several values"
+                return place(where), fault
+        return None
+
+
+def exact_of(core: Core) -> Exact:
+    """What finds out where a value of a type would not come back as it is.
+
+    Args:
+        core: what pydantic made of the type.
+    """
+    made = _Making(definitions_of(core))
+    part = made.part(core)
+    return Exact(part, deep=made.deep, scalars=made.scalars)
+
+
+def _fault_of(data: bytes) -> str:
+    """Why JSON cannot be read; empty if it can."""
+    try:
+        from_json(data)
+    except ValueError as error:
+        return str(error).partition(" at line ")[0]
+    return ""
+
+
+def _culprit(part: Part, value: object, path: Path) -> Fault:
+    for inner, below, held in part.below(value):
+        if not below.fits(held):
+            return _culprit(below, held, (*path, *inner))
+    return place(path), part.fault(value)
+
+
+def _too_long(value: object, path: Path) -> Iterator[Path]:
+    if isinstance(value, int):
+        if abs(value) >= LEAST_TOO_LONG:
+            yield path
+        return
+    if isinstance(value, Mapping):
+        value = cast("Mapping[object, object]", value)
+        yield from (path for key in value if isinstance(key, int) and abs(key) >= LEAST_TOO_LONG)
+    for segment, child in parts_of_value(value):
+        yield from _too_long(child, (*path, segment))
+
+
+def _deepest(value: object, path: Path) -> Iterator[Path]:
+    """A path that leads below the levels that a value may have; tags of unions count, so a shorter one may do."""
+    if len(path) >= MOST_LEVELS // 2:
+        yield path
+        return
+    for segment, child in parts_of_value(value):
+        yield from _deepest(child, (*path, segment))
+
+
+class _Making:
+    """Makes the parts of one type; a part that others refer to is made once, so that types may be recursive.
+
+    Attributes:
+        deep: whether values may nest without a bound.
+        scalars: whether a scalar is looked into, beside its type.
+    """
+
+    def __init__(self, definitions: Mapping[str, Core]) -> None:
+        self._definitions = definitions
+        self._made: dict[str, Part] = {}
+        self.deep = False
+        self.scalars = False
+        self._made_by: dict[str, Callable[[Core], Part]] = {
+            "definition-ref": self._shared,
+            "nullable": self._nullable,
+            "union": self._union,
+            "tagged-union": self._tagged_union,
+            "json-or-python": self._of_json_or_python,
+            "chain": self._chain,
+            "dataclass": self._of_class,
+            "enum": lambda core: leaf(core["cls"]),
+            "literal": lambda core: literal(core["expected"]),
+            **dict.fromkeys(_CHECKING, self._checked),
+            **dict.fromkeys(_COLLECTIONS, self._collection),
+            **dict.fromkeys(_MAPPINGS, self._mapping),
+        }
+
+    def part(self, core: Core) -> Part:
+        """The part of a core schema."""
+        kind = core["type"]
+        if kind in _TRANSPARENT:
+            return self.part(core[_TRANSPARENT[kind]])
+        if kind in self._made_by and (kind in _READ_TWICE or "serialization" not in core):
+            return self._made_by[kind](core)
+        self.deep = self.deep or kind == "any"
+        self.scalars = self.scalars or kind in _LOOKED_INTO
+        known = kind == "function-plain" or "serialization" not in core  # else by the program's own code
+        return LEAVES.get(kind, UNKNOWN) if known else UNKNOWN
+
+    def _nullable(self, core: Core) -> Part:
+        return any_of([LEAVES["none"], self.part(core["schema"])])
+
+    def _union(self, core: Core) -> Part:
+        return any_of([self.part(each) for each in choices_of(core)])
+
+    def _tagged_union(self, core: Core) -> Part:
+        choices: Mapping[str, Core] = core["choices"]
+        return any_of([self.part(each) for each in choices.values()])
+
+    def _collection(self, core: Core) -> Part:
+        items = core.get("items_schema", _ANY)
+        if not isinstance(items, list):
+            return items_of(_COLLECTIONS[core["type"]], self.part(items))
+        parts = [self.part(item) for item in cast("list[Core]", items)]
+        return fixed(parts) if "variadic_item_index" not in core else items_of(tuple, any_of(parts))
+
+    def _mapping(self, core: Core) -> Part:
+        return pairs(*(self.part(core.get(name, _ANY)) for name in ("keys_schema", "values_schema")))
+
+    def _shared(self, core: Core) -> Part:
+        name = core["schema_ref"]
+        if name in self._made:
+            self.deep = True
+            return self._made[name]
+        if name not in self._definitions:
+            return UNKNOWN
+        shared = self._made[name] = leaf(object)
+        shared.sure = False  # until it is known
+        found = self.part(self._definitions[name])
+        for attribute in ("fits", "takes", "below", "fault", "types", "sure"):
+            setattr(shared, attribute, getattr(found, attribute))
+        return shared
+
+    def _of_json_or_python(self, core: Core) -> Part:
+        cls, read = core["python_schema"].get("cls"), core["json_schema"]
+        if isinstance(cls, type) and issubclass(cls, PurePath):
+            return of_paths(cls)
+        if read["type"] == "list":  # as a Sequence is read
+            return items_of(Collection, self.part(read.get("items_schema", _ANY)))
+        return self.part(read) if read["type"] in _MAPPINGS else UNKNOWN
+
+    def _chain(self, core: Core) -> Part:
+        first = core["steps"][0]
+        return self.part(first) if first["type"] in _READ_TWICE else UNKNOWN
+
+    def _checked(self, core: Core) -> Part:
+        """What a function checks or converts: the program's own may return anything that is not a dataclass."""
+        function = core["function"]["function"]
+        module = getattr(getattr(function, "func", function), "__module__", None) or ""
+        found = self.part(core["schema"])
+        if core["type"] == "function-before" or module.startswith(_OF_PYDANTIC):
+            return found
+        return any_of([UNKNOWN, found])
+
+    def _of_class(self, core: Core) -> Part:
+        cls: type[Any] = core["cls"]
+        held = core["schema"]
+        while held["type"] != "dataclass-args":
+            if "schema" not in held:
+                return UNKNOWN
+            held = held["schema"]
+        fields = [(field["name"], self.part(field)) for field in held["fields"]]
+        return of_dataclass(cls, [(name, part) for name, part in fields if not part.sure])
