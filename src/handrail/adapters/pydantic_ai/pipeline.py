@@ -36,7 +36,7 @@ from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, argu
 from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
 from handrail.adapters.pydantic_ai.line import step_up
 from handrail.adapters.pydantic_ai.replies import Asked, asked
-from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE
+from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -130,12 +130,22 @@ class PipelineCapability(HandrailCapability):
             if isinstance(error, ModelRetry) and not record.success:
                 raise error
             return {}
-        tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
-        with self.mistakes_held():
-            told = (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
+        told = await self._record_misfit(ctx, call, args, _parse_error(tool_def, args, error))
         if isinstance(error, ModelRetry):
             raise error
         raise ToolFailed(told)
+
+    @override
+    async def refuse_misfit(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
+    ) -> None:
+        """Have a call recorded whose arguments cannot be taken, and tell the model; not one that has a final record.
+
+        Raises:
+            ToolFailed: the call has none.
+        """
+        if self.final_record(ctx, call) is None:
+            raise ToolFailed(await self._record_misfit(ctx, call, args, error))
 
     async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
@@ -169,10 +179,6 @@ class PipelineCapability(HandrailCapability):
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None
 
-    def reaches_pipeline(self, definition: ToolDefinition) -> bool:
-        """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
-        return THROUGH_PIPELINE in (definition.metadata or {})
-
     def _environment_of(self, call: ForeignCall, said: Declared) -> Environment:
         """The environment for the calls of one foreign tool; kept, because it is the same for all of them."""
         name, schema = call.name, call.schema
@@ -181,6 +187,14 @@ class PipelineCapability(HandrailCapability):
             environment = self._environment((foreign_tool(name, "", said, schema),))
             kept = self._environments[name] = said, schema, environment
         return kept[2]
+
+    async def _record_misfit(
+        self, ctx: RunContext[Any], call: ToolCallPart, args: RawToolArgs, error: ParseError
+    ) -> str:
+        """Have the pipeline refuse a call at its second step; returns what the model is told."""
+        tool = _Misfit(name=call.tool_name, description="", error=error)
+        with self.mistakes_held():
+            return (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
 
     async def _invoke(
         self, found: Asked, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
@@ -260,7 +274,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             DeveloperMistake: the program is at fault; the capability holds it until the other calls have ended.
             EndsRun: the run is over.
         """
-        if self.capability.reaches_pipeline(tool.tool_def):
+        if reaches_pipeline(tool.tool_def):
             try:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
             except CallPostponed as error:
