@@ -3,8 +3,9 @@
     executor = ToolExecutor(prompt=prompt, session=session)
     agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
 
-The tools stay what they are. PydanticAI validates the arguments; then the call takes the steps that every call takes
-(`handrail.runtime.invoke`), and in the middle of them the tool's own toolset carries it out.
+The tools stay what they are. PydanticAI validates the arguments, those of functions once they are known to be what the
+schema says (`function_arguments`). Then the call takes the steps that every call takes (`handrail.runtime.invoke`), and
+in the middle of them the tool's own toolset carries it out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of, foreign_tool
 from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
+from handrail.adapters.pydantic_ai.function_arguments import read_by_signature
 from handrail.adapters.pydantic_ai.line import step_up
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
@@ -260,7 +262,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         known = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and known is not None:
             self.capability.take_unknown([call for call in last.tool_calls if call.tool_name not in known], tools)
-        return tools
+        return read_by_signature(tools, self.wrapped)
 
     @override
     async def call_tool(
