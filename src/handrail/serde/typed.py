@@ -203,7 +203,8 @@ class Codec(Generic[T]):
         else:
             return
         if lines:
-            raise _unsayable(dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])) from None
+            told = dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])
+            raise _unsayable(told, is_mistyped=any(map(_is_of_type, lines))) from None
 
     def _recheck(self) -> SchemaValidator:
         return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
@@ -325,9 +326,14 @@ def _refusal(faults: Iterable[Fault]) -> ParseError:
     return ParseError(message_of(told), faults=told)
 
 
-def _unsayable(faults: Iterable[Fault]) -> DumpError:
+def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpError:
     told = tuple(faults)
-    return DumpError(message_of(told), faults=told)
+    return DumpError(message_of(told), faults=told, is_mistyped=is_mistyped)
+
+
+def _is_of_type(line: ErrorDetails) -> bool:
+    """Whether a fault is one of the type, and not of what a value of the right type holds."""
+    return line["type"].endswith("_type") or line["type"] in {"not_given_back", "is_instance_of"}
 
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
