@@ -87,6 +87,11 @@ class Codec(Generic[T]):
         """The JSON Schema for the model; a new one each time, so that what a caller does to it reaches nobody else."""
         return cast("dict[str, Any]", from_json(self._built.shown))
 
+    @property
+    def differs_from_shown(self) -> bool:
+        """Whether values are stored in another form than that which is shown: with tags, or with checks of `Any`."""
+        return self._built.stored
+
     def parse_json(self, data: Text) -> T:
         """The value that `data` says, strictly: `"7"` is no integer, and `true` is no number.
 
