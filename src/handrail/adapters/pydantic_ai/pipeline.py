@@ -28,11 +28,12 @@ from pydantic_ai import (
     ToolsetTool,
 )
 from pydantic_ai.capabilities import RawToolArgs, ValidatedToolArgs, WrapToolExecuteHandler
-from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.closing import was_raised_by
 from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of, foreign_tool
 from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
 from handrail.adapters.pydantic_ai.function_arguments import read_by_signature
@@ -224,23 +225,24 @@ class ThroughPipeline(WrapperToolset[Any]):
     Attributes:
         wrapped: the toolsets.
         capability: the capability of the run.
-        unanswered: the tools whose toolset has not answered a call.
+        unanswered: the toolsets that have not answered a call, by the names of their tools. Functions always answer:
+            what they raise is what they say.
     """
 
     capability: PipelineCapability
-    unanswered: set[str] = field(default_factory=set[str])
+    unanswered: dict[str, AbstractToolset[Any]] = field(default_factory=dict[str, AbstractToolset[Any]])
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
         """Close the toolsets.
 
         A connection that was lost in a call is reported again when it is closed. The model has been told of the call
-        by then, so that is logged and does not end the run.
+        by then, so that is logged and does not end the run. What other toolsets raise is raised.
         """
         try:
             return await super().__aexit__(*args)
-        except Exception:
-            if not self.unanswered:
+        except Exception as error:
+            if not was_raised_by(error, self.unanswered.values()):
                 raise
             _log.warning("the toolset of %s could not be closed", ", ".join(sorted(self.unanswered)), exc_info=True)
             return None
@@ -285,8 +287,8 @@ class ThroughPipeline(WrapperToolset[Any]):
         try:
             return await self.capability.carry_out(call, declared(tool.tool_def))
         finally:
-            if call.answer_lost:
-                self.unanswered.add(name)
+            if call.answer_lost and not isinstance(tool.toolset, FunctionToolset):
+                self.unanswered[name] = tool.toolset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
