@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -53,7 +53,8 @@ def appends(value: Any, times: list[str] | None = None) -> Any:
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         if times is not None:
             times.append(params.text)
-        context.session[type(value)].append(value)
+        kind = cast("type[Any]", type(value))
+        context.session[kind].append(value)
         return ToolResult.ok(params)
 
     return handler

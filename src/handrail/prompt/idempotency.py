@@ -217,7 +217,7 @@ class IdempotencyConfig:
         if self.key_fn is None:  # pragma: no cover - refused at construction
             raise AssertionError
         try:
-            part = self.key_fn(params)
+            returned = cast("object", self.key_fn(params))  # whatever the program's function returns
         except ToldToModel:
             raise
         except Exception as error:
@@ -225,7 +225,6 @@ class IdempotencyConfig:
                 f"{tool_name}: no idempotency key could be made, because key_fn raised "
                 f"{type(error).__name__}: {error}. Nothing was run."
             ) from error
-        returned: object = part  # the program's
         if not isinstance(returned, str):
             raise InvalidReturnError(function="key_fn", tool=tool_name, returned=returned, expected=_KEY_PART)
         fault = _fault_of_part(returned)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -73,7 +72,7 @@ class Opening(NamedTuple):
         check_argument("Session.open", "types", types, Iterable, expected)
         kinds = tuple(cast("Iterable[object]", types))
         for kind in kinds:
-            if not (isinstance(kind, type) and is_dataclass(kind)):
+            if not isinstance(kind, type) or not hasattr(kind, "__dataclass_fields__"):
                 raise InvalidArgumentError(
                     function="Session.open", argument="one of types", given=kind, expected=expected
                 )
