@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -53,7 +53,7 @@ def appends(value: Any, times: list[str] | None = None) -> Any:
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         if times is not None:
             times.append(params.text)
-        kind = cast("type[Any]", type(value))
+        kind: type[Any] = type(value)
         context.session[kind].append(value)
         return ToolResult.ok(params)
 
