@@ -53,7 +53,7 @@ def appends(value: Any, times: list[str] | None = None) -> Any:
     def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         if times is not None:
             times.append(params.text)
-        kind: type[Any] = type(value)
+        kind: Any = value.__class__
         context.session[kind].append(value)
         return ToolResult.ok(params)
 
