@@ -209,7 +209,7 @@ async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what
     research = {"research.agent": agent("research", tools="[measure]", toolsets="[section]")}
     loaded = desk(tmp_path, tools=[measure], toolsets={"section": section}, also=["research"], others=research)
     first, last = called(Call("research", {"input": "Go."}), c1=Outcome.ok("Done."))
-    inner = [Call("measure", {"size": "7"}, id="n1"), Call("of_section", {"text": "x"}, id="n2")]
+    inner = [Call("measure", {"size": 7.0}, id="n1"), Call("of_section", {"text": "x"}, id="n2")]
     script = [first, Reply(calls=inner, within="c1"), Reply(text="Done.", within="c1"), last]
     rules = ApprovalRules(allow=(Rule("*", agent="desk"),))
     await play(loaded, script, mode="ask", asker=person, rules=rules, session=session)

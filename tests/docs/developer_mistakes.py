@@ -161,6 +161,31 @@ def change(params: Order, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.ok(None)
 
 
+@dataclass(frozen=True)
+class Impossible:
+    """A value that JSON cannot say."""
+
+    value: complex
+
+
+@dataclass(frozen=True)
+class Anything:
+    """A value that JSON may say."""
+
+    value: Any
+
+
+def keep(value: Impossible | Anything) -> None:
+    """Append a value to a stored session in a call."""
+
+    def append(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.session[type(value)].append(value)
+        return ToolResult.ok(None)
+
+    with handrail.store.open("memory:") as opened, Session.open(opened, "s") as session:
+        call(append, session=session)
+
+
 class Rule:
     """A policy."""
 
@@ -236,6 +261,7 @@ _SHORT = ResourceRegistry.of(
     Binding(Client, lambda _: Client(), Scope.TOOL_CALL), Binding(Till, lambda r: wrong(r.get(Client)))
 )
 _FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), path_of=lambda _: wrong(7))
+_KEYED = IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
 _UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
 _LOOK = Tool[None, None](name="look", description="Looks.")
 
@@ -432,6 +458,10 @@ CALLS = (
                 prompt=prompt(Section(title="Desk", tools=[tool(), _LOOK], policies=[_FILES])).bind(
                     resources={Filesystem: InMemoryFilesystem()}), session=Session()).execute(CALL),
             {"tool": "pay", "returned": int}),
+    Mistake("`key_fn` that returns a number", "the pipeline", InvalidReturnError, "a string of 1 to 512 characters",
+            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(idempotency=_KEYED)])),
+                                   session=Session()).execute(CALL),
+            {"function": "key_fn", "tool": "pay", "returned": int}),
     Mistake("files to be read first, and no `Filesystem`", "`ReadBeforeWritePolicy`", UnboundResourceError,
             "nothing is bound for Filesystem",
             lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(), _LOOK], policies=[_FILES])),
@@ -440,6 +470,10 @@ CALLS = (
             lambda _: call(change, session=with_reducer())),
     Mistake("a LOG that is to shrink", "`context.session`", SessionUseError, "which only grows",
             lambda _: call(shrink)),
+    Mistake("a slice whose class JSON cannot say, in a store", "the commit", SessionUseError, "has no form in JSON",
+            lambda _: keep(Impossible(1j))),
+    Mistake("`Any` that holds what JSON cannot say, in a store", "the commit", SessionUseError,
+            "declare the type of this place", lambda _: keep(Anything({1: 2}))),
     Mistake("a database where there is none", "`context.connection`", SessionUseError, "kept in no database",
             lambda _: call(write_rows)),
     Mistake("an identity that stands for another call", "`ToolExecutor.execute`", CallIdReusedError, "",

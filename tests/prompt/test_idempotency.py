@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from handrail.errors import PromptValidationError, ToolValidationError
+from handrail.errors import InvalidReturnError, PromptValidationError, ToolValidationError
 from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
 from handrail.serde import canonical_json, digest
 from handrail.session.calls import CallRef, is_reply
@@ -187,9 +187,7 @@ def _raise_for_the_model(params: object) -> str:
 
 BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "raises": (_raise_key_error, "key_fn raised KeyError: 'token'. Nothing was run."),
-    "number": (lambda _: 7, "key_fn returned a int; it must return a string of 1 to 512 characters"),
-    "nothing": (lambda _: None, "key_fn returned a NoneType; it must return a string"),
-    "empty": (lambda _: "", "key_fn returned 0 characters"),
+    "empty": (lambda _: "", "key_fn returned 0 characters; it must return a string of 1 to 512 characters"),
     "too long": (lambda _: "x" * 513, "key_fn returned 513 characters"),
     "half a character": (lambda _: "\ud800", "key_fn returned text that is no valid Unicode"),
 }
@@ -206,6 +204,15 @@ def test_function_that_makes_no_key_fails_the_call(key_fn: Callable[[Any], Any],
         with pytest.raises(ToolValidationError, match=re.escape(told)) as failed:
             make()
         assert str(failed.value).startswith("create_order: ")
+
+
+@pytest.mark.parametrize("key", [7, None, b"x"])
+def test_function_that_returns_no_text_is_the_developers_mistake(key: Any) -> None:
+    """Whatever the arguments are: the model can do nothing about it."""
+    config = IdempotencyConfig(strategy="custom", key_fn=lambda _: key)
+    with pytest.raises(InvalidReturnError, match=r"^key_fn answered .* about a call of create_order") as raised:
+        config.key_for("create_order", Order("1"))
+    assert (raised.value.tool, raised.value.returned) == ("create_order", type(key))
 
 
 def test_function_may_speak_to_the_model_itself() -> None:

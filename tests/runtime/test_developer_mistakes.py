@@ -24,7 +24,7 @@ from handrail.errors import (
 from handrail.filesystem import Filesystem
 from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
@@ -97,6 +97,11 @@ def unclear(_: object) -> Any:
     return "yes"
 
 
+def keyed_by(key: Any) -> IdempotencyConfig:
+    """Keys of whatever type."""
+    return IdempotencyConfig(strategy="custom", key_fn=lambda _: key)
+
+
 def unbound() -> PolicyDecision:
     """Ask for what is not bound, as a policy."""
     ResourceRegistry.build({}).open().get(Client)
@@ -137,6 +142,18 @@ CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake], str]]
         lambda: executor(tool("t"), policies=(Rule(PolicyDecision.ask("sure?")),), approver=unclear),
         InvalidReturnError,
         "the approver answered 'yes' \\(str\\) about a call of t; it must return True, False or an Approval",
+    ),
+    (
+        "key_fn returns a number",
+        lambda: executor(tool("t", effect="external", idempotency=keyed_by(7))),
+        InvalidReturnError,
+        "key_fn answered 7 \\(int\\) about a call of t; it must return a string of 1 to 512 characters",
+    ),
+    (
+        "key_fn returns nothing",
+        lambda: executor(tool("t", effect="external", idempotency=keyed_by(None))),
+        InvalidReturnError,
+        "key_fn answered None",
     ),
     ("a log cannot shrink", lambda: executor(tool("t", reads_log)), SessionUseError, "is a LOG"),
     ("no database", lambda: executor(tool("t", needs_database)), SessionUseError, "kept in no database"),

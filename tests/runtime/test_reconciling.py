@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from handrail.prompt import External, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session
 from handrail.store import EffectRow
 from tests.runtime.bench import executor
+from tests.runtime.payments import Card, ask, paying
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,6 @@ class Euros:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "amount", self.amount * 100)
-
-
-@dataclass(frozen=True)
-class Card:
-    """A payment with a card."""
-
-    card: SecretStr
-    cents: int = 500
 
 
 @dataclass(frozen=True)
@@ -56,15 +49,14 @@ class Desk:
             self.asked.append(params)
             return ToolResult.ok("the bank says: paid")
 
-        made: Any = Tool  # of a type that mypy does not know
-        tool = made[params, str](name="pay", description="Pays.", handler=pay, effect=External(reconcile=find))
         self.ledger = EffectLedger()
-        self.door = executor(tool, session=Session(session_id="s"), effect_ledger=self.ledger)
+        self.door = executor(
+            paying(params, pay, reconcile=find), session=Session(session_id="s"), effect_ledger=self.ledger
+        )
 
     def ask(self, ref: str, arguments: Any, written: Any = None) -> str:
         """Ask for a call, `reply/id`; returns what the model reads."""
-        reply, _, number = ref.partition("/")
-        return self.door.execute(ToolCall(number, "pay", arguments, written=written), reply=reply).content
+        return ask(self.door, ref, arguments, written).content
 
     def row(self) -> EffectRow:
         """The only effect."""

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import External, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, Session, ToolInvoked, ToolMessage
 from handrail.runtime.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
+from tests.runtime import payments
 from tests.runtime.bench import executor
+from tests.runtime.payments import Card
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,6 @@ class Payment:
 
     to: str
     cents: float = 500.0
-
-
-@dataclass(frozen=True)
-class CardPayment:
-    """What is paid with a card."""
-
-    card: SecretStr
-    cents: int = 500
 
 
 class Bank:
@@ -63,9 +56,7 @@ class Bank:
         def pay(params: Any, *, context: ToolContext) -> ToolResult[str]:
             return self.pay(params, context=context)
 
-        made: Any = Tool  # of a type that mypy does not know
-        tool: Tool[Any, Any] = made[params, str](name="pay", description="Pays.", handler=pay, effect=External(**said))
-        return tool
+        return payments.paying(params, pay, **said)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -76,10 +67,8 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
 
 
 def ask(door: ToolExecutor, ref: str, arguments: Any = None, written: Any = None) -> ToolMessage:
-    """Ask for a payment to ann, as the call `reply/id`."""
-    reply, _, number = ref.partition("/")
-    arguments = {"to": "ann"} if arguments is None else arguments
-    return door.execute(ToolCall(number, "pay", arguments, written=written), reply=reply)
+    """Ask for a payment, to ann if nothing else is said."""
+    return payments.ask(door, ref, {"to": "ann"} if arguments is None else arguments, written)
 
 
 def row_of(kept: Store, ref: str) -> EffectRow:
@@ -258,7 +247,7 @@ def test_arguments_that_are_masked_or_cut_are_not_compared(kept: Store) -> None:
     """Two records of different payments may look equal; their words still tell them apart."""
     bank = Bank()
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(CardPayment), session=session)
+        door = executor(bank.tool(Card), session=session)
         ask(door, "r1/c1", {"card": "4111"})
         ask(door, "r2/c2", {"card": "4222"})
         assert len(bank.charges) == 2

@@ -17,6 +17,8 @@ from tests.store.stores import STORES
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a number as id": ({"session_id": 7}, "session_id is 7 \\(int\\); it must be text"),
     "a lone surrogate": ({"session_id": "s\ud800"}, "it must be text of valid Unicode"),
+    "a lone surrogate as tag": ({"tags": {"customer": "\ud800"}}, r"tags\['customer'\] is '.ud800' \(str\)"),
+    "a lone surrogate in the name of a tag": ({"tags": {"a\ud800": "7"}}, "a name in tags is"),
     "a number as tag": ({"tags": {"customer": 7}}, r"tags\['customer'\] is 7 \(int\); it must be text"),
     "no tag at all": ({"tags": {"customer": None}}, r"tags\['customer'\] is None"),
     "a number as the name of a tag": ({"tags": {7: "a"}}, "a name in tags is 7"),
@@ -63,6 +65,13 @@ def test_children_and_forks_are_held_to_the_same(store: Store) -> None:
         assert store.find("child") is None
 
 
+def test_a_stored_session_is_opened_by_its_id(store: Store) -> None:
+    """In memory a session may make one; a stored one could not be found again."""
+    wrong: Any = None
+    with pytest.raises(InvalidArgumentError, match=r"Session\.open: session_id is None \(NoneType\); it must be text"):
+        Session.open(store, wrong)
+
+
 STORES_GIVEN: dict[str, Any] = {"a URL": "sqlite:///desk.db", "a path": Path("desk.db"), "nothing": None}
 
 
@@ -80,6 +89,7 @@ def test_what_is_not_a_store_is_refused(given: Any) -> None:
         ({"wait": 5}, "wait is 5 \\(int\\); it must be a span"),
         ({"types": ["Plan"]}, "one of types is 'Plan'"),
         ({"types": 7}, "types is 7"),
+        ({"types": [complex]}, "one of types is <class 'complex'>"),
     ],
 )
 def test_how_it_is_opened_is_checked_too(store: Store, options: dict[str, Any], words: str) -> None:

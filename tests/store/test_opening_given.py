@@ -27,6 +27,7 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
     [
         ({"url": None}, "store.open: url is None \\(NoneType\\); it must be the URL of a store"),
         ({"busy": 5}, "busy is 5 \\(int\\); it must be a span with its unit"),
+        ({"read_only": "no"}, "read_only is 'no' \\(str\\); it must be True or False"),
         ({"durability": "fast"}, "durability is 'fast' \\(str\\); it must be 'full' or 'normal'"),
     ],
 )

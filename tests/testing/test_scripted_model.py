@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pydantic_ai import Agent, ToolFailed, UnexpectedModelBehavior
+from pydantic_ai import Agent, ModelResponse, ToolFailed, UnexpectedModelBehavior
 from pydantic_ai.models.function import FunctionModel
 
 from handrail.errors import ScriptError
@@ -58,6 +58,17 @@ async def test_a_script_plays_as_a_stream() -> None:
         pieces = [piece async for piece in stream.stream_text(delta=True, debounce_by=None)]
     assert pieces == ["Three\n", "books."]
     model.assert_finished()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("written", ['{"order": "7", "order": "8"}', '{"order": "7"', "{}", ""])
+async def test_a_stream_has_the_arguments_as_the_script_writes_them(written: str) -> None:
+    """A provider sends text, whatever is wrong with it."""
+    with ScriptedModel([Reply(calls=[Call("lookup", written)]), Reply(text="Done.")]) as model:
+        async with agent(model).run_stream("What is order 7?") as stream:
+            await stream.get_output()
+    (call,) = next(message.tool_calls for message in stream.all_messages() if isinstance(message, ModelResponse))
+    assert call.args == written
 
 
 @pytest.mark.anyio

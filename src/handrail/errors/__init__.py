@@ -53,7 +53,7 @@
     ├── DeveloperMistake             raised to the developer once the other calls of the reply have ended
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
-    │   └── InvalidReturnError       a policy or an approver returned something that is not an answer
+    │   └── InvalidReturnError       a policy, an approver or a key_fn returned another type
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
     ├── ToldToModel                  becomes a failed result: the model reads the message and may try again
     │   ├── ToolValidationError      a handler or policy found the arguments wanting

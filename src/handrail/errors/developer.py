@@ -86,11 +86,16 @@ class ParseError(HandrailError, ValueError):
 
 
 class DumpError(HandrailError, ValueError):
-    """A value that JSON cannot say, or that is not of its declared type; `faults` as in `ParseError`."""
+    """A value that JSON cannot say, or that is not of its declared type; `faults` as in `ParseError`.
 
-    def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = ()) -> None:
+    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not give back in a
+    place without a type: only the program can change that. A lone surrogate or a NaN may come with any data.
+    """
+
+    def __init__(self, message: str, *, faults: Sequence[tuple[str, str]] = (), is_mistyped: bool = False) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
+        self.is_mistyped = is_mistyped
 
 
 class DispatchError(HandrailError):
@@ -149,7 +154,7 @@ class SessionBusyError(SessionError):
 
 
 class SessionUseError(SessionError, DeveloperMistake):
-    """A session was asked for what it cannot do: to take from a LOG, or for a database that it is not stored in."""
+    """A session was asked for what it cannot do: to take from a LOG, to store what has no form in JSON, ..."""
 
 
 class ReducerError(SessionError, DeveloperMistake, TypeError):

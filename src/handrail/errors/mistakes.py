@@ -53,10 +53,10 @@ def check_argument(
 
 
 class InvalidReturnError(DeveloperMistake, TypeError):
-    """A policy or an approver of the program returned something that is not an answer. The call did not run.
+    """A policy, an approver or a `key_fn` of the program returned something of another type. The call did not run.
 
     Attributes:
-        function: who returned it: `"policy rule"`, `"the approver"`.
+        function: what returned it: `"policy rule"`, `"the approver"`, `"key_fn"`.
         tool: name of the tool whose call it was asked about.
         returned: the type of what it returned.
         expected: what is expected, in words.

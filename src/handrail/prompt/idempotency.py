@@ -24,7 +24,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from handrail.errors import DumpError, PromptValidationError, ToldToModel, ToolValidationError
+from handrail.errors import DumpError, InvalidReturnError, PromptValidationError, ToldToModel, ToolValidationError
 from handrail.serde import digest, masking_of, with_tags
 from handrail.session.calls import CallRef
 
@@ -48,6 +48,7 @@ _OWN = "IdempotencyConfig"
 _LONGEST = timedelta(days=36_500)
 _KEY_DIGITS = 12
 _LONGEST_KEY = 512
+_KEY_PART = f"a string of 1 to {_LONGEST_KEY} characters"
 _SLOT = "call"
 
 
@@ -152,7 +153,8 @@ class IdempotencyConfig:
 
         Raises:
             ToolValidationError: no key can be made of these arguments: they have no canonical JSON, a field of
-                `param_keys` is missing, or `key_fn` raised or returned something else than a key.
+                `param_keys` is missing, or `key_fn` raised or returned a text that cannot be a key.
+            InvalidReturnError: `key_fn` returned something else than text.
             ValueError: the parameters have secrets, and `hash_key` is missing. With strategy `"custom"` it is not
                 needed, because nothing is hashed.
         """
@@ -178,6 +180,7 @@ class IdempotencyConfig:
 
         Raises:
             ToolValidationError: as for `key_for`.
+            InvalidReturnError: as for `key_for`.
             ValueError: the parameters have secrets, and `hash_key` is missing.
         """
         if self.strategy == "none":
@@ -214,7 +217,7 @@ class IdempotencyConfig:
         if self.key_fn is None:  # pragma: no cover - refused at construction
             raise AssertionError
         try:
-            part = self.key_fn(params)
+            returned = cast("object", self.key_fn(params))  # whatever the program's function returns
         except ToldToModel:
             raise
         except Exception as error:
@@ -222,13 +225,15 @@ class IdempotencyConfig:
                 f"{tool_name}: no idempotency key could be made, because key_fn raised "
                 f"{type(error).__name__}: {error}. Nothing was run."
             ) from error
-        fault = _fault_of_part(part)
+        if not isinstance(returned, str):
+            raise InvalidReturnError(function="key_fn", tool=tool_name, returned=returned, expected=_KEY_PART)
+        fault = _fault_of_part(returned)
         if fault:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because key_fn returned {fault}; "
-                f"it must return a string of 1 to {_LONGEST_KEY} characters. Nothing was run."
+                f"it must return {_KEY_PART}. Nothing was run."
             )
-        return part
+        return returned
 
 
 def _decoded(params: object) -> Mapping[str, object] | None:
@@ -335,10 +340,8 @@ def _name_of(kind: type[object] | None) -> str:
     return "no parameter type" if kind is None else kind.__name__
 
 
-def _fault_of_part(part: object) -> str:
-    """What is wrong with what a `key_fn` returned, or nothing."""
-    if not isinstance(part, str):
-        return f"a {type(part).__name__}"
+def _fault_of_part(part: str) -> str:
+    """What is wrong with a text that a `key_fn` returned, or nothing. It may come from what the model wrote."""
     if not 0 < len(part) <= _LONGEST_KEY:
         return f"{len(part)} characters"
     try:

@@ -48,7 +48,17 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
     try:
         run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
     except ParseError as error:
-        raise ParseError(f"{tool.name} was not run: {error}{_example_of(tool)}", faults=error.faults) from error
+        raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+
+
+def not_run(name: str, error: ParseError) -> str:
+    """What the model is told of a call whose arguments do not fit.
+
+    Args:
+        name: the tool.
+        error: what is wrong with the arguments.
+    """
+    return f"{name} was not run: {error}"
 
 
 def _example_of(tool: Tool[Any, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, ClassVar
@@ -73,6 +73,8 @@ class ToolInvoked:
             failed result or `ToolValidationError`. Otherwise the same call goes through the pipeline again: after any
             other exception of the handler, and where a policy or an approver has not decided, because it raised or
             because there is no approver.
+        value_read: decoded JSON from which the tool makes the value of the result, for records that come from a store;
+            see `handrail.runtime.recorded_values`. `None` where the value is what it was.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -90,6 +92,7 @@ class ToolInvoked:
     at: datetime
     reply: str | None = None
     final: bool = True
+    value_read: Any = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(*values: Any) -> ToolInvoked:  # noqa: ANN401 - the fields, in their order
@@ -196,6 +199,6 @@ def _was_final(event: ToolInvoked) -> bool:
     return event.refused_at is Step.HANDLER and event.effect_key is None
 
 
-_FIELDS = tuple(field.name for field in fields(ToolInvoked))
+_FIELDS = tuple(each.name for each in fields(ToolInvoked))
 _DRAFT: Any = make_dataclass("_Draft", _FIELDS, slots=True)
 """Has the slots of a `ToolInvoked`, and is not frozen."""

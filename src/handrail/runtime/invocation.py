@@ -25,6 +25,7 @@ from handrail.runtime.failures import FinalRefusal, Refusal, failure_of, is_for_
 from handrail.runtime.identity import is_same_call, reused_id
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.places import Place
+from handrail.runtime.recorded_values import declared_result, value_with_tags
 from handrail.runtime.ways import Way
 from handrail.session.calls import CallRef
 from handrail.transaction import Transaction
@@ -129,8 +130,10 @@ class Invocation:
             raise reused_id(event)
         if ref.reply is not None and not is_same_call(self.call, event.call):
             raise reused_id(event, self.call)
-        result = event.result
-        return ToolMessage(ref.call_id, result.render(), result.success, result, replayed=True) if event.final else None
+        if not event.final:
+            return None
+        result = declared_result(self.tool, event)
+        return ToolMessage(ref.call_id, result.render(), result.success, result, replayed=True)
 
     async def take_turn(self) -> ToolMessage | None:
         """Step 3: wait for the turn; see `Place.take_turn`. Returns what `recorded` does then."""
@@ -247,6 +250,7 @@ class Invocation:
             environment.clock.now(),
             self.ref[0],
             self.is_final and not self.claim.unsettled,
+            value_with_tags(self.tool, result.value) if self.is_stored else None,
         )
 
     def refuse(self, result: ToolResult[Any]) -> ToolResult[Any]:

@@ -3,8 +3,9 @@
 A value of a dataclass is written with the name and version of its class (`handrail.session.stored_types`). It comes
 back as a value of that class where the program knows it, and as decoded JSON where it does not: a record stays readable
 when the tool that made it is gone. So does a value that holds what JSON does not give back (a date in a place of type
-`Any`, a lone surrogate, for which its escape is written). A value that JSON cannot say is left out, and its place says
-so.
+`Any`, a lone surrogate, for which its escape is written). Values of other types are written as the JSON that is shown,
+and beside it as what the tool reads, if that differs (`handrail.runtime.recorded_values`). A value that JSON cannot say
+is left out, and its place says so.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose mo
         head = to_json(plain)
     except Exception:  # noqa: BLE001 - a model may send what is no Unicode, and nothing at all may keep it unrecorded
         head = json.dumps(plain, default=_spelled).encode()
-    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), _tagged(result.value))
+    written = _tagged(result.value)
+    if event.value_read is not None and not is_dataclass(result.value):
+        written = b'%s,"read":%s}' % (written[:-1], to_json(event.value_read))
+    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), written)
 
 
 def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +77,7 @@ def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "call": ToolCall(data["id"], data["name"], data["arguments"], data.get("written")),
             "params": _untagged(data["params"]),
+            "value_read": _to_be_read(data["value"]),
             "result": result,
             "run_context": None if context is None else parse(RunContext, context),
             "at": datetime.fromisoformat(data["at"]),
@@ -121,6 +126,13 @@ def _tagged(value: object) -> bytes:
             return b'{"value":%s}' % text.encode()
         _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
         return b'{"unavailable":%s}' % to_json(type(value).__qualname__)
+
+
+def _to_be_read(data: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """From what the tool makes a value that the record holds as JSON; `None` where there is nothing to make."""
+    if data is None or "value" not in data or "type" in data:
+        return None
+    return data.get("read", data["value"])
 
 
 def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of any type out

@@ -89,22 +89,20 @@ class Exact:
         self._scalars = scalars
         self._deep = deep
 
-    def fault(self, value: object, data: bytes, *, is_known: bool) -> Fault | None:
-        """The innermost place at which a value would not come back as what it is, and why; `None` if it does.
+    def misfit(self, value: object, *, is_known: bool) -> Fault | None:
+        """The innermost place at which a value would come back as something else, and why; `None` if it does not.
 
         Args:
             value: the value.
-            data: its JSON.
             is_known: whether it is of exactly its class, and its fields of exactly their types, which are scalars.
         """
         looked_into = self._scalars if is_known else not self._sure
-        if looked_into and not self._part.fits(value):
-            return _culprit(self._part, value, ())
+        return _culprit(self._part, value, ()) if looked_into and not self._part.fits(value) else None
+
+    def unreadable(self, value: object, data: bytes) -> Fault | None:
+        """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
         if len(data) <= MOST_DIGITS and not self._deep:
             return None
-        return self._unreadable(value, data)
-
-    def _unreadable(self, value: object, data: bytes) -> Fault | None:
         # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
         if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
             where = next(_too_long(value, ()), ())

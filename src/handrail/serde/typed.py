@@ -93,6 +93,11 @@ class Codec(Generic[T]):
         """The JSON Schema for the model; a new one each time, so that what a caller does to it reaches nobody else."""
         return cast("dict[str, Any]", from_json(self._built.shown))
 
+    @property
+    def differs_from_shown(self) -> bool:
+        """Whether values are stored in another form than that which is shown: with tags, or with checks of `Any`."""
+        return self._built.stored
+
     def parse_json(self, data: Text) -> T:
         """The value that `data` says, strictly: `"7"` is no integer, and `true` is no number.
 
@@ -156,8 +161,11 @@ class Codec(Generic[T]):
             if faults := number_faults(data):
                 raise _unsayable(faults)
             self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
-        if self._exact is not None and (fault := self._exact.fault(value, data, is_known=is_known)):
-            raise _unsayable([fault])
+        if self._exact is not None:
+            if fault := self._exact.misfit(value, is_known=is_known):
+                raise _unsayable([fault], is_mistyped=True)
+            if fault := self._exact.unreadable(value, data):
+                raise _unsayable([fault])
         return data
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
@@ -213,7 +221,8 @@ class Codec(Generic[T]):
         else:
             return
         if lines:
-            raise _unsayable(dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])) from None
+            told = dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])
+            raise _unsayable(told, is_mistyped=any(map(_is_of_type, lines))) from None
 
     def _recheck(self) -> SchemaValidator:
         return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
@@ -335,9 +344,14 @@ def _refusal(faults: Iterable[Fault]) -> ParseError:
     return ParseError(message_of(told), faults=told)
 
 
-def _unsayable(faults: Iterable[Fault]) -> DumpError:
+def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpError:
     told = tuple(faults)
-    return DumpError(message_of(told), faults=told)
+    return DumpError(message_of(told), faults=told, is_mistyped=is_mistyped)
+
+
+def _is_of_type(line: ErrorDetails) -> bool:
+    """Whether a fault is one of the type, and not of what a value of the right type holds."""
+    return line["type"].endswith("_type") or line["type"] in {"not_given_back", "is_instance_of"}
 
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import NoneType
 from typing import cast
 
 from handrail.errors import InvalidArgumentError
 from handrail.errors.mistakes import check_argument
 
+_TEXT = "text of valid Unicode"
 _TAGS = "a mapping from text to text: {'customer': '7'}"
 
 
@@ -21,18 +21,30 @@ def check_given(function: str, session_id: object, tags: object = None) -> None:
         tags: the tags; `None` for none.
 
     Raises:
-        InvalidArgumentError: the id is not text, or has a lone surrogate; or the tags are not text.
+        InvalidArgumentError: the id or a tag is not text, or has a lone surrogate.
     """
-    expected = "text of valid Unicode: 'desk' or str(number)"
-    check_argument(function, "session_id", session_id, (str, NoneType), expected)
-    try:
-        str(session_id).encode()
-    except UnicodeEncodeError:
-        fault = InvalidArgumentError(function=function, argument="session_id", given=session_id, expected=expected)
-        raise fault from None
+    if session_id is not None:
+        _check_text(function, "session_id", session_id, f"{_TEXT}: 'desk' or str(number)")
     if tags is None:
         return
     check_argument(function, "tags", tags, Mapping, _TAGS)
     for name, value in cast("Mapping[object, object]", tags).items():
-        check_argument(function, "a name in tags", name, str, _TAGS)
-        check_argument(function, f"tags[{name!r}]", value, str, "text; write str(...) around it")
+        _check_text(function, "a name in tags", name, _TAGS)
+        _check_text(function, f"tags[{name!r}]", value, f"{_TEXT}; write str(...) around it")
+
+
+def check_stored_id(function: str, session_id: object) -> None:
+    """Refuse to open a stored session without an id: nobody could open it again.
+
+    Raises:
+        InvalidArgumentError: it is `None`.
+    """
+    check_argument(function, "session_id", session_id, str, f"{_TEXT}: 'desk' or str(number)")
+
+
+def _check_text(function: str, argument: str, given: object, expected: str) -> None:
+    check_argument(function, argument, given, str, expected)
+    try:
+        str(given).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected) from None

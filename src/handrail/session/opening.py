@@ -68,11 +68,14 @@ class Opening(NamedTuple):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="Session.open", argument="store", given=store, expected=expected)
         check_argument("Session.open", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
-        expected = "classes: types=[Plan]"
+        expected = "dataclasses: types=[Plan]"
         check_argument("Session.open", "types", types, Iterable, expected)
         kinds = tuple(cast("Iterable[object]", types))
         for kind in kinds:
-            check_argument("Session.open", "one of types", kind, type, expected)
+            if not isinstance(kind, type) or not hasattr(kind, "__dataclass_fields__"):
+                raise InvalidArgumentError(
+                    function="Session.open", argument="one of types", given=kind, expected=expected
+                )
         classes = cast("tuple[type[Any], ...]", kinds)
         return cls(cast("SessionStore", store), classes, create, cast("timedelta", wait), checkpoint_every)
 

@@ -18,7 +18,7 @@ from handrail.errors import SessionError, SessionNotFoundError, SessionUseError
 from handrail.errors.mistakes import check_argument
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, shown_id, still_open
-from handrail.session.given import check_given
+from handrail.session.given import check_given, check_stored_id
 from handrail.session.intake import Intake
 from handrail.session.keeping import Kept
 from handrail.session.open_calls import listed_calls
@@ -102,6 +102,7 @@ class Session(Intake):
             UnknownTypeError: it holds values of a class that is not known here.
             StoreError: the store cannot be used.
         """
+        check_stored_id("Session.open", session_id)
         check_given("Session.open", session_id, tags)
         _check_relatives("Session.open", parent, dispatcher)
         opening = Opening.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)

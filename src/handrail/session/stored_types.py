@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pydantic_core import from_json
 
-from handrail.errors import DumpError, ParseError, SchemaError, SessionError, UnknownTypeError
+from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
 from handrail.serde import stored_codec
 from handrail.serde.naming import STORED_AS
 
@@ -120,7 +120,7 @@ class StoredType:
         """Look at a class.
 
         Raises:
-            SessionError: it has no form in JSON.
+            SessionUseError: it has no form in JSON.
         """
         mark: _Mark = vars(kind).get(STORED_AS) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
         self.kind = kind
@@ -131,25 +131,27 @@ class StoredType:
         try:
             self._dump: Callable[[Any], bytes] = stored_codec(kind).dump_json if mark.form is None else mark.form.dump
         except SchemaError as error:
-            raise SessionError(f"{self.name} cannot be stored, because it has no form in JSON: {error}") from error
+            raise SessionUseError(f"{self.name} cannot be stored, because it has no form in JSON: {error}") from error
 
     def dump(self, items: Sequence[object]) -> bytes:
         """Items as a JSON array in UTF-8.
 
         Raises:
-            SessionError: one cannot be said in JSON, or would not come back as what it is; the message names it.
+            SessionError: one cannot be said in JSON, or would not come back as what it is; the message names it. It is
+                a `SessionUseError`, the developer's mistake, if its type is at fault.
         """
         parts: list[bytes] = []
         for item in items:
             if type(item) is not self.kind:
-                raise SessionError(
+                raise SessionUseError(
                     f"a {type(item).__name__} cannot be stored among values of {self.name}, because it would come back "
                     f"as a {self.kind.__name__}; give {type(item).__name__} a slice of its own"
                 )
             try:
                 parts.append(self._dump(item))
             except DumpError as error:
-                raise SessionError(f"a value of {self.name} cannot be stored: {error}") from error
+                kind = SessionUseError if error.is_mistyped else SessionError
+                raise kind(f"a value of {self.name} cannot be stored: {error}") from error
         return b"[" + b",".join(parts) + b"]"
 
     def load(self, data: bytes, version: int) -> list[Any]:
@@ -203,7 +205,7 @@ def stored_type(kind: type[Any]) -> StoredType:
     """How the values of a class are stored; looked at once.
 
     Raises:
-        SessionError: it has no form in JSON.
+        SessionUseError: it has no form in JSON.
     """
     stored = _TYPES.get(kind)
     if stored is None:

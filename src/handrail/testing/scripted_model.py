@@ -105,7 +105,9 @@ class ScriptedModel(FunctionModel):
             yield line
         for index, part in enumerate(calls):
             if isinstance(part, ToolCallPart):
-                yield {index: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
+                # The text of the script, because PydanticAI would decode it and write it anew.
+                written = part.args if isinstance(part.args, str) else part.args_as_json_str()
+                yield {index: DeltaToolCall(part.tool_name, written, tool_call_id=part.tool_call_id)}
             else:
                 yield part.content
 

@@ -1,6 +1,6 @@
 """What a toolset cannot do alone: answer names that nobody knows, keep the order asked, and bound the requests.
 
-A PydanticAI capability stands around each step of a run. This one does six things:
+A PydanticAI capability stands around each step of a run. This one does seven things:
 
 - It holds each request to the deadline, and each reply to the budget.
 - It names each reply before anything of it can be stored (`handrail.adapters.pydantic_ai.replies`).
@@ -10,6 +10,7 @@ A PydanticAI capability stands around each step of a run. This one does six thin
   until it has reached the pipeline and drawn its place; from there on, turns decide what runs beside what.
 - It holds the developer's mistakes of a reply until its other calls have ended, and raises them before the model is
   asked again. PydanticAI cancels the other calls when one raises.
+- It refuses arguments in which a key is given twice, also those of tools that PydanticAI validates.
 - It brings the toolset along.
 """
 
@@ -49,10 +50,18 @@ from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.adapters.pydantic_ai.failures import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.line import Line
 from handrail.adapters.pydantic_ai.replies import stamped
-from handrail.adapters.pydantic_ai.toolset import HandrailToolset
+from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
+from handrail.adapters.pydantic_ai.written_arguments import repeated_key
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, DeadlineExceededError, DeveloperMistake, PromptEvaluationError
+from handrail.errors import (
+    BudgetExceededError,
+    DeadlineExceededError,
+    DeveloperMistake,
+    ParseError,
+    PromptEvaluationError,
+)
 from handrail.limits import TokenUsage
+from handrail.runtime.arguments import not_run
 
 _UNKNOWN = {"handrail": "unknown"}
 """The metadata of a tool that stands for a name that nobody knows."""
@@ -209,10 +218,36 @@ class HandrailCapability(AbstractCapability[Any]):
         args: RawToolArgs,
         handler: WrapToolValidateHandler,
     ) -> ValidatedToolArgs:
-        """Keep the hooks of others from calls of unknown tools: there is nothing that they could judge."""
-        if tool_def.metadata is not _UNKNOWN:
-            return await handler(args)
-        return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
+        """Keep the hooks of others from calls that will be refused: there is nothing that they could judge.
+
+        These are calls of unknown tools, and calls of others' tools whose text holds a key twice in one object. Of such
+        a text PydanticAI's validation takes the last value without a word.
+
+        Raises:
+            ToolFailed: a key is given twice. It spends none of PydanticAI's retries.
+        """
+        if tool_def.metadata is _UNKNOWN:
+            return self.toolset.validator.validate_json(args) if isinstance(args, str) else args
+        if not reaches_pipeline(tool_def) and (error := repeated_key(args)) is not None:
+            await self.refuse_misfit(ctx, call=call, args=args, error=error)
+        return await handler(args)
+
+    async def refuse_misfit(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
+    ) -> None:
+        """Refuse a call of another's tool for its arguments, or return if it may go on with them.
+
+        Args:
+            ctx: the run context of the call.
+            call: the call.
+            args: the arguments as the model wrote them.
+            error: what is wrong with them.
+
+        Raises:
+            ToolFailed: the call is refused.
+        """
+        del ctx, args  # only a pipeline records the call
+        raise ToolFailed(not_run(call.tool_name, error))
 
     @override
     async def wrap_tool_execute(

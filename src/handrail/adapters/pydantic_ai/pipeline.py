@@ -3,8 +3,9 @@
     executor = ToolExecutor(prompt=prompt, session=session)
     agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
 
-The tools stay what they are. PydanticAI validates the arguments; then the call takes the steps that every call takes
-(`handrail.runtime.invoke`), and in the middle of them the tool's own toolset carries it out.
+The tools stay what they are. PydanticAI validates the arguments, those of functions once they are known to be what the
+schema says (`function_arguments`). Then the call takes the steps that every call takes (`handrail.runtime.invoke`), and
+in the middle of them the tool's own toolset carries it out.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from pydantic_ai import (
     ToolsetTool,
 )
 from pydantic_ai.capabilities import RawToolArgs, ValidatedToolArgs, WrapToolExecuteHandler
-from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.closing import was_raised_by
 from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of, foreign_tool
 from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
+from handrail.adapters.pydantic_ai.function_arguments import read_by_signature
 from handrail.adapters.pydantic_ai.line import step_up
 from handrail.adapters.pydantic_ai.replies import Asked, asked
-from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE
+from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -130,12 +133,22 @@ class PipelineCapability(HandrailCapability):
             if isinstance(error, ModelRetry) and not record.success:
                 raise error
             return {}
-        tool = _Misfit(name=call.tool_name, description="", error=_parse_error(tool_def, args, error))
-        with self.mistakes_held():
-            told = (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
+        told = await self._record_misfit(ctx, call, args, _parse_error(tool_def, args, error))
         if isinstance(error, ModelRetry):
             raise error
         raise ToolFailed(told)
+
+    @override
+    async def refuse_misfit(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
+    ) -> None:
+        """Have a call recorded whose arguments cannot be taken, and tell the model; not one that has a final record.
+
+        Raises:
+            ToolFailed: the call has none.
+        """
+        if self.final_record(ctx, call) is None:
+            raise ToolFailed(await self._record_misfit(ctx, call, args, error))
 
     async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
@@ -169,10 +182,6 @@ class PipelineCapability(HandrailCapability):
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None
 
-    def reaches_pipeline(self, definition: ToolDefinition) -> bool:
-        """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
-        return THROUGH_PIPELINE in (definition.metadata or {})
-
     def _environment_of(self, call: ForeignCall, said: Declared) -> Environment:
         """The environment for the calls of one foreign tool; kept, because it is the same for all of them."""
         name, schema = call.name, call.schema
@@ -181,6 +190,14 @@ class PipelineCapability(HandrailCapability):
             environment = self._environment((foreign_tool(name, "", said, schema),))
             kept = self._environments[name] = said, schema, environment
         return kept[2]
+
+    async def _record_misfit(
+        self, ctx: RunContext[Any], call: ToolCallPart, args: RawToolArgs, error: ParseError
+    ) -> str:
+        """Have the pipeline refuse a call at its second step; returns what the model is told."""
+        tool = _Misfit(name=call.tool_name, description="", error=error)
+        with self.mistakes_held():
+            return (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
 
     async def _invoke(
         self, found: Asked, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
@@ -208,23 +225,24 @@ class ThroughPipeline(WrapperToolset[Any]):
     Attributes:
         wrapped: the toolsets.
         capability: the capability of the run.
-        unanswered: the tools whose toolset has not answered a call.
+        unanswered: the toolsets that have not answered a call, by the names of their tools. Functions always answer:
+            what they raise is what they say.
     """
 
     capability: PipelineCapability
-    unanswered: set[str] = field(default_factory=set[str])
+    unanswered: dict[str, AbstractToolset[Any]] = field(default_factory=dict[str, AbstractToolset[Any]])
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
         """Close the toolsets.
 
         A connection that was lost in a call is reported again when it is closed. The model has been told of the call
-        by then, so that is logged and does not end the run.
+        by then, so that is logged and does not end the run. What other toolsets raise is raised.
         """
         try:
             return await super().__aexit__(*args)
-        except Exception:
-            if not self.unanswered:
+        except Exception as error:
+            if not was_raised_by(error, self.unanswered.values()):
                 raise
             _log.warning("the toolset of %s could not be closed", ", ".join(sorted(self.unanswered)), exc_info=True)
             return None
@@ -246,7 +264,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         known = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and known is not None:
             self.capability.take_unknown([call for call in last.tool_calls if call.tool_name not in known], tools)
-        return tools
+        return read_by_signature(tools, self.wrapped)
 
     @override
     async def call_tool(
@@ -260,7 +278,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             DeveloperMistake: the program is at fault; the capability holds it until the other calls have ended.
             EndsRun: the run is over.
         """
-        if self.capability.reaches_pipeline(tool.tool_def):
+        if reaches_pipeline(tool.tool_def):
             try:
                 return await self.wrapped.call_tool(name, tool_args, ctx, tool)
             except CallPostponed as error:
@@ -269,8 +287,8 @@ class ThroughPipeline(WrapperToolset[Any]):
         try:
             return await self.capability.carry_out(call, declared(tool.tool_def))
         finally:
-            if call.answer_lost:
-                self.unanswered.add(name)
+            if call.answer_lost and not isinstance(tool.toolset, FunctionToolset):
+                self.unanswered[name] = tool.toolset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

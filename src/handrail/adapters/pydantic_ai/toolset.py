@@ -26,6 +26,11 @@ THROUGH_PIPELINE = "handrail"
 name that the tool has there, whatever a prefix has made of it."""
 
 
+def reaches_pipeline(definition: ToolDefinition) -> bool:
+    """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
+    return THROUGH_PIPELINE in (definition.metadata or {})
+
+
 class Arguments(dict[str, Any]):
     """The arguments of a call: decoded, for the hooks that look at them, and as the text that the model wrote.
 

@@ -1,0 +1,228 @@
+"""`handrail.adapters.pydantic_ai.function_arguments`: functions take what the schema says that the model sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.prompt import Tool as HandrailTool
+from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime import Session, Step
+from handrail.testing import Call, Outcome
+from tests.adapters.foreign_desk import called, outcomes, pipeline, play, returns
+from tests.agents.desks import desk
+from tests.agents.desks import play as play_agent
+
+pytestmark = pytest.mark.anyio
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Level(IntEnum):
+    """How urgent it is."""
+
+    LOW = 1
+    HIGH = 2
+
+
+@dataclass
+class At:
+    """When, for how many."""
+
+    at: datetime
+    seats: int = 1
+
+
+def function_of(kind: Any) -> tuple[Callable[..., str], list[Any]]:
+    """A function of one parameter `x`, and what it is called with."""
+    got: list[Any] = []
+
+    def take(x: Any) -> str:
+        got.append(x)
+        return "taken"
+
+    take.__annotations__["x"] = kind
+    return take, got
+
+
+READ: dict[str, tuple[Any, str, Any]] = {
+    "datetime": (datetime, '"2026-01-31T12:00:00Z"', NOON),
+    "date": (date, '"2026-01-31"', date(2026, 1, 31)),
+    "timedelta": (timedelta, '"PT1H"', timedelta(hours=1)),
+    "a whole number": (int, "5.0", 5),
+    "whole numbers in a list": (list[int], "[1, 2.0]", [1, 2]),
+    "bool": (bool, "true", True),
+    "a number for float": (float, "1", 1.0),
+    "Literal of a number": (Literal[1, "a"], "1", 1),
+    "Decimal": (Decimal, '"12.50"', Decimal("12.50")),
+    "UUID": (UUID, '"00000000-0000-0000-0000-000000000001"', UUID(int=1)),
+    "Path": (Path, '"a/b"', Path("a/b")),
+    "set": (set[int], "[1]", {1}),
+    "bytes": (bytes, '"hi"', b"hi"),
+    "or nothing": (datetime | None, "null", None),
+    "made by the program's code": (Annotated[set[str], BeforeValidator(str.split)], '"a b"', {"a", "b"}),
+    "a number made by the program's code": (Annotated[int, BeforeValidator(str.strip)], '" 5 "', 5),
+}
+
+
+@pytest.mark.parametrize("kind, written, value", READ.values(), ids=READ)
+async def test_what_the_schema_takes_is_read(kind: Any, written: str, value: Any) -> None:
+    """The function is called with the value that PydanticAI makes of it."""
+    take, got = function_of(kind)
+    session = Session()
+    await play(pipeline(session), called(Call("take", f'{{"x": {written}}}'), c1=Outcome.ok()), tools=[take])
+    assert got == [value]
+    assert type(got[0]) is type(value)
+
+
+REFUSED: dict[str, tuple[Any, str, str]] = {
+    "digits for datetime": (datetime, '"2024"', "input should be written as in ISO 8601"),
+    "a number for datetime": (datetime, "2024", "expected a date-time string"),
+    "digits for date": (date, '"2024"', "expected a date string"),
+    "a clock for timedelta": (timedelta, '"01:00"', "ISO 8601"),
+    "a number for time": (time, "3600", "expected a time string"),
+    "a boolean for int": (int, "true", "expected an integer, got a boolean"),
+    "text for int": (int, '"7"', "expected an integer, got a string"),
+    "a number for bool": (bool, "1", "expected a boolean, got an integer"),
+    "a boolean for a Literal": (Literal[1, "a"], "true", 'expected 1 or "a"'),
+    "a boolean for an IntEnum": (Level, "true", "expected 1 or 2"),
+    "digits in a list": (list[datetime], '["2024"]', "$.x[0]:"),
+    "a key that is no integer": (dict[int, str], '{"01": "a"}', "wrong key"),
+    "half a whole number": (int, "5.5", "expected an integer"),
+}
+
+
+@pytest.mark.parametrize("kind, written, told", REFUSED.values(), ids=REFUSED)
+async def test_what_the_schema_does_not_take_is_refused(kind: Any, written: str, told: str) -> None:
+    """The function is not called, and the call is recorded as refused when its arguments were parsed."""
+    take, got = function_of(kind)
+    session = Session()
+    script = called(Call("take", f'{{"x": {written}}}'), c1=Outcome.failed(told))
+    await play(pipeline(session), script, tools=[take], retries=0)
+    assert got == []
+    assert outcomes(session) == [("c1", False, Step.PARSE)]
+
+
+@dataclass(frozen=True)
+class Booking:
+    """The parameters of a tool of Handrail's."""
+
+    at: datetime
+    seats: int = 1
+
+
+def booking(params: Booking, *, context: ToolContext) -> ToolResult[str]:
+    """Book."""
+    del context
+    return ToolResult.ok(str(params))
+
+
+def book(at: datetime, seats: int = 1) -> str:
+    """Book."""
+    return f"{at} {seats}"
+
+
+WRITTEN = ['{"at": "2024"}', '{"at": "2026-01-31T12:00:00Z", "seats": true}', '{"seats": 1}', '{"at": 1, "zz": 2}']
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+async def test_the_words_are_those_for_a_tool_of_handrails(written: str) -> None:
+    """A model reads the same of the same fault."""
+    own = HandrailTool[Booking, str](name="own", description="Book.", handler=booking)
+    session = Session()
+    result = await play(pipeline(session, own), called(Call("own", written), Call("book", written)), tools=[book])
+    parts = returns(result.all_messages())
+    assert str(parts["c2"].content) == str(parts["c1"].content).replace("own was", "book was")
+    assert not any(success for _, success, _ in outcomes(session))
+
+
+def of_model(order: At) -> str:
+    """The fields of its only parameter are its parameters."""
+    return repr(order)
+
+
+class Order(BaseModel):
+    """A model of pydantic's."""
+
+    at: datetime
+
+
+def of_pydantic(order: Order, level: Level = Level.LOW) -> str:
+    """A model beside another parameter."""
+    return f"{order} {level}"
+
+
+def with_context(ctx: RunContext[Any], at: datetime) -> str:
+    """The run context is no parameter of the model's."""
+    return f"{ctx.run_step} {at}"
+
+
+def with_field(at: datetime = Field(default=NOON, description="When.")) -> str:  # noqa: B008
+    """A parameter whose default says more."""
+    return str(at)
+
+
+MISREAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "only model": ({"tools": [of_model]}, "of_model", '{"at": "2024"}'),
+    "run context": ({"tools": [with_context]}, "with_context", '{"at": "2024"}'),
+    "field": ({"tools": [with_field]}, "with_field", '{"at": "2024"}'),
+    "Tool": ({"tools": [Tool(book, metadata={"effect": "external"})]}, "book", '{"at": "2024"}'),
+    "toolset": ({"toolsets": [FunctionToolset([book])]}, "book", '{"at": "2024"}'),
+    "prefix": ({"toolsets": [FunctionToolset([book]).prefixed("desk")]}, "desk_book", '{"at": "2024"}'),
+}
+
+
+@pytest.mark.parametrize("agent, name, written", MISREAD.values(), ids=MISREAD)
+async def test_it_does_not_matter_how_a_function_is_declared(agent: dict[str, Any], name: str, written: str) -> None:
+    """Its signature says what it takes."""
+    calls = (Call(name, written), Call(name, written.replace("2024", "2026-01-31T12:00:00Z")))
+    await play(pipeline(Session()), called(*calls, c1=Outcome.failed("ISO 8601"), c2=Outcome.ok()), **agent)
+
+
+def of_many(*seats: int, **more: str) -> str:
+    """It takes any number."""
+    return f"{seats} {more}"
+
+
+def of_schema(**arguments: Any) -> str:
+    """Its schema has been written by hand."""
+    return str(arguments)
+
+
+LEFT: dict[str, tuple[Any, dict[str, Any]]] = {
+    "any number of parameters": (Tool(of_many, name="take"), {"seats": ["7"], "b": "c"}),
+    "the fields of a pydantic model": (Tool(of_pydantic, name="take"), {"order": {"at": "2024"}}),
+    "a schema": (Tool.from_schema(of_schema, "take", "Take.", {"type": "object"}), {"at": "2024"}),
+}
+
+
+@pytest.mark.parametrize("tool, written", LEFT.values(), ids=LEFT)
+async def test_what_no_signature_says_is_left_to_pydantic_ai(tool: Any, written: dict[str, Any]) -> None:
+    """What it takes is taken."""
+    await play(pipeline(Session()), called(Call("take", written), c1=Outcome.ok()), tools=[tool])
+
+
+async def test_a_plain_function_of_an_agent_file_is_read_so(tmp_path: Path) -> None:
+    """It is booked for the moment that the model wrote, or not at all."""
+    took: list[datetime] = []
+
+    def reserve(at: datetime) -> str:
+        took.append(at)
+        return "reserved"
+
+    calls = [Call("reserve", {"at": "2024"}), Call("reserve", {"at": "2026-01-31T12:00:00Z"})]
+    script = called(*calls, c1=Outcome.failed("ISO 8601"), c2=Outcome.ok())
+    await play_agent(desk(tmp_path, tools=[reserve]), script)
+    assert took == [NOON]

@@ -1,0 +1,156 @@
+"""A key that the model gives twice in one object is refused, whoever validates the arguments of the tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ModelResponse, ModelRetry, RunContext, Tool, ToolCallPart, ToolDefinition
+from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.mcp import MCPToolset
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+
+from handrail.adapters.pydantic_ai import HandrailCapability
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.runtime import Session, Step, ToolCall
+from handrail.testing import Call, Outcome, ScriptedModel
+from tests.adapters.foreign_desk import called, events, outcomes, pipeline, play, resume, returns
+from tests.adapters.mcp_desk import desk_server
+from tests.adapters.notes import ADD_NOTE, notes_prompt
+from tests.adapters.test_mcp_toolset import InProcess
+
+pytestmark = pytest.mark.anyio
+
+TWICE = '{"text": "milk", "text": "bread"}'
+TOLD = "$.text: this key is given twice in one object; give it once"
+
+
+class Noted:
+    """A plain function, and what it was called with."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> str:
+        """Note a text."""
+        self.texts.append(text)
+        return "noted"
+
+
+def executors_words(arguments: str) -> str:
+    """What the executor says of these arguments for a tool of Handrail's."""
+    executor = ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=Session())
+    return executor.execute(ToolCall("c", "add_note", arguments)).content
+
+
+async def test_a_foreign_tool_is_refused_in_the_words_of_the_executor() -> None:
+    """It does not run; the call is recorded as refused when its arguments were parsed, and spends no retry."""
+    noted, session = Noted(), Session()
+    script = called(Call("note", TWICE), Call("note", {"text": "milk"}), c1=Outcome.failed(TOLD), c2=Outcome.ok())
+    result = await play(pipeline(session), script, tools=[noted.note], retries=0)
+    assert returns(result.all_messages())["c1"].content == f"note was not run: {TOLD}"
+    assert executors_words(TWICE).startswith(f"add_note was not run: {TOLD}\n")
+    assert noted.texts == ["milk"]
+    assert outcomes(session) == [("c1", False, Step.PARSE), ("c2", True, None)]
+    assert events(session)[0].call.arguments == TWICE
+
+
+async def test_a_tool_of_an_mcp_server_is_refused_alike() -> None:
+    """The server is not asked."""
+    carried_out: list[str] = []
+    toolset: MCPToolset[Any] = MCPToolset(InProcess(desk_server(carried_out)), id="desk")
+    script = called(Call("send", TWICE), c1=Outcome.failed(f"send was not run: {TOLD}"))
+    await play(pipeline(Session()), script, toolsets=[toolset])
+    assert carried_out == []
+
+
+async def test_beside_a_prompts_tools_those_of_others_are_refused_too() -> None:
+    """`HandrailCapability` records only its own calls; what it refuses of others is told in the same words."""
+    noted, session = Noted(), Session()
+    own = HandrailCapability(ToolExecutor(prompt=notes_prompt(tools=(ADD_NOTE,)), session=session))
+    calls = (Call("note", TWICE), Call("add_note", TWICE))
+    came = {"c1": Outcome.failed(f"note was not run: {TOLD}"), "c2": Outcome.failed(f"add_note was not run: {TOLD}")}
+    with ScriptedModel(called(*calls, **came)) as model:
+        agent: Agent[None, str] = Agent(model, tools=[noted.note], capabilities=[own], retries=0)
+        await agent.run("Note it.")
+    assert noted.texts == []
+    assert outcomes(session) == [("c2", False, Step.PARSE)]
+
+
+class Judge(AbstractCapability[Any]):
+    """Notes what it is asked to judge."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @override
+    async def after_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        self.seen.append(call.tool_call_id)
+        return args
+
+
+async def test_hooks_of_others_do_not_judge_what_is_refused() -> None:
+    """There is nothing that a person could approve."""
+    noted, judge = Noted(), Judge()
+    script = called(Call("note", TWICE), Call("note", {"text": "milk"}))
+    await play(pipeline(Session()), script, tools=[noted.note], capabilities=[judge])
+    assert judge.seen == ["c2"]
+
+
+NOT_REFUSED = {
+    "the key in two objects": '{"text": "milk", "more": {"text": "a"}}',
+    "a text that looks like it": '{"text": "{\\"a\\": 1, \\"a\\": 2}", "more": {}}',
+}
+
+
+@pytest.mark.parametrize("arguments", NOT_REFUSED.values(), ids=NOT_REFUSED)
+async def test_a_key_may_stand_in_several_objects(arguments: str) -> None:
+    """Only within one object it means two things."""
+
+    def note(text: str, more: dict[str, str]) -> str:
+        return f"{text} {more}"
+
+    await play(pipeline(Session()), called(Call("note", arguments), c1=Outcome.ok()), tools=[note])
+
+
+BROKEN = {"not JSON": '{"text": "a", "text"', "nested too deeply": '{"text": ' + "[" * 100_000}
+
+
+@pytest.mark.parametrize("arguments", BROKEN.values(), ids=BROKEN)
+async def test_what_is_not_json_is_told_as_before(arguments: str) -> None:
+    """PydanticAI's validation finds it."""
+    noted = Noted()
+    script = called(Call("note", arguments), c1=Outcome.failed("no JSON"))
+    await play(pipeline(Session()), script, tools=[noted.note])
+    assert noted.texts == []
+
+
+async def test_a_call_with_a_final_record_is_answered_from_it() -> None:
+    """Versions before have carried such calls out, with the last value."""
+    noted, session = Noted(), Session()
+    result = await play(pipeline(session), called(Call("note", {"text": "bread"})), tools=[noted.note])
+    messages = result.all_messages()
+    (call,) = next(message.tool_calls for message in messages if isinstance(message, ModelResponse))
+    call.args = TWICE
+    again = await resume(pipeline(session), messages, tools=[noted.note])
+    assert returns(again.all_messages())["c1"].content == "noted"
+    assert noted.texts == ["bread"]
+
+
+async def test_a_validator_of_the_program_is_not_asked() -> None:
+    """It would be shown one of the two values."""
+    seen: list[str] = []
+
+    def check(_ctx: RunContext[Any], text: str) -> None:
+        seen.append(text)
+        raise ModelRetry("another")
+
+    noted = Noted()
+    await play(
+        pipeline(Session()),
+        called(Call("note", TWICE), c1=Outcome.failed(TOLD)),
+        tools=[Tool(noted.note, args_validator=check)],
+    )
+    assert seen == []
