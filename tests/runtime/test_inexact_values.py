@@ -1,8 +1,9 @@
-"""A value that would not come back from a store ends no run, and the effect that made it is not repeated."""
+"""A value that would come back from a store as something else is the developer's mistake, and repeats no effect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import SessionUseError
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session, ToolCall
 
@@ -49,9 +51,16 @@ def in_a_slice(context: ToolContext) -> Any:
     return Holder(Base("a"))
 
 
+@contextmanager
+def opened_session(folder: Path) -> Generator[Session]:
+    """The session of a database."""
+    with store.open(f"sqlite:///{folder}/a.db") as opened, Session.open(opened, "s") as session:
+        yield session
+
+
 @pytest.mark.parametrize("make", [as_result, in_a_slice])
 def test_a_value_of_a_subclass_does_not_repeat_the_effect(make: Callable[[ToolContext], Any], tmp_path: Path) -> None:
-    """Nothing of it is stored as something else, and the message names the place."""
+    """Nothing of it is stored as something else, and the error names the place."""
     ran: list[int] = []
 
     def pay(params: Amount, *, context: ToolContext) -> ToolResult[Holder]:
@@ -62,11 +71,10 @@ def test_a_value_of_a_subclass_does_not_repeat_the_effect(make: Callable[[ToolCo
         name="pay", description="Pays.", handler=pay, effect="external", idempotency=IdempotencyConfig()
     )
     template = PromptTemplate[None](ns="tests", key="pay", sections=[ToolsSection(title="Tools", tools=[tool])])
-    messages: list[Any] = []
-    for number in range(2):
-        with store.open(f"sqlite:///{tmp_path}/a.db") as opened, Session.open(opened, "s") as session:
-            executor = ToolExecutor(prompt=Prompt(template), session=session)
-            messages.append(executor.execute(ToolCall(f"c{number}", "pay", "{}"), reply=f"r{number}"))
+    with opened_session(tmp_path) as session, pytest.raises(SessionUseError, match=r"\$\.base: a Card would come back"):
+        ToolExecutor(prompt=Prompt(template), session=session).execute(ToolCall("c", "pay", "{}"), reply="r1")
+    with opened_session(tmp_path) as session:
+        executor = ToolExecutor(prompt=Prompt(template), session=session)
+        message = executor.execute(ToolCall("c", "pay", "{}"), reply="r2")
+    assert (message.success, message.replayed) == (True, True)
     assert ran == [0]
-    assert [message.replayed for message in messages] == [False, True]
-    assert "$.base: a Card would come back as a Base" in messages[0].content
