@@ -247,7 +247,11 @@ def _tagged(value: Tagged, at: At) -> dict[str, object]:
 
 def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
     depth = _depth(at)
-    if type(value) is dict and _STR.issuperset(map(type, value)) and _AS_IT_IS.issuperset(map(type, value.values())):
+    if (
+        value.__class__ is dict
+        and _STR.issuperset(map(type, value))
+        and _AS_IT_IS.issuperset(map(type, value.values()))
+    ):
         return cast("dict[str, object]", value)
     plain: dict[str, object] = {}
     for key, item in value.items():

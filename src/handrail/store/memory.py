@@ -138,7 +138,7 @@ class MemoryLedgerStore:
         identity = seen[:2]
         with self._lock:
             standing = self._rows.get(identity)
-            if standing is not seen and (standing is None or _version(standing) != _version(seen)):
+            if standing is None or (standing is not seen and _version(standing) != _version(seen)):
                 return False
             if self._changes.is_open:
                 self._note(lambda: self._rows.__setitem__(identity, standing))
