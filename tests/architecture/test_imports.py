@@ -21,6 +21,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.cli.agent_models": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agent_running": frozenset({"pydantic_ai"}),
+    "handrail.serde.document": frozenset({"ruamel"}),
     "handrail.serde.yaml_reader": frozenset({"ruamel"}),
     "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),

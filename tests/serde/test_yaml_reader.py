@@ -6,12 +6,12 @@ import pytest
 
 from handrail.errors import ApprovalRulesError, DocumentError
 from handrail.serde.yaml_reader import Reader, listed, shown
-from handrail.serde.yaml_tree import Tree, read_tree
+from handrail.serde.yaml_tree import YamlNode, read_tree
 
 KNOWN = ("allow", "ask", "deny")
 
 
-def tree(text: str) -> Tree:
+def tree(text: str) -> YamlNode:
     """The tree of a text that holds something."""
     found = read_tree(text, name="rules")
     assert found is not None

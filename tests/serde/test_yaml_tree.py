@@ -13,14 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handrail.errors import AgentFileError, DocumentError
-from handrail.serde.yaml_tree import DEEPEST, MOST_REPEATED, Mapping, Scalar, Sequence, Tree, read_tree
+from handrail.serde.yaml_tree import DEEPEST, MOST_REPEATED, YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 
-def value(tree: Tree | None) -> object:
+def value(tree: YamlNode | None) -> object:
     """What a tree says, as JSON has it."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, YamlMapping):
         return {str(value(key)): value(found) for key, found in tree.entries}
-    if isinstance(tree, Sequence):
+    if isinstance(tree, YamlSequence):
         return [value(item) for item in tree.items]
     return None if tree is None else tree.value
 
@@ -45,10 +45,13 @@ def refused(text: str) -> str:
 
 def test_every_part_knows_its_line_and_column() -> None:
     """Both count from 1; a list begins with its bracket or dash."""
-    assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == Mapping(
+    assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == YamlMapping(
         (
-            (Scalar("a", "a", 1, 1), Sequence((Scalar("1", 1, 2, 5),), 2, 3)),
-            (Scalar("b", "b", 3, 1), Mapping(((Scalar("c", "c", 3, 5), Scalar("x", "x", 3, 8)),), 3, 4)),
+            (YamlScalar("a", "a", 1, 1), YamlSequence((YamlScalar("1", 1, 2, 5),), 2, 3)),
+            (
+                YamlScalar("b", "b", 3, 1),
+                YamlMapping(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4),
+            ),
         ),
         1,
         1,
@@ -58,8 +61,8 @@ def test_every_part_knows_its_line_and_column() -> None:
 def test_nothing_behind_a_key_stands_where_the_key_stands() -> None:
     """And not in the line of whatever comes next."""
     tree = read_tree("a: 1\ntools:   # none\n\nb: 1", name="desk")
-    assert isinstance(tree, Mapping)
-    assert tree.entries[1][1] == Scalar("", None, 2, 1)
+    assert isinstance(tree, YamlMapping)
+    assert tree.entries[1][1] == YamlScalar("", None, 2, 1)
 
 
 @pytest.mark.parametrize("text", ["", " \n", "# a comment"])
@@ -105,7 +108,7 @@ VALUES: dict[str, object] = {
 def test_plain_text_means_what_the_core_schema_of_yaml_12_says(text: str, meant: object) -> None:
     """What is quoted is text; so are dates and times, which JSON does not have."""
     tree = read_tree(text, name="desk")
-    assert isinstance(tree, Scalar)
+    assert isinstance(tree, YamlScalar)
     assert tree.value == meant
     assert type(tree.value) is type(meant)
 
@@ -153,7 +156,7 @@ def test_json_is_yaml(data: object, ascii_only: bool) -> None:
 @pytest.mark.parametrize("text", ["k" * 1024 + ": 1", '{"' + "k" * 1022 + '": 1}', "? " + "k" * 2000 + "\n: 1"])
 def test_a_key_is_as_long_as_yaml_takes_it(text: str) -> None:
     """1024 characters, quotes among them, and any number after a question mark."""
-    assert isinstance(read_tree(text, name="desk"), Mapping)
+    assert isinstance(read_tree(text, name="desk"), YamlMapping)
 
 
 FAULTS = {
@@ -202,7 +205,7 @@ def test_what_is_no_yaml_or_too_much_of_it_is_told_with_its_place(text: str, tol
 def test_long_text_that_begins_like_a_number_is_text(text: str) -> None:
     """It is told from a number in one pass; going back at every digit would take hours."""
     tree = read_tree(text, name="desk")
-    assert isinstance(tree, Scalar)
+    assert isinstance(tree, YamlScalar)
     assert tree.value == text
 
 

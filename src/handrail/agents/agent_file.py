@@ -29,7 +29,7 @@ from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde.document import read_document
 from handrail.serde.naming import shortened
 from handrail.serde.yaml_reader import Reader, listed, shown
-from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
+from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 T = TypeVar("T")
 
@@ -144,8 +144,8 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
     try:
         root = read_tree(text, name=file, first_line=2, refusal=AgentFileError)
         if root is None:
-            root = Mapping((), line=1, column=1)
-        if not isinstance(root, Mapping):
+            root = YamlMapping((), line=1, column=1)
+        if not isinstance(root, YamlMapping):
             told = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
             raise AgentFileError(told, file=file, line=root.line, column=root.column)
         keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(root, "the front matter", KEYS)
@@ -171,7 +171,7 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
 class _KeyReader(Reader):
     """Reads the mapping of the front matter."""
 
-    def key_fault(self, tree: Tree, key: str, message: str) -> DocumentError:
+    def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:
         if key == "per_run_step":
             message = (
                 "'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); an agent file has names only"
@@ -182,19 +182,19 @@ class _KeyReader(Reader):
 class _Values:
     """Reads the values of the keys; every fault names its key."""
 
-    def __init__(self, file: str, keys: dict[str, Tree], faults: list[DocumentError]) -> None:
+    def __init__(self, file: str, keys: dict[str, YamlNode], faults: list[DocumentError]) -> None:
         self._file = file
         self._keys = keys
         self._faults = faults
 
-    def read(self, field: str, read: Callable[[Reader, Tree, str], T]) -> T | None:
+    def read(self, field: str, read: Callable[[Reader, YamlNode, str], T]) -> T | None:
         """What `read` makes of the value of a key; `None` if the key is missing or its value at fault."""
         reader = Reader(self._file, refusal=partial(AgentFileError, field=field), faults=self._faults)
         return reader.read(self._keys, field, lambda tree: read(reader, tree, field))
 
 
-def _text(reader: Reader, tree: Tree, field: str) -> str:
-    if not isinstance(tree, Scalar):
+def _text(reader: Reader, tree: YamlNode, field: str) -> str:
+    if not isinstance(tree, YamlScalar):
         reader.fail(tree, f"{field} is text, not {_kind(tree)}")
     if tree.value is None:
         cure = "every agent has a name" if field == "name" else "write text, or remove the key"
@@ -204,27 +204,27 @@ def _text(reader: Reader, tree: Tree, field: str) -> str:
     return tree.text.strip()
 
 
-def _name(reader: Reader, tree: Tree, field: str) -> str:
+def _name(reader: Reader, tree: YamlNode, field: str) -> str:
     name = _text(reader, tree, field)
     if not _NAME.fullmatch(name):
         reader.fail(tree, f"{shown(name)} cannot name an agent; a name fits {NAME_PATTERN}")
     return name
 
 
-def _model(reader: Reader, tree: Tree, field: str) -> str:
+def _model(reader: Reader, tree: YamlNode, field: str) -> str:
     model = _text(reader, tree, field)
     if not model:
         reader.fail(tree, "model is blank; name a model, or remove the key to leave it open")
     return model
 
 
-def _names(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
+def _names(reader: Reader, tree: YamlNode, field: str) -> tuple[str, ...]:
     """The names in a list of names, each once."""
-    if not isinstance(tree, Sequence):
+    if not isinstance(tree, YamlSequence):
         reader.fail(tree, f"{field} is a list of names, {_instead(tree, field)}")
     first: dict[str, int] = {}
 
-    def name(item: Tree) -> str:
+    def name(item: YamlNode) -> str:
         found = _item(reader, item, field)
         if found in first:
             reader.fail(item, f"{field} names {shown(found)} twice, first in line {first[found]}; remove one")
@@ -234,13 +234,13 @@ def _names(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
     return reader.items(tree, field, name)
 
 
-def _patterns(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
+def _patterns(reader: Reader, tree: YamlNode, field: str) -> tuple[str, ...]:
     """The patterns in a list of patterns of paths."""
-    if not isinstance(tree, Sequence):
+    if not isinstance(tree, YamlSequence):
         reader.fail(tree, f"{field} is a list of patterns of paths; write {field}: ['.env', 'secrets/**']")
 
-    def pattern(item: Tree) -> str:
-        if not isinstance(item, Scalar) or not isinstance(item.value, str) or not item.text:
+    def pattern(item: YamlNode) -> str:
+        if not isinstance(item, YamlScalar) or not isinstance(item.value, str) or not item.text:
             reader.fail(
                 item, f"{field} has patterns of paths only, and this is {_kind(item)}; write one such as '*.key'"
             )
@@ -253,24 +253,24 @@ def _patterns(reader: Reader, tree: Tree, field: str) -> tuple[str, ...]:
     return reader.items(tree, field, pattern)
 
 
-def _switch(reader: Reader, tree: Tree, field: str) -> bool:
-    if not isinstance(tree, Scalar) or not isinstance(tree.value, bool):
+def _switch(reader: Reader, tree: YamlNode, field: str) -> bool:
+    if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
         reader.fail(tree, f"{field} is true or false, and this is {_kind(tree)}")
     return tree.value
 
 
-def _instead(tree: Tree, field: str) -> str:
-    if not isinstance(tree, Scalar):
+def _instead(tree: YamlNode, field: str) -> str:
+    if not isinstance(tree, YamlScalar):
         return f"and this is {_kind(tree)}; names only, the rest is set in Python"
     if tree.value is None:
         return f"and nothing stands here; write {field}: [] for none, or remove the key"
     return f"and {shown(tree.text)} is {_kind(tree)}; write {field}: [{shortened(tree.text, 60)}]"
 
 
-def _item(reader: Reader, tree: Tree, field: str) -> str:
-    if isinstance(tree, Mapping):
+def _item(reader: Reader, tree: YamlNode, field: str) -> str:
+    if isinstance(tree, YamlMapping):
         reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
-    if isinstance(tree, Sequence):
+    if isinstance(tree, YamlSequence):
         reader.fail(tree, f"{field} has names only, and this is a list; write its names without it")
     if not isinstance(tree.value, str):
         if not tree.text:
@@ -282,11 +282,11 @@ def _item(reader: Reader, tree: Tree, field: str) -> str:
     return tree.text.strip()
 
 
-def _kind(tree: Tree) -> str:
-    if isinstance(tree, Mapping):
-        keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, Scalar))
+def _kind(tree: YamlNode) -> str:
+    if isinstance(tree, YamlMapping):
+        keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, YamlScalar))
         return f"a mapping of {shortened(keys, 120) or 'nothing'}"
-    if isinstance(tree, Sequence):
+    if isinstance(tree, YamlSequence):
         return "a list"
     if tree.value is None:
         return "nothing"

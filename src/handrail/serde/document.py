@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import stat
 from pathlib import Path
-from typing import Protocol
 
 from handrail.errors import DocumentError
 from handrail.serde.naming import shortened
 from handrail.serde.near_paths import did_you_mean, files_in
+from handrail.serde.yaml_tree import ErrorFactory
 
 LARGEST = 1_000_000
 """How many bytes a document may have."""
@@ -21,17 +21,7 @@ _LINE_BREAK = re.compile(r"\r\n?|\n")
 _LONGEST_SHOWN = 120
 
 
-class Refusal(Protocol):
-    """Makes the error of a document."""
-
-    def __call__(
-        self, message: str, /, *, file: str, line: int | None = None, column: int | None = None
-    ) -> DocumentError:
-        """The error, to be raised."""
-        ...
-
-
-def read_document(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError, suffix: str = "") -> str:
+def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
     """The text of a document.
 
     Args:
@@ -61,7 +51,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: Refusal = Docume
         raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
 
 
-def document_text(path: Path, *, file: str, what: str, refusal: Refusal = DocumentError, suffix: str = "") -> str:
+def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
     """As `read_document`, for callers who know what to do with a file that is not there or cannot be opened.
 
     Raises:

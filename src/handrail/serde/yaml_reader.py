@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar
 from handrail.errors import DocumentError
 from handrail.serde import yaml_tree
 from handrail.serde.naming import nearest, shortened
-from handrail.serde.yaml_tree import Mapping, Refusal, Scalar, Tree
+from handrail.serde.yaml_tree import ErrorFactory, YamlMapping, YamlNode, YamlScalar
 
 T = TypeVar("T")
 
@@ -26,21 +26,21 @@ class Reader:
     """
 
     def __init__(
-        self, file: str, *, refusal: Refusal = DocumentError, faults: list[DocumentError] | None = None
+        self, file: str, *, refusal: ErrorFactory = DocumentError, faults: list[DocumentError] | None = None
     ) -> None:
         self.file = file
         self._refusal = refusal
         self._faults = faults
 
-    def fault(self, tree: Tree, message: str) -> DocumentError:
+    def fault(self, tree: YamlNode, message: str) -> DocumentError:
         """The error for what stands at `tree`."""
         return self._refusal(message, file=self.file, line=tree.line, column=tree.column)
 
-    def key_fault(self, tree: Tree, key: str, message: str) -> DocumentError:  # noqa: ARG002 - for readers that tell more
+    def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:  # noqa: ARG002 - for readers that tell more
         """The error for a key that stands twice, or where it is not known; `tree` is where the key stands."""
         return self.fault(tree, message)
 
-    def fail(self, tree: Tree, message: str) -> NoReturn:
+    def fail(self, tree: YamlNode, message: str) -> NoReturn:
         """Refuse what stands at `tree`."""
         raise self.fault(tree, message)
 
@@ -50,7 +50,7 @@ class Reader:
             raise fault
         self._faults.append(fault)
 
-    def attempt(self, tree: Tree, read: Callable[[Tree], T]) -> T | None:
+    def attempt(self, tree: YamlNode, read: Callable[[YamlNode], T]) -> T | None:
         """What `read` makes of a part; `None` if it was at fault, and the fault is noted."""
         try:
             return read(tree)
@@ -58,11 +58,11 @@ class Reader:
             self.note(fault)
             return None
 
-    def mapping(self, tree: Tree, what: str, known: Sequence[str] = ()) -> dict[str, Tree]:
+    def mapping(self, tree: YamlNode, what: str, known: Sequence[str] = ()) -> dict[str, YamlNode]:
         """The entries of a mapping, each key once, and among those known if there are such."""
-        if not isinstance(tree, Mapping):
+        if not isinstance(tree, YamlMapping):
             self.fail(tree, f"{what} is a mapping, 'key: value'")
-        entries: dict[str, Tree] = {}
+        entries: dict[str, YamlNode] = {}
         for key_tree, value in tree.entries:
             key = self.attempt(key_tree, self.text)
             if key is None:
@@ -75,9 +75,9 @@ class Reader:
                 entries[key] = value
         return entries
 
-    def items(self, tree: Tree, what: str, read: Callable[[Tree], T]) -> tuple[T, ...]:
+    def items(self, tree: YamlNode, what: str, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
         """What `read` makes of each item of a list; `what` is the key that the list stands under."""
-        if not isinstance(tree, yaml_tree.Sequence):
+        if not isinstance(tree, yaml_tree.YamlSequence):
             self.fail(tree, f"{what} is a list; write {what}: [...]")
         values: list[T] = []
         for item in tree.items:
@@ -87,13 +87,13 @@ class Reader:
                 self.note(fault)
         return tuple(values)
 
-    def text(self, tree: Tree) -> str:
+    def text(self, tree: YamlNode) -> str:
         """A single value as text, as it is written; nothing is the empty text."""
-        if not isinstance(tree, Scalar):
+        if not isinstance(tree, YamlScalar):
             self.fail(tree, "text is due here")
         return "" if tree.value is None else tree.text
 
-    def read(self, keys: dict[str, Tree], name: str, read: Callable[[Tree], T]) -> T | None:
+    def read(self, keys: dict[str, YamlNode], name: str, read: Callable[[YamlNode], T]) -> T | None:
         """What `read` makes of what stands under a key, if it is there, and is not at fault."""
         return self.attempt(keys[name], read) if name in keys else None
 

@@ -58,7 +58,7 @@ _REAL = re.compile(r"[-+]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class YamlScalar:
     """A single value: `text` as it is written, `value` as JSON has it; `line` and `column` count from 1."""
 
     text: str
@@ -68,36 +68,38 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class YamlSequence:
     """A list."""
 
-    items: tuple[Tree, ...]
+    items: tuple[YamlNode, ...]
     line: int
     column: int
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class YamlMapping:
     """A mapping; one that holds a key twice holds it twice here."""
 
-    entries: tuple[tuple[Tree, Tree], ...]
+    entries: tuple[tuple[YamlNode, YamlNode], ...]
     line: int
     column: int
 
 
-Tree = Scalar | Sequence | Mapping
+YamlNode = YamlScalar | YamlSequence | YamlMapping
 """A part of the text."""
 
 
-class Refusal(Protocol):
-    """Makes the error for what cannot be read: the class `DocumentError`, or one of its subclasses."""
+class ErrorFactory(Protocol):
+    """Makes the error for a fault of a document: the class `DocumentError`, or one of its subclasses."""
 
-    def __call__(self, message: str, *, file: str, line: int | None, column: int | None) -> DocumentError:
-        """The error for a fault at a line and column of a file."""
+    def __call__(
+        self, message: str, /, *, file: str, line: int | None = None, column: int | None = None
+    ) -> DocumentError:
+        """The error, to be raised."""
         ...
 
 
-def read_tree(text: str, *, name: str, first_line: int = 1, refusal: Refusal = DocumentError) -> Tree | None:
+def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactory = DocumentError) -> YamlNode | None:
     """The tree of a text that holds one document; `None` if it holds nothing.
 
     Args:
@@ -132,7 +134,7 @@ class _Place:
 
     file: str
     first_line: int
-    refusal: Refusal
+    refusal: ErrorFactory
 
     def fault(self, message: str, line: int, column: int) -> DocumentError:
         """The error at a line and column of the text."""
@@ -184,14 +186,14 @@ class _Open:
     anchor: str | None
     before: int
     below: int = 0
-    parts: list[Tree] = field(default_factory=list["Tree"])
+    parts: list[YamlNode] = field(default_factory=list["YamlNode"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
     """What an anchor names: a tree of so many values, so many levels deep."""
 
-    tree: Tree
+    tree: YamlNode
     values: int
     depth: int
 
@@ -205,9 +207,9 @@ class _Growth:
         self._named: dict[str, _Named | _Open] = {}
         self._values = 0
         self._repeated = 0
-        self._root: Tree | None = None
+        self._root: YamlNode | None = None
 
-    def tree(self, events: Iterator[Any]) -> Tree | None:
+    def tree(self, events: Iterator[Any]) -> YamlNode | None:
         """The tree of all events."""
         for event in events:
             match event:
@@ -247,9 +249,9 @@ class _Growth:
         closed = self._open.pop()
         line, column = self._place.of(closed.mark)
         parts = closed.parts
-        tree: Tree = Sequence(tuple(parts), line, column)
+        tree: YamlNode = YamlSequence(tuple(parts), line, column)
         if closed.mapping:
-            tree = Mapping(tuple(zip(parts[::2], parts[1::2], strict=True)), line, column)
+            tree = YamlMapping(tuple(zip(parts[::2], parts[1::2], strict=True)), line, column)
         self._add(tree, closed.anchor, values=self._values - closed.before, depth=closed.below + 1)
 
     def _repeat(self, event: Any) -> None:  # noqa: ANN401 - as above
@@ -267,7 +269,7 @@ class _Growth:
             )
         self._add(named.tree, None, values=named.values, depth=named.depth)
 
-    def _scalar(self, event: Any) -> Scalar:  # noqa: ANN401 - as above
+    def _scalar(self, event: Any) -> YamlScalar:  # noqa: ANN401 - as above
         self._refuse_tag(event)
         self._values += 1
         text = str(event.value)
@@ -280,9 +282,9 @@ class _Growth:
         if value is None and not text and self._open and self._open[-1].mapping and len(self._open[-1].parts) % 2:
             key = self._open[-1].parts[-1]  # where nothing stands behind a key, the mark is that of what comes next
             line, column = key.line, key.column
-        return Scalar(text, value, line, column)
+        return YamlScalar(text, value, line, column)
 
-    def _add(self, tree: Tree, anchor: str | None, *, values: int, depth: int) -> None:
+    def _add(self, tree: YamlNode, anchor: str | None, *, values: int, depth: int) -> None:
         if anchor is not None:
             self._named[anchor] = _Named(tree, values, depth)
         if self._open:

@@ -8,14 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
-from handrail.session.intake import Intake
 from handrail.session.opening import known_items, recorded_item
+from handrail.session.slice import Slice
 from handrail.session.slices import SlicePolicy
 from handrail.session.storage import SessionRow, SessionStore
 from handrail.session.stored_types import stored_as
+
+T = TypeVar("T")
+
+
+class SessionSlices(Protocol):
+    """The slices of a session, for what is below it."""
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        ...
+
+    def __getitem__(self, kind: type[T], /) -> Slice[T]:
+        """The slice of a type."""
+        ...
 
 
 @stored_as("handrail.postponed_call")
@@ -50,7 +65,7 @@ class PostponedCall:
         return (OpenCall(call=item.call, tool=item.tool, state="postponed") for item in items)
 
 
-def note_postponed(session: Intake, call: CallRef, tool: str, at: datetime) -> None:
+def note_postponed(session: SessionSlices, call: CallRef, tool: str, at: datetime) -> None:
     """Append a postponed call to the LOG of a stored session, unless it is there.
 
     Nothing is appended for a call without reply and id: no record of it could be found later.
@@ -65,7 +80,7 @@ def note_postponed(session: Intake, call: CallRef, tool: str, at: datetime) -> N
         session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at))
 
 
-def listed_calls(session: Intake, kinds: Iterable[type[Any]]) -> list[OpenCall]:
+def listed_calls(session: SessionSlices, kinds: Iterable[type[Any]]) -> list[OpenCall]:
     """The calls that the items of some types list, for those types that list calls at all.
 
     Raises:

@@ -30,7 +30,7 @@ from handrail.errors import DocumentError, ScriptError
 from handrail.limits import TokenUsage
 from handrail.serde.document import document_text
 from handrail.serde.yaml_reader import Reader
-from handrail.serde.yaml_tree import Mapping, Scalar, Tree, first_unprintable, read_tree
+from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, first_unprintable, read_tree
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 
 
@@ -78,7 +78,7 @@ def _script(text: str, name: str) -> Script:
 class _ScriptReader(Reader):
     """Makes a script of the tree of one file."""
 
-    def reply(self, tree: Tree) -> Reply:
+    def reply(self, tree: YamlNode) -> Reply:
         keys = self.mapping(tree, "a reply", _names(Reply))
         return Reply(
             text=self.read(keys, "text", self.text) or "",
@@ -89,30 +89,30 @@ class _ScriptReader(Reader):
             within=self.read(keys, "within", self.text) or "",
         )
 
-    def call(self, tree: Tree) -> Call:
+    def call(self, tree: YamlNode) -> Call:
         keys = self.mapping(tree, "a call", _names(Call))
         if "name" not in keys:
             self.fail(tree, "a call has the key 'name', with the name of the tool")
         arguments: dict[str, Any] | str = {}
         given = keys.get("arguments")
-        if isinstance(given, Scalar):
+        if isinstance(given, YamlScalar):
             arguments = arguments if given.value is None else given.text
         elif given is not None:
             arguments = self.json_object(given)
         return Call(self.text(keys["name"]), arguments, self.read(keys, "id", self.text) or "")
 
-    def expect(self, tree: Tree) -> Expect:
+    def expect(self, tree: YamlNode) -> Expect:
         keys = self.mapping(tree, "expect", _names(Expect))
         texts = {
             name: self.items(keys[name], name, self.text) for name in ("instructions", "tools", "texts") if name in keys
         }
         return Expect(**texts, messages=self.read(keys, "messages", self.outcomes) or {})
 
-    def outcomes(self, tree: Tree) -> dict[str, Outcome]:
+    def outcomes(self, tree: YamlNode) -> dict[str, Outcome]:
         return {call_id: self.outcome(found) for call_id, found in self.mapping(tree, "messages").items()}
 
-    def outcome(self, tree: Tree) -> Outcome:
-        if isinstance(tree, Mapping):
+    def outcome(self, tree: YamlNode) -> Outcome:
+        if isinstance(tree, YamlMapping):
             keys = self.mapping(tree, "an outcome", ("ok", "failed"))
             if len(keys) != 1:
                 self.fail(tree, "an outcome is either ok or failed")
@@ -123,23 +123,23 @@ class _ScriptReader(Reader):
             self.fail(tree, f"{verdict!r} is no outcome; write ok, failed, {{ok: [text]}} or {{failed: [text]}}")
         return Outcome(verdict == "ok")
 
-    def usage(self, tree: Tree) -> TokenUsage:
+    def usage(self, tree: YamlNode) -> TokenUsage:
         keys = self.mapping(tree, "usage", _names(TokenUsage))
         return TokenUsage(**{name: self.count(found, name) for name, found in keys.items()})
 
-    def count(self, tree: Tree, name: str) -> int:
-        value = tree.value if isinstance(tree, Scalar) else None
+    def count(self, tree: YamlNode, name: str) -> int:
+        value = tree.value if isinstance(tree, YamlScalar) else None
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             self.fail(tree, f"{name} is a number of tokens, 0 or more")
         return value
 
-    def json_object(self, tree: Tree) -> dict[str, Any]:
+    def json_object(self, tree: YamlNode) -> dict[str, Any]:
         return {key: self.json(found) for key, found in self.mapping(tree, "this value").items()}
 
-    def json(self, tree: Tree) -> Any:  # noqa: ANN401 - any value of JSON
-        if isinstance(tree, Mapping):
+    def json(self, tree: YamlNode) -> Any:  # noqa: ANN401 - any value of JSON
+        if isinstance(tree, YamlMapping):
             return self.json_object(tree)
-        return tree.value if isinstance(tree, Scalar) else [self.json(item) for item in tree.items]
+        return tree.value if isinstance(tree, YamlScalar) else [self.json(item) for item in tree.items]
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
 from handrail.serde.document import read_document
 from handrail.serde.yaml_reader import Reader, listed, shown
-from handrail.serde.yaml_tree import Mapping, Scalar, Sequence, Tree, read_tree
+from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 KEYS = ("defaults", "allow", "ask", "deny")
 """The keys of a file of rules."""
@@ -70,7 +70,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     raise error
 
 
-def _tree(text: str, file: str) -> Tree | None:
+def _tree(text: str, file: str) -> YamlNode | None:
     try:
         return read_tree(text, name=file, refusal=ApprovalRulesError)
     except DocumentError as error:
@@ -85,7 +85,7 @@ def _tree(text: str, file: str) -> Tree | None:
 class _RulesReader(Reader):
     """Makes rules of the tree of one file."""
 
-    def rules(self, tree: Tree) -> ApprovalRules:
+    def rules(self, tree: YamlNode) -> ApprovalRules:
         """All of a file."""
         keys = self.mapping(tree, "a file of approval rules", KEYS)
         return ApprovalRules(
@@ -95,7 +95,7 @@ class _RulesReader(Reader):
             defaults=self.read(keys, "defaults", self.defaults) or {},
         )
 
-    def defaults(self, tree: Tree) -> dict[Effect, Verdict]:
+    def defaults(self, tree: YamlNode) -> dict[Effect, Verdict]:
         """What holds for each effect."""
         keys = self.mapping(tree, "defaults", EFFECTS)
         found: dict[Effect, Verdict] = {}
@@ -105,7 +105,7 @@ class _RulesReader(Reader):
                 found[effect] = verdict
         return found
 
-    def verdict(self, tree: Tree) -> Verdict:
+    def verdict(self, tree: YamlNode) -> Verdict:
         """One of the three words."""
         word = self.text(tree)
         try:
@@ -114,10 +114,10 @@ class _RulesReader(Reader):
             self.fail(tree, str(error))
         return next(verdict for verdict in VERDICTS if verdict == word)
 
-    def rule(self, tree: Tree) -> Rule:
+    def rule(self, tree: YamlNode) -> Rule:
         """A tool, or a mapping that says more."""
         source, place = f"{PurePath(self.file).name}:{tree.line}", RulePlace(self.file, tree.line, tree.column)
-        if not isinstance(tree, Mapping):
+        if not isinstance(tree, YamlMapping):
             return Rule(self.name(tree, "tool"), source=source, place=place)
         keys = self.mapping(tree, "a rule", RULE_KEYS)
         if "tool" not in keys:
@@ -132,20 +132,20 @@ class _RulesReader(Reader):
             reads_everything=self.read(keys, "reads_everything", self.boolean) or False,
         )
 
-    def boolean(self, tree: Tree) -> bool:
+    def boolean(self, tree: YamlNode) -> bool:
         """`true` or `false`."""
-        if not isinstance(tree, Scalar) or not isinstance(tree.value, bool):
+        if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
             self.fail(tree, "reads_everything is true or false")
         return tree.value
 
-    def strict_rule(self, tree: Tree) -> Rule:
+    def strict_rule(self, tree: YamlNode) -> Rule:
         """A rule that asks or denies."""
         rule = self.rule(tree)
         if rule.reads_everything:
             self.fail(tree, "reads_everything stands in rules that allow: it is what a program may do")
         return rule
 
-    def expect(self, tree: Tree) -> Expect:
+    def expect(self, tree: YamlNode) -> Expect:
         """What a rule says of itself: one word."""
         try:
             check_choice("expect", self.text(tree), get_args(Expect))
@@ -153,10 +153,10 @@ class _RulesReader(Reader):
             self.fail(tree, str(error))
         return "unmatched"
 
-    def name(self, tree: Tree, what: str) -> str:
+    def name(self, tree: YamlNode, what: str) -> str:
         """A glob over names."""
-        if not isinstance(tree, Scalar):
-            kind = "a list" if isinstance(tree, Sequence) else "a mapping"
+        if not isinstance(tree, YamlScalar):
+            kind = "a list" if isinstance(tree, YamlSequence) else "a mapping"
             self.fail(tree, f"{what} is a glob such as 'write_*', not {kind}")
         if not isinstance(tree.value, str):
             given = f"{shown(tree.text)} is none" if tree.text else "nothing stands here"
@@ -165,19 +165,19 @@ class _RulesReader(Reader):
             self.fail(tree, f"{what} is blank; write a glob such as 'write_*', or '*' for all")
         return tree.text.strip()
 
-    def arguments(self, tree: Tree) -> dict[str, str]:
+    def arguments(self, tree: YamlNode) -> dict[str, str]:
         """Globs by argument."""
         keys = self.mapping(tree, "arguments")
         found = {where: self.read(keys, where, partial(self.glob, where)) for where in keys}
         return {where: glob for where, glob in found.items() if glob is not None}
 
-    def glob(self, where: str, tree: Tree) -> str:
+    def glob(self, where: str, tree: YamlNode) -> str:
         """A glob over an argument; a number, `true` and `null` are what JSON writes for them."""
         try:
             Rule("*", {where: ""})
         except AgentError as error:
             self.fail(tree, str(error))
-        if not isinstance(tree, Scalar) or not (tree.text or isinstance(tree.value, str)):
+        if not isinstance(tree, YamlScalar) or not (tree.text or isinstance(tree.value, str)):
             self.fail(tree, f"the glob for {shown(where)} is text: {where}: 'reports/**'; several are several rules")
         try:
             return tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
