@@ -1,0 +1,208 @@
+"""Names that others rely on, and names that must not have two meanings."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.sources import Source, listed, python_sources
+
+STORED = {
+    "handrail.add_step",
+    "handrail.approval",
+    "handrail.edit_file",
+    "handrail.effect_applied",
+    "handrail.file_edited",
+    "handrail.file_excerpt",
+    "handrail.file_list",
+    "handrail.file_moved",
+    "handrail.file_removed",
+    "handrail.file_written",
+    "handrail.files_found",
+    "handrail.files_known",
+    "handrail.glob_files",
+    "handrail.grant",
+    "handrail.grep_files",
+    "handrail.kept_excerpt",
+    "handrail.kept_text",
+    "handrail.lines_found",
+    "handrail.list_files",
+    "handrail.made_agent",
+    "handrail.move_file",
+    "handrail.plan",
+    "handrail.postponed_call",
+    "handrail.program_ended",
+    "handrail.read_file",
+    "handrail.read_kept",
+    "handrail.read_plan",
+    "handrail.remove_file",
+    "handrail.said",
+    "handrail.setup_plan",
+    "handrail.shell_run",
+    "handrail.tool_invoked",
+    "handrail.tool_succeeded",
+    "handrail.update_step",
+    "handrail.write_file",
+}
+"""The names of stored types: they stand in databases, so none changes and none goes, whatever its class is called."""
+
+FACES = {
+    "handrail.adapters.pydantic_ai": """
+        HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter tool_context
+    """,
+    "handrail.agents": """
+        AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallStarted CallWaits Decision Entry GatedCall
+        Listener LoadedAgent Origin Project QuestionAsked QuestionDecided Registry Rule RunEnded RunEvent RunOptions
+        RunResult RunStarted RunWarned TextDelta current_run files_toolset load_agent parse_agent_file parse_rules
+        read_agent_file read_rules shared shell_toolset toolset_factory
+    """,
+    "handrail.cli": """
+        main
+    """,
+    "handrail.contrib.tools": """
+        AddStep EditFile FileEdited FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING
+        GlobFiles GrepFiles KeptExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
+        PlanStep PlanningStrategy PlanningToolsSection ProgramEnded READING ReadFile ReadKept ReadPlan RemoveFile
+        SetupPlan ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
+    """,
+    "handrail.errors": """
+        AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError
+        CallPostponed CircularResourceError CommitInDoubtError DeadlineExceededError DeveloperMistake DiscoveryError
+        DispatchError DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain EndsRun
+        FactoryError FilesystemBusyError FilesystemError HandrailError InvalidArgumentError InvalidReturnError
+        JournalError LeaseLostError LedgerError ModelUnreachableError ParseError PathConflictError PathEscapeError
+        PathNotFoundError ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError
+        ReadOnlyViolation ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
+        RootVanishedError SchemaError ScriptError SessionBusyError SessionError SessionHeldError SessionLostError
+        SessionNotFoundError SessionUseError SnapshotError StoreCorruptError StoreError StoreReadOnlyError
+        StoreUnavailableError StoreVersionError ToldToModel ToolConflictError ToolValidationError
+        TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
+        VisibilityExpansionRequired WrongResourceError
+    """,
+    "handrail.filesystem": """
+        DecisionStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem Look
+        PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository SnapshotError
+        excluding
+    """,
+    "handrail.prompt": """
+        Approval ApprovalRequest Approver External FileShown IdempotencyConfig MarkdownSection MayBlock PolicyDecision
+        PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError ReadBeforeWritePolicy
+        RenderedPrompt Section SequentialDependencyPolicy TextReplaced Tool ToolContext ToolExample ToolHandler
+        ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired
+    """,
+    "handrail.resources": """
+        Binding CallScope CircularResourceError DuplicateBindingError ProviderError Resolver ResourceContext
+        ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError WrongResourceError
+    """,
+    "handrail.runtime": """
+        Budget BudgetTracker Deadline DeadlineExceededError Dispatcher EffectApplied EffectAwaited EffectLedger
+        EffectUncertain Heartbeat IdempotencyConfig LeaseLostError PromptEvaluationError ReadOnlyViolation
+        RollbackError RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked ToolMessage ToolRaised
+        ToolValidationError Transaction TransactionClosedError append_all reducer replace_latest upsert_by
+    """,
+    "handrail.serde": """
+        Codec Extra MASK Masking canonical_json codec digest dump has_ambiguous_unions is_secret masked_json
+        masking_of parse result_codec schema schema_masking stored_codec with_tags
+    """,
+    "handrail.session": """
+        Append CallRef Change Connection Keep OpenCall Reducer Replace Session SessionSnapshot SessionStore Slice
+        SlicePolicy SliceView append_all reducer replace_latest stored_as upsert_by
+    """,
+    "handrail.store": """
+        ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryLedgerStore MemoryStore SqliteStore Store
+        Testimony Wake open
+    """,
+    "handrail.store.postgres": """
+        PostgresStore Server
+    """,
+    "handrail.testing": """
+        Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel crash_at play play_async
+        run_to_crash run_tool run_tool_async
+    """,
+    "handrail.transaction": """
+        Enlisted Snapshotable Transaction UnitStore check_write current undoing
+    """,
+    "handrail.turns": """
+        Links TakesTurns Ticket Turn draw own_turn turn_of
+    """,
+}
+"""What each package exports: the documents, the README and programs import it from there."""
+
+DOUBLED = """
+    ABSENT Change Changes Connection Cursor Declared Describe Effect Entry Expect Fault Folders Found KEYS Kept Look
+    MAX_DEPTH MOST_KEPT Mode NAME NOTHING Names OPTION Outcome Output Parameters Part Place Plan Reach Reader SCRIPT
+    Shell Spot State Terms UNSAID VARIABLE Wanted arguments_of awaited carry_out check_choice counted declared
+    definitions_of described digest fits_name guidance judge keep kind_of lost members_of message_of moment place
+    read resolved shown tell testimony_of told write
+"""
+"""Public names that stand for several things. The list may only shrink."""
+
+
+def test_names_of_stored_types_stay() -> None:
+    """A store that was written by any version can be read."""
+    named = [name for source in python_sources("src") for name in _stored_names(source)]
+    assert sorted(named) == sorted(STORED)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_packages_export_what_they_have_exported(face: str) -> None:
+    """Who adds, renames or removes a public name does it here, too, and says so in the changelog."""
+    source = next(source for source in python_sources("src") if source.module == face)
+    assert _exported(source) == set(FACES[face].split())
+
+
+def test_every_package_with_exports_is_listed() -> None:
+    """A new package takes its place in the table."""
+    assert {source.module for source in python_sources("src") if _exported(source)} == FACES.keys()
+
+
+def test_no_public_name_has_two_meanings() -> None:
+    """A class, function or value of one name is defined in one module; a reader who searches for it finds one thing."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for source in python_sources("src"):
+        for name in _public_definitions(source):
+            places[name].append(source.module)
+    doubled = {name: modules for name, modules in places.items() if len(modules) > 1}
+    new = [f"{name}: {', '.join(modules)}" for name, modules in doubled.items() if name not in DOUBLED.split()]
+    assert not new, listed(new)
+    assert sorted(set(DOUBLED.split()) - doubled.keys()) == [], "these have one meaning now; take them off the list"
+
+
+def _stored_names(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stored_as":
+            name = node.args[0]
+            assert isinstance(name, ast.Constant), f"{source.path}:{node.lineno}"
+            yield str(name.value)
+
+
+def _exported(source: Source) -> set[str]:
+    for node in source.tree.body:
+        if (
+            source.path.name == "__init__.py"
+            and isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "__all__"
+        ):
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def _public_definitions(source: Source) -> set[str]:
+    found: set[str] = set()
+    for node in source.tree.body:
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.add(node.name)
+            case ast.Assign() | ast.AnnAssign() if not _is_type_variable(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case _:
+                pass
+    return {name for name in found if not name.startswith("_")}
+
+
+def _is_type_variable(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in {"TypeVar", "ParamSpec", "TypeVarTuple"}
