@@ -135,6 +135,7 @@ from handrail.errors.outcomes import (
     EffectNotApplied,
     EffectUncertain,
     EndsRun,
+    HandrailError,
     LeaseLostError,
     ModelUnreachableError,
     PromptEvaluationError,
@@ -145,9 +146,6 @@ from handrail.errors.outcomes import (
     TransactionClosedError,
     TurnConflictError,
     VisibilityExpansionRequired,
-)
-from handrail.errors.root import (
-    HandrailError,
 )
 from handrail.errors.storage import (
     FilesystemBusyError,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handrail.errors.outcomes import ToldToModel
-from handrail.errors.root import HandrailError
+from handrail.errors.outcomes import HandrailError, ToldToModel
 
 
 class DocumentError(HandrailError, ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from handrail.errors.mistakes import DeveloperMistake
-from handrail.errors.root import HandrailError
+from handrail.errors.outcomes import HandrailError
 
 
 class PromptValidationError(HandrailError, ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.errors.root import HandrailError
+from handrail.errors.outcomes import HandrailError
 
 _MOST_SHOWN = 100
 

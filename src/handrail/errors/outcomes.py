@@ -1,10 +1,15 @@
-"""The exceptions that a model is told of, and those that end the run. The tree: `handrail.errors`."""
+"""The exceptions that a model is told of, and those that end the run. The tree: `handrail.errors`.
+
+The root of the tree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from handrail.errors.root import HandrailError
+
+class HandrailError(Exception):
+    """The root of all exceptions that Handrail raises; catch it to catch them all."""
 
 
 class ToldToModel(HandrailError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handrail.errors.developer import FilesystemError, SessionError
-from handrail.errors.root import HandrailError
+from handrail.errors.outcomes import HandrailError
 
 
 class StoreError(HandrailError):
