@@ -28,15 +28,22 @@ awaits wrapped.
 
 State: each `Turn` owns the queue of its unreleased tickets. All queues and tickets are guarded by one lock of the
 module, which is held for a few list operations and never while a waiter is told.
+
+Whose turn it is: participants that carry their own, and turns that are kept for those that do not.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future
+from typing import Protocol, runtime_checkable
 
 from handrail.errors import TurnConflictError
+
+__all__ = ["Links", "TakesTurns", "Ticket", "Turn", "draw", "own_turn", "turn_of"]
+
 
 _LOCK = threading.Lock()
 
@@ -328,3 +335,52 @@ def draw(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = No
                 ticket.stand_behind(queue)
             queue.append(ticket)
     return ticket
+
+
+@runtime_checkable
+class TakesTurns(Protocol):
+    """A participant that carries its own turn, as sessions and filesystems do.
+
+    It calls `handrail.transaction.check_write` before each change.
+    """
+
+    @property
+    def turn(self) -> Turn:
+        """The one turn of this participant; always the same object."""
+        ...
+
+
+class _LentTurns:
+    """Turns for participants that carry none, kept by identity for as long as the participant lives."""
+
+    def __init__(self) -> None:
+        self._turns: dict[int, Turn] = {}
+        self._lock = threading.Lock()
+
+    def of(self, participant: object) -> Turn:
+        key = id(participant)
+        with self._lock:
+            turn = self._turns.get(key)
+            if turn is None:
+                weakref.finalize(participant, self._turns.pop, key, None).atexit = False
+                turn = self._turns[key] = Turn()
+        return turn
+
+
+_LENT = _LentTurns()
+
+
+def own_turn(participant: object) -> Turn | None:
+    """The turn that a participant carries itself, if it does (`TakesTurns`)."""
+    turn = getattr(participant, "turn", None)
+    return turn if isinstance(turn, Turn) else None
+
+
+def turn_of(participant: object) -> Turn:
+    """The turn of a participant: its own, or one that is kept for it.
+
+    Raises:
+        TypeError: the participant carries no turn and cannot be weakly referenced (a class with `__slots__` and no
+            `__weakref__`); give it a `turn` attribute.
+    """
+    return own_turn(participant) or _LENT.of(participant)
