@@ -6,7 +6,7 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
-from handrail.transaction.settling import ATTEMPTS, Prepares, settle, tell
+from handrail.transaction.commit import ATTEMPTS, Prepares, settle, tell
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.transaction.notebooks import Receipt, call, raising
 
