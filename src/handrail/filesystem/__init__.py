@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
-from handrail.filesystem.decisions import DecisionStore
 from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.host import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
@@ -16,6 +15,7 @@ from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.shadow import ShadowRepository
 from handrail.filesystem.walks import Look, Scan
+from handrail.transaction.participants import DecisionStore
 
 __all__ = [
     "DecisionStore",

@@ -8,39 +8,12 @@ journal's id. A journal that is found later is discarded if the store knows it, 
 from __future__ import annotations
 
 import logging
-from typing import Protocol, runtime_checkable
 
 from handrail.errors import HandrailError
 from handrail.filesystem.images import Images
-from handrail.transaction import UnitStore
+from handrail.transaction.participants import DecisionStore
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class DecisionStore(UnitStore, Protocol):
-    """Keeps the ids of journals whose calls have been committed.
-
-    Each method joins the unit that is open in this thread and context, and is a unit of its own where there is none.
-    All of them raise `StoreUnavailableError` if the store does not answer.
-    """
-
-    @property
-    def url(self) -> str:
-        """What names the store to people, without any password."""
-        ...
-
-    def decide(self, journal_id: str) -> None:
-        """Take note that the call of this journal has been committed; doing it twice is once."""
-        ...
-
-    def decided(self, journal_id: str) -> bool:
-        """Whether the call of this journal has been committed."""
-        ...
-
-    def forget_decision(self, journal_id: str) -> None:
-        """Drop the note, because the journal is gone; a note that is not there is no fault."""
-        ...
 
 
 def forget(journal_id: str, store: DecisionStore, images: Images) -> None:

@@ -21,7 +21,6 @@ from typing import Literal, Self
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError
 from handrail.filesystem import refusals
-from handrail.filesystem.decisions import DecisionStore
 from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.disk_refusals import telling
@@ -43,6 +42,7 @@ from handrail.filesystem.shadow import MAX_UNTRACKED_BYTES, ShadowRepository
 from handrail.filesystem.walks import EVERYTHING, Look, Scan
 from handrail.filesystem.whole_tree import GIT_DIR, WholeTree
 from handrail.transaction import check_write, current, undoing
+from handrail.transaction.participants import DecisionStore
 from handrail.turns import Turn
 
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.decisions import DecisionStore, forget
+from handrail.filesystem.decisions import forget
 from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of
 from handrail.filesystem.disk_refusals import telling
 from handrail.filesystem.images import NOTHING, Image, Mark
@@ -43,6 +43,7 @@ from handrail.filesystem.paths import ROOT
 from handrail.filesystem.putting_back import PuttingBack, Wanted
 from handrail.filesystem.whole_tree import WholeTree
 from handrail.transaction import Transaction, current, undoing
+from handrail.transaction.participants import DecisionStore
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import logging
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.decisions import DecisionStore, forget
+from handrail.filesystem.decisions import forget
 from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of, read
 from handrail.filesystem.images import Images, kind_of
@@ -30,6 +30,7 @@ from handrail.filesystem.journal_folder import JournalFolder
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.putting_back import PuttingBack, Wanted
 from handrail.filesystem.whole_tree import WholeTree
+from handrail.transaction.participants import DecisionStore
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -37,7 +37,8 @@ from handrail.session.storage import Checkpoint, Entry, Hold, Role, SessionStore
 from handrail.session.stored_changes import difference, in_order
 from handrail.session.stored_types import StoredType, stored_type
 from handrail.transaction import Transaction
-from handrail.transaction.commit import Prepares, keep
+from handrail.transaction.commit import keep
+from handrail.transaction.participants import Prepares
 
 _log = logging.getLogger("handrail.session")
 

@@ -31,8 +31,8 @@ Late writers
 This package lies below sessions, filesystems and resources, because all three ask it whether they may write.
 """
 
+from handrail.transaction.commit import undoing
 from handrail.transaction.participants import Enlisted, Snapshotable, UnitStore
-from handrail.transaction.rollback import undoing
 from handrail.transaction.transaction import Transaction, check_write, current
 
 __all__ = ["Enlisted", "Snapshotable", "Transaction", "UnitStore", "check_write", "current", "undoing"]

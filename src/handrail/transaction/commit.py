@@ -1,34 +1,25 @@
-"""Settling what is enlisted in a transaction: everything is kept at one stroke, or nothing is."""
+"""Settling what is enlisted in a transaction: everything is kept at one stroke, or nothing is.
+
+Putting everything back, whatever the parts come to.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from handrail.errors import CommitInDoubtError, StoreUnavailableError
-from handrail.transaction.participants import Enlisted, UnitStore
+from handrail.errors import CommitInDoubtError, RollbackError, StoreUnavailableError
+from handrail.transaction.participants import Enlisted, Prepares, Snapshotable, UnitStore
 
 _log = logging.getLogger("handrail.transaction")
 
 ATTEMPTS = 3
 """How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""
-
-
-class Prepares:
-    """Something enlisted that has to wait for others, or to look at what they may change, before it can write.
-
-    It does so before a unit is begun. Inside a unit nobody may wait for a lock but those of the store: whoever holds
-    that lock may himself be waiting for the store. A class and no protocol, because each call asks who is one.
-    """
-
-    __slots__ = ()
-
-    def preparing(self) -> None:
-        """Get ready for `committing`. Called once; if it raises, all is rolled back."""
 
 
 class Progress:
@@ -174,3 +165,54 @@ def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], progress:
         for part in parts:
             part.committing()
         progress.may_be_kept = True
+
+
+_UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
+
+
+def undoing() -> bool:
+    """Whether a rollback is what calls in this context: how `restore` knows it from somebody's own wish to go back."""
+    return _UNDOING.get()
+
+
+def undo_all(tool: str, saved: Iterable[tuple[Snapshotable[Any], Any]], enlisted: Iterable[Enlisted]) -> None:
+    """Restore each participant and settle what is enlisted, each of them even if one before it raised.
+
+    Args:
+        tool: name of the tool whose call is undone, for messages.
+        saved: the participants with their snapshots, in the order of restoring.
+        enlisted: what to settle after that.
+
+    Raises:
+        RollbackError: some raised an `Exception`.
+        BaseException: what is not an `Exception` (Ctrl-C) goes on when all have been tried, with a note of what it met.
+    """
+    failures: list[tuple[object, BaseException]] = []
+    token = _UNDOING.set(True)
+    try:
+        for participant, snapshot in saved:
+            try:
+                participant.restore(snapshot)
+            except BaseException as error:  # noqa: BLE001 - it must not keep the others from being restored
+                failures.append((participant, error))
+        for part in enlisted:
+            try:
+                part.undone()
+            except BaseException as error:  # noqa: BLE001 - as above
+                failures.append((part, error))
+    finally:
+        _UNDOING.reset(token)
+    if failures:
+        _raise(tool, failures)
+
+
+def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoReturn:
+    """Raise for all failures at once: the first interrupt, if there is one, or else a `RollbackError`."""
+    errors = [(who, error) for who, error in failures if isinstance(error, Exception)]
+    interrupts = [(who, error) for who, error in failures if not isinstance(error, Exception)]
+    if interrupts:
+        interrupt = interrupts[0][1]
+        names = ", ".join(type(who).__name__ for who, _ in interrupts)
+        interrupt.add_note(f"it interrupted the restoring of {names}: the call of {tool} may not be undone in full")
+        raise interrupt from (RollbackError(tool, errors) if errors else None)
+    raise RollbackError(tool, errors) from errors[0][1]

@@ -85,3 +85,42 @@ class Enlisted(Protocol):
         That may be after `committing`, when something else that was enlisted could not be settled.
         """
         ...
+
+
+class Prepares:
+    """Something enlisted that has to wait for others, or to look at what they may change, before it can write.
+
+    It does so before a unit is begun. Inside a unit nobody may wait for a lock but those of the store: whoever holds
+    that lock may himself be waiting for the store. A class and no protocol, because each call asks who is one.
+    """
+
+    __slots__ = ()
+
+    def preparing(self) -> None:
+        """Get ready for `committing`. Called once; if it raises, all is rolled back."""
+
+
+@runtime_checkable
+class DecisionStore(UnitStore, Protocol):
+    """Keeps the ids of journals whose calls have been committed.
+
+    Each method joins the unit that is open in this thread and context, and is a unit of its own where there is none.
+    All of them raise `StoreUnavailableError` if the store does not answer.
+    """
+
+    @property
+    def url(self) -> str:
+        """What names the store to people, without any password."""
+        ...
+
+    def decide(self, journal_id: str) -> None:
+        """Take note that the call of this journal has been committed; doing it twice is once."""
+        ...
+
+    def decided(self, journal_id: str) -> bool:
+        """Whether the call of this journal has been committed."""
+        ...
+
+    def forget_decision(self, journal_id: str) -> None:
+        """Drop the note, because the journal is gone; a note that is not there is no fault."""
+        ...

@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
-from handrail.transaction.commit import Outcome, keep, tell
+from handrail.transaction.commit import Outcome, keep, tell, undo_all
 from handrail.transaction.participants import Enlisted, Snapshotable
-from handrail.transaction.rollback import undo_all
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)

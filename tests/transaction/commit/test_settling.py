@@ -6,7 +6,8 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
-from handrail.transaction.commit import ATTEMPTS, Prepares, settle, tell
+from handrail.transaction.commit import ATTEMPTS, settle, tell
+from handrail.transaction.participants import Prepares
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.transaction.notebooks import Receipt, call, raising
 
