@@ -32,6 +32,12 @@ class Plain:
     """Has not."""
 
 
+@pytest.fixture(autouse=True)
+def _nothing_left_of_other_tests() -> None:
+    """What earlier tests left open is collected before, so that no warning of theirs is seen here."""
+    gc.collect()
+
+
 def opened(*bindings: Binding[Any]) -> ResourceContext:
     """A context."""
     return ResourceRegistry.of(*bindings).open()
