@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, Protocol, TypeVar, cast, overload
+from typing import Final, Generic, Protocol, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import ResourceError, ResourceUseError, UnboundResourceError, WrongResourceError
-from handrail.resources.participation import refuse_what_cannot_take_turns
+from handrail.transaction import Snapshotable
+from handrail.turns import own_turn
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -194,3 +196,28 @@ def _fits(value: object, kind: type[object]) -> bool:
         return isinstance(value, kind)
     except TypeError:  # a protocol that is not `runtime_checkable` tells nothing
         return True
+
+
+def refuse_what_cannot_take_turns(value: object, *, protocol: type[object]) -> None:
+    """Refuse a participant for which no turn can be kept.
+
+    Raises:
+        WrongResourceError: it carries no turn, and cannot be weakly referenced either.
+    """
+    if not is_snapshotable(value) or own_turn(value) is not None:
+        return
+    try:
+        weakref.ref(value)
+    except TypeError as error:
+        kind = type(value).__name__
+        msg = (
+            f"{kind} is Snapshotable, so calls take turns on it, but no turn can be kept for it: it cannot be weakly "
+            f"referenced. Add '__weakref__' to the __slots__ of {kind}."
+        )
+        raise WrongResourceError(msg, protocol=protocol) from error
+
+
+def is_snapshotable(value: object) -> TypeGuard[Snapshotable[object]]:
+    """Whether its class says how to undo it; an object that answers to any name does not count."""
+    kind = type(value)
+    return hasattr(kind, "snapshot") and hasattr(kind, "restore")

@@ -21,8 +21,7 @@ from typing import Any, Self, TypeVar, overload
 
 from handrail.errors import ResourceError, ResourceUseError
 from handrail.resources.binding import ABSENT, Binding, Given, Scope, unbound
-from handrail.resources.lifetime import Lifetime, tell_failures
-from handrail.resources.participation import refuse_beside_others, silent_among, snapshotables_among
+from handrail.resources.lifetime import Lifetime, refuse_beside_others, silent_among, snapshotables_among, tell_failures
 from handrail.transaction import Snapshotable
 from handrail.turns import Turn, turn_of
 

@@ -1,15 +1,17 @@
-"""What is built for as long as something lasts (a context, a call), and the closing of it in reverse order.
+"""How long the resources of one scope live: built once, joined to the call, and closed in reverse order.
 
 Building runs under the lifetime's own lock, so that a provider runs once however many threads ask. A call's lifetime
 may wait for its context's, never the other way round, because singletons do not depend on calls.
+
+What can be undone and is built inside a call joins its transaction. A singleton is built in a transaction of its own.
 """
 
 from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from handrail.errors import (
     CircularResourceError,
@@ -19,9 +21,13 @@ from handrail.errors import (
     ProviderError,
     ResourceError,
     ToldToModel,
+    TurnConflictError,
 )
-from handrail.resources.binding import ABSENT, Binding, Resolver, Scope
-from handrail.resources.participation import apart_from_call, join_call
+from handrail.resources.binding import ABSENT, Binding, Resolver, Scope, is_snapshotable
+from handrail.transaction import Snapshotable, Transaction, current
+from handrail.turns import draw, own_turn
+
+T = TypeVar("T")
 
 
 class Lifetime:
@@ -155,3 +161,73 @@ def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `cl
             f"Binding.instance({kind}, ...), and close it when the run is over."
         )
         raise HandrailError(msg)
+
+
+def snapshotables_among(values: Iterable[object]) -> tuple[Snapshotable[object], ...]:
+    """Those that can be undone, each once, in their order."""
+    found: dict[int, Snapshotable[object]] = {}
+    for value in values:
+        if is_snapshotable(value):
+            found.setdefault(id(value), value)
+    return tuple(found.values())
+
+
+def silent_among(participants: Iterable[Snapshotable[object]]) -> tuple[Snapshotable[object], ...]:
+    """Those that do not tell before they are written to, so that a call must take them in when it begins."""
+    return tuple(participant for participant in participants if own_turn(participant) is None)
+
+
+def join_call(value: object) -> None:
+    """Let what was just built join the call it was built in, so that its state now is what a rollback restores.
+
+    Does nothing outside of calls, in calls that only read, and for what joins by itself before it is written to.
+
+    Raises:
+        TurnConflictError: it is not new: another call is using it.
+    """
+    call = current()
+    if call is None or not call.writes or not call.is_open():
+        return
+    if is_snapshotable(value) and own_turn(value) is None:
+        call.join(value)
+
+
+def apart_from_call(name: str, provide: Callable[[], T]) -> T:
+    """Run a singleton's provider as a unit of its own: the call that asks first may end, the singleton stays.
+
+    What the provider writes stays too if it succeeds, whatever becomes of the call, even of one that only reads; and it
+    is undone if it fails. The resources that it asked for join the call.
+
+    Args:
+        name: what is provided, for messages.
+        provide: makes it.
+    """
+    call = current()
+    if call is None:
+        return provide()
+    ticket = draw((), exclusive=True, inside=call.ticket)
+    building = Transaction(f"the provider of {name}", ticket=ticket, writes=True)
+    try:
+        with building:
+            value = provide()
+            building.commit()
+    finally:
+        ticket.release()
+        for participant in building.participants:
+            join_call(participant)
+    return value
+
+
+def refuse_beside_others(value: object) -> None:
+    """Keep what can be undone from a call that runs beside others without having taken turns on it.
+
+    Raises:
+        TurnConflictError: it can be undone, so calls take turns on it.
+    """
+    if is_snapshotable(value):
+        msg = (
+            "a tool with concurrent=True runs beside other calls, so it cannot use the bound "
+            f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, or "
+            "declare the tool without concurrent=True."
+        )
+        raise TurnConflictError(msg)
