@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Bound, measure, ratios
-from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 
 FILES = 10_000
 ROUNDS = 15

@@ -13,7 +13,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 from tests.filesystem.shadow_trees import fill, picture
 
 STEPS = frozenset(

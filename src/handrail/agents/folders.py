@@ -16,7 +16,7 @@ from pathlib import Path
 
 from handrail.errors import AgentError
 from handrail.filesystem import DecisionStore, HostFilesystem
-from handrail.filesystem.journal_folder import default_path
+from handrail.filesystem.journal.folder import default_path
 
 _AT_ONCE = timedelta(0)
 """Waiting for another process would hold up the event loop."""

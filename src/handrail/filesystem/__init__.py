@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
 from handrail.filesystem.file_stat import FileStat
-from handrail.filesystem.host import HostFilesystem
+from handrail.filesystem.host.filesystem import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
-from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.walks import Look, Scan
 from handrail.transaction.participants import DecisionStore
 

@@ -1,7 +1,7 @@
 """A filesystem in memory whose snapshots cost nothing and whose undoing costs the changes.
 
 What is at each path is the tree's (`handrail.filesystem.tree`), what to put back the journal's
-(`handrail.filesystem.journal`); this module owns the lock over both and the rules of the protocol.
+(`handrail.filesystem.undo_journal`); this module owns the lock over both and the rules of the protocol.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from handrail.errors import PathConflictError
 from handrail.filesystem import refusals
 from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.ignore_files import RULE_NAMES
-from handrail.filesystem.journal import Journal, Snapshot
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
 from handrail.filesystem.tree import FOLDER, NOTHING, Entry, Present, Tree
+from handrail.filesystem.undo_journal import Journal, Snapshot
 from handrail.filesystem.walks import EVERYTHING, Look, Scan, Start, walk
 from handrail.transaction import check_write
 from handrail.turns import Turn

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.disk_journal import DiskJournal, Header, Written, read
-from handrail.filesystem.images import NOTHING, Image, Mark
+from handrail.filesystem.journal.before_images import NOTHING, Image, Mark
+from handrail.filesystem.journal.journal_file import DiskJournal, Header, Written, read
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
 
 HEADER = Header(7, "sqlite:///desk.db")

@@ -33,10 +33,10 @@ from pathlib import Path
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemBusyError, FilesystemError
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow_disk import DiskTree, digest, disk_at
-from handrail.filesystem.shadow_git import Git
-from handrail.filesystem.shadow_restore import ABOVE, carry_out, plan, wanted_root
-from handrail.filesystem.shadow_tree import UNREAD, Folder, Look, Unread, cannot, identify, look
+from handrail.filesystem.shadow.checkout import DiskTree, digest, disk_at
+from handrail.filesystem.shadow.git import Git
+from handrail.filesystem.shadow.shadow_restore import ABOVE, carry_out, plan, wanted_root
+from handrail.filesystem.shadow.tree import UNREAD, Folder, Look, Unread, cannot, identify, look
 
 if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
     import fcntl

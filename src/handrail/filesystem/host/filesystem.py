@@ -1,8 +1,8 @@
 """A filesystem over a folder on disk, which is undone when a call fails and when a process dies.
 
-This module owns the rules of the protocol; below it lie the way to a path (`handrail.filesystem.descriptors`), what
-was changed and how it is undone (`handrail.filesystem.host_changes`), and what is done after a crash
-(`handrail.filesystem.recovery`).
+This module owns the rules of the protocol; below it lie the way to a path (`handrail.filesystem.root`), what
+was changed and how it is undone (`handrail.filesystem.host.changes`), and what is done after a crash
+(`handrail.filesystem.host.recovery`).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Literal, Self
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError
 from handrail.filesystem import refusals
-from handrail.filesystem.descriptors import Root
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.disk_refusals import telling
 from handrail.filesystem.file_stat import FileStat
-from handrail.filesystem.host_changes import Changes, Terms
-from handrail.filesystem.host_operations import make_folder, move, remove, write
-from handrail.filesystem.host_view import View
+from handrail.filesystem.host.changes import Changes, Terms
+from handrail.filesystem.host.host_operations import make_folder, move, remove, write
+from handrail.filesystem.host.operations import View
+from handrail.filesystem.host.recovery import recover
 from handrail.filesystem.identity import MOST_HASHED_BYTES, digest_of, identity_of_status
-from handrail.filesystem.images import Image, Images
-from handrail.filesystem.journal import Journal, Snapshot
-from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
+from handrail.filesystem.journal.before_images import Image, Images
+from handrail.filesystem.journal.folder import JournalFolder, default_path, refuse_other_systems
 from handrail.filesystem.names import normalise_on_disk
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
-from handrail.filesystem.recovery import recover
-from handrail.filesystem.shadow import MAX_UNTRACKED_BYTES, ShadowRepository
+from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository
+from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
+from handrail.filesystem.undo_journal import Journal, Snapshot
 from handrail.filesystem.walks import EVERYTHING, Look, Scan
-from handrail.filesystem.whole_tree import GIT_DIR, WholeTree
 from handrail.transaction import check_write, current, undoing
 from handrail.transaction.participants import DecisionStore
 from handrail.turns import Turn

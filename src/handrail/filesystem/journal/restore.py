@@ -20,9 +20,9 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from handrail.filesystem.descriptors import Root
-from handrail.filesystem.images import Image, Images, Mark, kind_of, mark_of, unused
+from handrail.filesystem.journal.before_images import Image, Images, Mark, kind_of, mark_of, unused
 from handrail.filesystem.paths import ancestors_of
+from handrail.filesystem.root import Root
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handrail.filesystem.descriptors import Cursor, Found
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.ignore_files import MOST_RULE_BYTES, RULE_NAMES
-from handrail.filesystem.images import kind_of
+from handrail.filesystem.journal.before_images import kind_of
 from handrail.filesystem.names import to_bytes, to_text
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import join, parent_of
+from handrail.filesystem.root import Cursor, Found
 
 
 @dataclass(frozen=True, slots=True)

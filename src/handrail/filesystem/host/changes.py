@@ -1,9 +1,9 @@
 """What a filesystem on disk has changed and can put back: by hand, when a call fails, and after a crash.
 
-Two journals are kept of every change, and both refer to the same images (`handrail.filesystem.images`). The one in
-memory (`handrail.filesystem.journal`) serves every snapshot that somebody holds, also those of nested calls and of
-single operations. The one on disk (`handrail.filesystem.disk_journal`) serves the beginning of the transaction alone,
-for who opens the root after a crash; so it holds each path once.
+Two journals are kept of every change, and both refer to the same images (`handrail.filesystem.journal.before_images`).
+The one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that somebody holds, also those of nested
+calls and of single operations. The one on disk (`handrail.filesystem.journal.journal_file`) serves the beginning of the
+transaction alone, for who opens the root after a crash; so it holds each path once.
 
 The order of one operation, and what a crash after each step leaves behind:
 
@@ -21,7 +21,7 @@ the journal is discarded                               the change stays
 =====================================================  ============================================================
 
 Outside of calls an operation is a transaction of its own, which no store decides about. What a program may change is
-kept as a whole tree: see `handrail.filesystem.whole_tree`.
+kept as a whole tree: see `handrail.filesystem.shadow.whole_tree`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dataclasses import dataclass
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.decisions import forget
-from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of
 from handrail.filesystem.disk_refusals import telling
-from handrail.filesystem.images import NOTHING, Image, Mark
-from handrail.filesystem.journal import LOST, Journal, Snapshot
+from handrail.filesystem.journal.before_images import NOTHING, Image, Mark
+from handrail.filesystem.journal.decisions import forget
+from handrail.filesystem.journal.journal_file import DiskJournal, Header, beside_of
+from handrail.filesystem.journal.restore import PuttingBack, Wanted
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.putting_back import PuttingBack, Wanted
-from handrail.filesystem.whole_tree import WholeTree
+from handrail.filesystem.shadow.whole_tree import WholeTree
+from handrail.filesystem.undo_journal import LOST, Journal, Snapshot
 from handrail.transaction import Transaction, current, undoing
 from handrail.transaction.participants import DecisionStore
 

@@ -21,7 +21,7 @@ from typing import IO, BinaryIO
 
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow_tree import UNREAD, running_id
+from handrail.filesystem.shadow.tree import UNREAD, running_id
 
 CHUNK = 1 << 20
 """Bytes of a file that are in memory at once."""

@@ -1,7 +1,7 @@
 """The whole tree as what is put back: for calls that start other programs, which tell nobody what they change.
 
-A *tree* is a snapshot of a shadow repository (`handrail.filesystem.shadow`), whose git dir lies in the journal's folder
-and serves all openings of the root. A call keeps one before it starts a program:
+A *tree* is a snapshot of a shadow repository (`handrail.filesystem.shadow.repository`), whose git dir lies in the
+journal's folder and serves all openings of the root. A call keeps one before it starts a program:
 
 =====================================================  ============================================================
 step of `HostFilesystem.keep_tree`                     a crash after it
@@ -23,12 +23,12 @@ somebody else has written since the tree was kept cannot be told from what the p
 from __future__ import annotations
 
 from handrail.errors import JournalError, SnapshotError
-from handrail.filesystem.descriptors import Root
-from handrail.filesystem.disk_journal import DiskJournal
-from handrail.filesystem.images import Images, mark_of
+from handrail.filesystem.journal.before_images import Images, mark_of
+from handrail.filesystem.journal.journal_file import DiskJournal
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow import ShadowRepository
-from handrail.filesystem.shadow_tree import is_kept
+from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.filesystem.shadow.tree import is_kept
 
 GIT_DIR = "tree.git"
 """The name in the journal's folder of the git dir that holds the trees."""

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.testing import FakeClock
 from handrail.transaction import Snapshotable
 from tests.filesystem.shadow_trees import fill, git, pack, picture
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture

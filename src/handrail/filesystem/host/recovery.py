@@ -22,14 +22,14 @@ import logging
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.decisions import forget
-from handrail.filesystem.descriptors import Root
-from handrail.filesystem.disk_journal import DiskJournal, Header, beside_of, read
-from handrail.filesystem.images import Images, kind_of
-from handrail.filesystem.journal_folder import JournalFolder
+from handrail.filesystem.journal.before_images import Images, kind_of
+from handrail.filesystem.journal.decisions import forget
+from handrail.filesystem.journal.folder import JournalFolder
+from handrail.filesystem.journal.journal_file import DiskJournal, Header, beside_of, read
+from handrail.filesystem.journal.restore import PuttingBack, Wanted
 from handrail.filesystem.paths import ROOT, parent_of
-from handrail.filesystem.putting_back import PuttingBack, Wanted
-from handrail.filesystem.whole_tree import WholeTree
+from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.transaction.participants import DecisionStore
 
 _LOGGER = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.shadow import ShadowRepository
-from handrail.filesystem.shadow_disk import DiskTree, digest
-from handrail.filesystem.shadow_tree import MAX_DEPTH, UNREAD, Look, look, statuses
+from handrail.filesystem.shadow.checkout import DiskTree, digest
+from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.filesystem.shadow.tree import MAX_DEPTH, UNREAD, Look, look, statuses
+from tests.filesystem.shadow.test_git import script
 from tests.filesystem.shadow_trees import fill, picture
-from tests.filesystem.test_shadow_git import script
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import refusals
-from handrail.filesystem.descriptors import Found, Root
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.disk_refusals import special_file
 from handrail.filesystem.file_stat import FileStat
-from handrail.filesystem.host_walk import HostFolders, stat_of
-from handrail.filesystem.images import kind_of
+from handrail.filesystem.host.host_walk import HostFolders, stat_of
+from handrail.filesystem.journal.before_images import kind_of
 from handrail.filesystem.names import to_text
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, join
 from handrail.filesystem.patterns import PathPattern
+from handrail.filesystem.root import Found, Root
 from handrail.filesystem.walks import Look, Scan, Start, walk
 
 

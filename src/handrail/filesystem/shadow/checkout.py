@@ -19,8 +19,8 @@ from typing import BinaryIO, cast
 from handrail.errors import RootVanishedError
 from handrail.filesystem.disk import LIST, MAKE, READ
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow_git import CHUNK
-from handrail.filesystem.shadow_tree import UNREAD, Look, Unread, cannot, running_id, signature_of
+from handrail.filesystem.shadow.git import CHUNK
+from handrail.filesystem.shadow.tree import UNREAD, Look, Unread, cannot, running_id, signature_of
 
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 """What reading says of something that is gone, or of another kind than it was."""

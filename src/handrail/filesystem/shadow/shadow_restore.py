@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from handrail.errors import SnapshotError
 from handrail.filesystem.paths import ROOT, join
-from handrail.filesystem.shadow_disk import DiskTree
-from handrail.filesystem.shadow_git import Reader, objects_missing
-from handrail.filesystem.shadow_tree import Entry, Folder, decode_tree
+from handrail.filesystem.shadow.checkout import DiskTree
+from handrail.filesystem.shadow.git import Reader, objects_missing
+from handrail.filesystem.shadow.tree import Entry, Folder, decode_tree
 
 ABOVE = "root"
 """The name of the root in the tree object of a snapshot, where it stands alone, so that its mode is kept too."""

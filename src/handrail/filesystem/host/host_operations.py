@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 
 from handrail.crash_points import reached
 from handrail.filesystem import refusals
-from handrail.filesystem.descriptors import Found
 from handrail.filesystem.disk_refusals import holds_special_file
-from handrail.filesystem.host_changes import Changes
-from handrail.filesystem.host_view import View
-from handrail.filesystem.images import Mark, kind_of, mark_of
+from handrail.filesystem.host.changes import Changes
+from handrail.filesystem.host.operations import View
+from handrail.filesystem.journal.before_images import Mark, kind_of, mark_of
 from handrail.filesystem.names import normalise_on_disk
 from handrail.filesystem.paths import ROOT, is_inside
+from handrail.filesystem.root import Found
 
 _FOLDER = Mark("folder")
 _NOTHING = Mark("nothing")

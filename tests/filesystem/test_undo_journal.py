@@ -8,8 +8,8 @@ import weakref
 import pytest
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.journal import LOST, Journal
 from handrail.filesystem.tree import FOLDER, NOTHING, Entry
+from handrail.filesystem.undo_journal import LOST, Journal
 
 
 def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:

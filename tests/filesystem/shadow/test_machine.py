@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 from tests.filesystem.shadow_trees import Picture, picture
 
 paths = st.lists(st.sampled_from(["a", "b", ".git", os.fsdecode(b"\xff")]), min_size=1, max_size=3).map("/".join)

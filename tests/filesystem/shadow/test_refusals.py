@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootVanishedError, SnapshotError
-from handrail.filesystem.shadow import ShadowRepository
+from handrail.filesystem.shadow.repository import ShadowRepository
 from tests.filesystem.shadow_trees import fill, pack, picture
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture

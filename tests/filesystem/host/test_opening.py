@@ -22,7 +22,7 @@ from handrail.errors import (
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal_folder import JournalFolder, default_path, refuse_other_systems
+from handrail.filesystem.journal.folder import JournalFolder, default_path, refuse_other_systems
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture

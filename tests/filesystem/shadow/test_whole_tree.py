@@ -22,7 +22,7 @@ from handrail.errors import (
     SnapshotError,
 )
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.journal import Snapshot
+from handrail.filesystem.undo_journal import Snapshot
 from handrail.transaction import Transaction
 from handrail.turns import draw
 from tests.filesystem.decisions import Decisions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from handrail.errors import HandrailError
-from handrail.filesystem.images import Images
+from handrail.filesystem.journal.before_images import Images
 from handrail.transaction.participants import DecisionStore
 
 _LOGGER = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.shadow import ShadowRepository
-from handrail.filesystem.shadow_git import Feed, Git, Pipes, Reader
-from handrail.filesystem.shadow_tree import UNREAD
+from handrail.filesystem.shadow.git import Feed, Git, Pipes, Reader
+from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.filesystem.shadow.tree import UNREAD
 from tests.filesystem.shadow_trees import fill, git, pack, picture
 
 HELLO = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0"  # what git calls the five bytes
