@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.tree import FOLDER, NOTHING, Entry
+from handrail.filesystem.memory import FOLDER, NOTHING, Entry
 from handrail.filesystem.undo_journal import LOST, Journal
 
 

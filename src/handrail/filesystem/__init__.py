@@ -8,13 +8,12 @@
 from __future__ import annotations
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
-from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.host.filesystem import HostFilesystem
 from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.walks import Look, Scan
+from handrail.filesystem.walks import FileStat, Look, Scan
 from handrail.transaction.participants import DecisionStore
 
 __all__ = [

@@ -1,7 +1,10 @@
 """A filesystem in memory whose snapshots cost nothing and whose undoing costs the changes.
 
-What is at each path is the tree's (`handrail.filesystem.tree`), what to put back the journal's
-(`handrail.filesystem.undo_journal`); this module owns the lock over both and the rules of the protocol.
+`Tree` holds what is at each path, the journal (`handrail.filesystem.undo_journal`) what to put back; the filesystem
+owns the lock over both and the rules of the protocol.
+
+A tree keeps two tables that always agree: what is at each path, and the names in each folder. It knows no rules: that a
+file's folder exists is for the filesystem to see to.
 """
 
 from __future__ import annotations
@@ -10,19 +13,18 @@ import hashlib
 import threading
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 from handrail.errors import PathConflictError
-from handrail.filesystem import refusals
-from handrail.filesystem.file_stat import FileStat
+from handrail.filesystem import paths, protocol
 from handrail.filesystem.ignore_files import RULE_NAMES
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
-from handrail.filesystem.tree import FOLDER, NOTHING, Entry, Present, Tree
 from handrail.filesystem.undo_journal import Journal, Snapshot
-from handrail.filesystem.walks import EVERYTHING, Look, Scan, Start, walk
+from handrail.filesystem.walks import EVERYTHING, FileStat, Look, Scan, Start, walk
 from handrail.transaction import check_write
 from handrail.turns import Turn
 
@@ -56,7 +58,7 @@ class InMemoryFilesystem:
             path = normalise(given)
             if self._tree.at(path) is not NOTHING:
                 raise PathConflictError(f"{path!r} was given twice, or is a folder of another file", path=path)
-            self._write(path, refusals.encode(content, path=path) if isinstance(content, str) else content)
+            self._write(path, protocol.encode(content, path=path) if isinstance(content, str) else content)
 
     @property
     def turn(self) -> Turn:
@@ -65,7 +67,7 @@ class InMemoryFilesystem:
 
     def read_text(self, path: str) -> str:
         """The content of a file as text; see `Filesystem.read_text`."""
-        return refusals.decode(self.read_bytes(path), path=path)
+        return protocol.decode(self.read_bytes(path), path=path)
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file; see `Filesystem.read_bytes`."""
@@ -73,7 +75,7 @@ class InMemoryFilesystem:
         with self._lock:
             entry = self._present(path)
         if entry is FOLDER:
-            raise refusals.folder_where_file_is_needed(path)
+            raise paths.folder_where_file_is_needed(path)
         return entry
 
     def read_start(self, path: str, most_bytes: int) -> FileStart:
@@ -94,7 +96,7 @@ class InMemoryFilesystem:
         path = normalise(path)
         with self._lock:
             check_write(self._origin or self, f"write {path}")
-            self._write(path, refusals.encode(text, path=path))
+            self._write(path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
@@ -161,7 +163,7 @@ class InMemoryFilesystem:
             if entry is FOLDER:
                 return
             if entry is not NOTHING:
-                raise refusals.file_where_folder_is_needed(path, file=path)
+                raise paths.file_where_folder_is_needed(path, file=path)
             self._make_folders([path, *self._missing_folders(path)])
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
@@ -170,12 +172,12 @@ class InMemoryFilesystem:
         with self._lock:
             check_write(self._origin or self, f"remove {path}")
             if path == ROOT:
-                raise refusals.root_stays()
+                raise paths.root_stays()
             self._present(path)
             self._refuse_hidden(path)
             count = sum(self._filter.unreadable(each.path) is None for each in self._list(path))
             if count and not recursive:
-                raise refusals.not_empty(path, count=count)
+                raise paths.not_empty(path, count=count)
             removed = self._tree.subtree(path)
             self._refuse_holding(path, removed)
             for each in reversed(removed):
@@ -224,26 +226,26 @@ class InMemoryFilesystem:
     def _folder(self, path: str) -> None:
         """Make sure that there is a folder."""
         if self._present(path) is not FOLDER:
-            raise refusals.file_where_folder_is_needed(path, file=path)
+            raise paths.file_where_folder_is_needed(path, file=path)
 
     def _refuse_hidden(self, path: str) -> None:
         by = self._filter.unwritable(path)
         if by is not None:
-            raise refusals.hidden(path, by=by)
+            raise paths.hidden(path, by=by)
 
     def _refuse_holding(self, path: str, subtree: Sequence[str]) -> None:
         """Make sure that something may be moved or removed, and all that it holds."""
         for each in subtree if self._filter else ():
             by = self._filter.unmovable(each)
             if by is not None:
-                raise refusals.hidden(path, by=by) if each == path else refusals.holds_hidden(path, by=by)
+                raise paths.hidden(path, by=by) if each == path else paths.holds_hidden(path, by=by)
             self._refuse_with(each, path, named=path)
 
     def _refuse_with(self, path: str, folder: str, *, named: str) -> None:
         """Make sure that a path may be moved, moved onto or removed with a folder."""
         by = self._filter.unmovable_with(path, folder)
         if by is not None:
-            raise refusals.holds_asked_about(named, by=by)
+            raise paths.holds_asked_about(named, by=by)
 
     def _put(self, path: str, entry: Entry) -> None:
         """Change what is at a path: the one place where anything changes once the filesystem is made."""
@@ -251,10 +253,10 @@ class InMemoryFilesystem:
         self._tree.put(path, entry)
 
     def _write(self, path: str, data: bytes) -> None:
-        data = refusals.as_bytes(data)
+        data = protocol.as_bytes(data)
         self._refuse_hidden(path)
         if self._tree.at(path) is FOLDER:
-            raise refusals.folder_where_file_is_needed(path)
+            raise paths.folder_where_file_is_needed(path)
         self._make_folders(self._missing_folders(path))
         self._put(path, data)
 
@@ -268,7 +270,7 @@ class InMemoryFilesystem:
         folder = parent_of(path)
         while (entry := self._tree.at(folder)) is not FOLDER:
             if entry is not NOTHING:
-                raise refusals.file_where_folder_is_needed(path, file=folder)
+                raise paths.file_where_folder_is_needed(path, file=folder)
             missing.append(folder)
             folder = parent_of(folder)
         return missing
@@ -281,20 +283,20 @@ class InMemoryFilesystem:
         above = (folder for folder in ancestors_of(path) if self._tree.at(folder) is not NOTHING)
         nearest = next(folder for folder in above if self._filter.unreadable(folder) is None)
         if self._tree.at(nearest) is FOLDER:
-            raise refusals.nothing_at(path, nearest=nearest)
-        raise refusals.nothing_below_file(path, file=nearest)
+            raise paths.nothing_at(path, nearest=nearest)
+        raise paths.nothing_below_file(path, file=nearest)
 
     def _refuse_move(self, src: str, dst: str) -> None:
         if src == ROOT:
-            raise refusals.root_stays()
+            raise paths.root_stays()
         self._present(src)
         self._refuse_hidden(src)
         self._refuse_hidden(dst)
         if is_inside(dst, src):
-            raise refusals.inside_itself(src, dst)
+            raise paths.inside_itself(src, dst)
         there = self._tree.at(dst)
         if there is not NOTHING:
-            raise refusals.exists_already(dst, is_folder=there is FOLDER, src=src)
+            raise paths.exists_already(dst, is_folder=there is FOLDER, src=src)
 
     def _list(self, folder: str) -> tuple[FileStat, ...]:
         return _listed(self._tree, folder)
@@ -327,3 +329,68 @@ def _stat(path: str, entry: Entry) -> FileStat:
     if isinstance(entry, bytes):
         return FileStat(path, "file", len(entry))
     return FileStat(path, "folder", 0)
+
+
+class Place(Enum):
+    """What can be at a path other than a file."""
+
+    FOLDER = "folder"
+    NOTHING = "nothing"
+
+
+FOLDER: Final = Place.FOLDER
+"""There is a folder at the path."""
+
+NOTHING: Final = Place.NOTHING
+"""There is nothing at the path."""
+
+Entry: TypeAlias = bytes | Place
+"""What is at a path: the content of a file, a folder, or nothing."""
+
+Present: TypeAlias = bytes | Literal[Place.FOLDER]
+"""What is at a path where there is something."""
+
+
+class Tree:
+    """What is at each path; at first the root alone."""
+
+    __slots__ = ("_entries", "_names")
+
+    def __init__(self) -> None:
+        """Make a tree that holds the root alone."""
+        self._entries: dict[str, Entry] = {ROOT: FOLDER}
+        self._names: dict[str, set[str]] = {}
+
+    def at(self, path: str) -> Entry:
+        """What is at a path."""
+        return self._entries.get(path, NOTHING)
+
+    def put(self, path: str, entry: Entry) -> None:
+        """Let `entry` be at a path; in which order several paths are put makes no difference."""
+        folder, _, name = path.rpartition("/")
+        folder = folder or ROOT
+        if entry is not NOTHING:
+            self._entries[path] = entry
+            self._names.setdefault(folder, set()).add(name)
+            return
+        self._entries.pop(path, None)
+        names = self._names.get(folder)
+        if names is not None:
+            names.discard(name)
+            if not names:
+                del self._names[folder]
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted."""
+        return sorted(self._names.get(folder, ()))
+
+    def count(self, folder: str) -> int:
+        """How many files and folders a folder holds."""
+        return len(self._names.get(folder, ()))
+
+    def subtree(self, path: str) -> list[str]:
+        """A path and everything below it; each folder comes before what it holds."""
+        found = [path]
+        for folder in found:  # grows while it is walked
+            found.extend(join(folder, name) for name in self._names.get(folder, ()))
+        return found

@@ -1,7 +1,9 @@
-"""Paths inside a filesystem: what one is, and what to say to what is none.
+"""Paths inside a filesystem: what one is, and the errors about one.
 
 A path that has passed `normalise` is in its shortest form: parts without `.` and `..`, joined by single slashes; the
 root is `ROOT`. Nothing here looks at any file.
+
+The errors are made here for all filesystems, so that a model reads the same sentence whichever one it works on.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from handrail.errors import PathEscapeError
+from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +31,9 @@ MAX_DEPTH = 128
 # Paths that are in their shortest form already, which nearly all are; a match saves taking them apart.
 _SHORTEST = re.compile(r"[\w-][\w.-]{0,254}(?:/[\w-][\w.-]{0,254})*", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
+
+OWN_GIT = ".git"
+"""The git dir of the root, or the file that names it: it stays outside."""
 
 
 def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: str = "path") -> str:
@@ -134,3 +139,89 @@ def _instead(path: str) -> str:
     """What the path would be without its faults."""
     parts = _DRIVE.sub("", path.replace("\0", "").replace("\\", "/"), count=1).split("/")
     return f"give {'/'.join(part for part in parts if part not in {'', '.', '..'}) or ROOT!r}"
+
+
+def nothing_at(path: str, *, nearest: str) -> PathNotFoundError:
+    """There is nothing at `path`; `nearest` is the nearest folder above it that exists."""
+    return PathNotFoundError(
+        f"there is no file or folder {path!r}. The folder {nearest!r} exists: list it to see what it holds.", path=path
+    )
+
+
+def nothing_below_file(path: str, *, file: str) -> PathNotFoundError:
+    """There is nothing at `path`, because what should be one of its folders is a file."""
+    return PathNotFoundError(f"there is no file or folder {path!r}: {file!r} is a file, not a folder.", path=path)
+
+
+def folder_where_file_is_needed(path: str) -> PathConflictError:
+    """A folder was to be read or written as a file."""
+    return PathConflictError(f"{path!r} is a folder, not a file. Give the path of a file in it.", path=path)
+
+
+def file_where_folder_is_needed(path: str, *, file: str) -> PathConflictError:
+    """A file was to be listed, or to hold something, as a folder."""
+    return PathConflictError(f"{file!r} is a file, not a folder, so it holds nothing. Give another path.", path=path)
+
+
+def exists_already(path: str, *, is_folder: bool, src: str) -> PathConflictError:
+    """A move would have replaced something."""
+    if is_folder:
+        cure = f"To move into that folder give the whole new path, such as {join(path, src.rpartition('/')[2])!r}."
+    else:
+        cure = "Give another path, or remove what is there first."
+    return PathConflictError(f"{path!r} exists already, and moving replaces nothing. {cure}", path=path)
+
+
+def not_empty(path: str, *, count: int) -> PathConflictError:
+    """A folder that holds something was to be removed."""
+    return PathConflictError(
+        f"the folder {path!r} is not empty (it holds {count}). Remove it with recursive=True to remove what it holds.",
+        path=path,
+    )
+
+
+def root_stays() -> PathConflictError:
+    """The root was to be removed or moved."""
+    return PathConflictError("the root cannot be removed or moved. Name the files and folders in it.", path=ROOT)
+
+
+def inside_itself(src: str, dst: str) -> PathConflictError:
+    """A folder was to be moved into itself."""
+    return PathConflictError(f"{dst!r} lies inside {src!r}, and a folder cannot be moved into itself.", path=dst)
+
+
+def hidden(path: str, *, by: str) -> PathConflictError:
+    """Something was to be changed where a filter keeps paths from being changed, whether anything is there or not."""
+    return PathConflictError(f"{path!r} cannot be changed, because of {by}. Give another path.", path=path)
+
+
+def holds_hidden(path: str, *, by: str) -> PathConflictError:
+    """A folder was to be removed or moved that holds more than is shown."""
+    msg = (
+        f"{path!r} holds something that cannot be changed, because of {by}, so the folder stays. Remove or move what "
+        "is listed in it."
+    )
+    return PathConflictError(msg, path=path)
+
+
+def holds_asked_about(path: str, *, by: str) -> PathConflictError:
+    """A folder was to be removed or moved with what may only be removed, moved or moved onto under its own name."""
+    msg = (
+        f"{path!r} holds, or would hold, paths that are not changed unasked, because of {by}, so the folder stays. "
+        "Name those paths one by one, each in a call of its own."
+    )
+    return PathConflictError(msg, path=path)
+
+
+def too_deep(path: str) -> PathConflictError:
+    """A folder was to be removed or moved that holds folders deeper than a path can name."""
+    msg = (
+        f"{path!r} holds folders deeper than {MAX_DEPTH} levels, which cannot be removed or moved here, but by a "
+        "program."
+    )
+    return PathConflictError(msg, path=path)
+
+
+def is_kept(path: str) -> bool:
+    """Whether a snapshot of the tree holds what is at a path: everything but the root's own git dir."""
+    return path.partition("/")[0] != OWN_GIT

@@ -7,7 +7,7 @@ Paths
     of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and lower case
     differ. Errors and results name paths in their shortest form. A store on disk spells what is no UTF-8 in a name byte
     by byte, by the sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`
-    (`handrail.filesystem.names`).
+    (`handrail.filesystem.root`).
 
 Filtering
     `filtered` gives the same files to a caller for whom some paths do not exist, or may not be changed
@@ -22,19 +22,30 @@ Undoing
 
 Failing
     An operation that raises has changed nothing. Threads may share a filesystem.
+
+Identity
+    A content is identified by its SHA-256, up to a size that is hashed in a fraction of a second. Beyond that a file on
+    disk is identified by its size, the time of its last change and its inode, so that a large file is never read to be
+    identified: what replaces its content sets another time, or is another file.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
+from os import stat_result
 from typing import Protocol, Self, runtime_checkable
 
-from handrail.filesystem.file_stat import FileStat
+from handrail.errors import FilesystemError
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.patterns import PathPattern
-from handrail.filesystem.walks import EVERYTHING, Look, Scan
+from handrail.filesystem.walks import EVERYTHING, FileStat, Look, Scan
 from handrail.transaction import Snapshotable
 from handrail.turns import TakesTurns
+
+MOST_HASHED_BYTES = 64 * 1024 * 1024
+"""The largest content that is hashed to identify it, in bytes: 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
     def identity(self, path: str) -> str:
         """What tells whether a file has changed: `digest`, or what costs less for a large file.
 
-        A store on disk identifies a content of more than `handrail.filesystem.identity.MOST_HASHED_BYTES` by size, time
+        A store on disk identifies a content of more than `handrail.filesystem.protocol.MOST_HASHED_BYTES` by size, time
         and inode of the file, and does not read it.
 
         Raises:
@@ -236,3 +247,59 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
             PathEscapeError: something inside `src` would get a path that is too long or too deep.
         """
         ...
+
+
+def encode(text: object, *, path: str) -> bytes:
+    """The bytes of a text that is to be written.
+
+    Raises:
+        FilesystemError: it holds a lone surrogate.
+        TypeError: it is not text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"write_text takes a string, not {type(text).__name__}; write_bytes takes bytes")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        msg = (
+            f"the text for {path!r} holds a lone surrogate (U+{ord(text[error.start]):04X} at character "
+            f"{error.start}), which UTF-8 has no bytes for. Leave it out."
+        )
+        raise FilesystemError(msg, path=path) from error
+
+
+def decode(data: bytes, *, path: str) -> str:
+    """The text of a file that was read.
+
+    Raises:
+        FilesystemError: it is not UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        msg = f"{path!r} is not UTF-8 text (byte 0x{data[error.start]:02x} at {error.start}). Read it with read_bytes."
+        raise FilesystemError(msg, path=path) from error
+
+
+def as_bytes(data: object) -> bytes:
+    """Data that is to be written, as bytes that nobody can change any more.
+
+    Raises:
+        TypeError: it is not bytes.
+    """
+    if not isinstance(data, (bytes, bytearray)):
+        raise TypeError(f"write_bytes takes bytes, not {type(data).__name__}; write_text takes a string")
+    return bytes(data)
+
+
+def digest_of(chunks: Iterable[bytes]) -> str:
+    """The SHA-256 of a content that comes in pieces, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def identity_of_status(status: stat_result) -> str:
+    """What identifies a file on disk that is too large to be hashed: size in bytes, time in nanoseconds, inode."""
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"

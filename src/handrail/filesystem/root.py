@@ -1,29 +1,40 @@
-"""The root of a filesystem on disk, and the way from it to what a path names.
+r"""The root of a filesystem on disk, and the way from it to what a path names.
 
 The root is held open from the beginning, and every path is walked from there part by part, each folder opened by its
 name in the one before. No step follows a link: a link is read, and where it leads is walked in its turn, so that it can
 lead anywhere inside the root and nowhere else. A link that leaves the root raises `PathEscapeError`; an absolute target
 is taken for what it is below the root, if it lies there.
+
+A name on disk is any bytes, and a path of a filesystem is text. A name that is UTF-8 is its own text. Where it is not,
+or where its text would be no part of a path, each byte in question is spelled by the sign for escape and two
+hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`. The spelling can be read by people, copied by models and written
+to any UTF-8 text, which lone surrogates cannot. A name has one spelling only.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from handrail.errors import PathConflictError, PathEscapeError, RootVanishedError
-from handrail.filesystem.disk import Disk
-from handrail.filesystem.disk_refusals import other_case
-from handrail.filesystem.names import to_bytes, to_text
-from handrail.filesystem.paths import ROOT, join, parent_of
+from handrail.filesystem.disk import Disk, other_case
+from handrail.filesystem.paths import ROOT, join, normalise, parent_of
 
 _MOST_LINKS = 40
 """How many links may stand in one path, as Linux has it; more are taken for a circle."""
+
+ESCAPE = "\N{SYMBOL FOR ESCAPE}"
+"""Begins the spelling of a byte."""
+
+_SPELLED = re.compile(ESCAPE.encode() + rb"([0-9A-F]{2})")
+
+_DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class Found(NamedTuple):
@@ -259,3 +270,52 @@ def _escapes(path: str) -> PathEscapeError:
         f"{path!r} is or goes through a link that leads out of the root of the filesystem. Give a path without it.",
         path=path,
     )
+
+
+def to_text(name: bytes) -> str:
+    """How a name on disk, or the target of a link, is spelled in paths."""
+    text = name.decode(errors="surrogateescape")
+    if _DRIVE.fullmatch(text):  # at the start of a path it would be taken for a drive
+        return text[0] + _spelled(b":")
+    return "".join(_spell(character) for character in text) if _needs_spelling(text) else text
+
+
+def to_bytes(text: str) -> bytes:
+    """The name on disk that a text spells; the inverse of `to_text`."""
+    return _SPELLED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode())
+
+
+def normalise_on_disk(path: str) -> str:
+    """The shortest form of a path on disk; as `normalise`, but lengths are those of the names on disk.
+
+    Raises:
+        PathEscapeError: it is no path inside the root, or spells a name in another way than `to_text` does.
+    """
+    if not isinstance(cast("object", path), str) or ESCAPE not in path:  # what is no text, `normalise` refuses
+        return normalise(path)
+    shortest = normalise(path, encode=to_bytes)
+    for part in shortest.split("/"):
+        name = to_bytes(part)
+        if b"/" in name or b"\0" in name or name in {b".", b".."} or to_text(name) != part:
+            msg = (
+                f"{ESCAPE!r} and two digits spell a byte that is no UTF-8 text, and {part!r} spells others; copy names "
+                "as they are listed"
+            )
+            raise PathEscapeError(msg, path=path)
+    return shortest
+
+
+def _needs_spelling(text: str) -> bool:
+    return "\\" in text or (not text.isascii() and any(each == ESCAPE or "\udc80" <= each <= "\udcff" for each in text))
+
+
+def _spell(character: str) -> str:
+    if character in {ESCAPE, "\\"}:
+        return _spelled(character.encode())
+    if "\udc80" <= character <= "\udcff":
+        return _spelled(character.encode(errors="surrogateescape"))
+    return character
+
+
+def _spelled(data: bytes) -> str:
+    return "".join(f"{ESCAPE}{byte:02X}" for byte in data)

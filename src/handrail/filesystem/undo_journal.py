@@ -29,7 +29,7 @@ import weakref
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.shadow.tree import is_kept
+from handrail.filesystem.paths import is_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from handrail.filesystem.file_stat import FileStat
 from handrail.filesystem.ignore_files import RULE_NAMES, IgnoreRules, ReadRuleFile
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, depth_of, join
@@ -19,6 +18,22 @@ from handrail.filesystem.patterns import NOWHERE, PathPattern, Pattern, Places
 
 Stopped: TypeAlias = Literal["time", "number"]
 """What ended a walk before its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What there is at a path.
+
+    Attributes:
+        path: the path, relative to the root, in its shortest form.
+        kind: `"file"`, `"folder"`, `"symlink"` where the store has links (it tells of the link, not of its target), or
+            `"special"` for a device, socket or fifo, which is neither read nor changed.
+        size: bytes of a file's content; 0 for anything else.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "symlink", "special"]
+    size: int
 
 
 def _never() -> bool:

@@ -16,7 +16,7 @@ from handrail.errors import (
     PathNotFoundError,
 )
 from handrail.filesystem import FileStart, FileStat, HostFilesystem
-from handrail.filesystem.identity import MOST_HASHED_BYTES
+from handrail.filesystem.protocol import MOST_HASHED_BYTES
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from handrail.contrib.tools.vfs_files import FileExcerpt
 from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, described
 from handrail.filesystem import Filesystem
-from handrail.filesystem.identity import MOST_HASHED_BYTES, digest_of
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
 from handrail.prompt import FileShown
 
 START_BYTES = 64 * 1024

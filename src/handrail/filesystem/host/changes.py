@@ -21,7 +21,7 @@ the journal is discarded                               the change stays
 =====================================================  ============================================================
 
 Outside of calls an operation is a transaction of its own, which no store decides about. What a program may change is
-kept as a whole tree: see `handrail.filesystem.shadow.whole_tree`.
+kept as a whole tree: see `handrail.filesystem.shadow.repository`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from dataclasses import dataclass
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.disk_refusals import telling
+from handrail.filesystem.disk import telling
 from handrail.filesystem.journal.before_images import NOTHING, Image, Mark
-from handrail.filesystem.journal.decisions import forget
+from handrail.filesystem.journal.folder import forget
 from handrail.filesystem.journal.journal_file import DiskJournal, Header, beside_of
 from handrail.filesystem.journal.restore import PuttingBack, Wanted
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.whole_tree import WholeTree
+from handrail.filesystem.shadow.repository import WholeTree
 from handrail.filesystem.undo_journal import LOST, Journal, Snapshot
 from handrail.transaction import Transaction, current, undoing
 from handrail.transaction.participants import DecisionStore
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logging.getLogger("handrail.filesystem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

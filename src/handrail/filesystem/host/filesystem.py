@@ -20,27 +20,21 @@ from typing import Literal, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError
-from handrail.filesystem import refusals
-from handrail.filesystem.disk import Disk
-from handrail.filesystem.disk_refusals import telling
-from handrail.filesystem.file_stat import FileStat
+from handrail.filesystem import protocol
+from handrail.filesystem.disk import Disk, telling
 from handrail.filesystem.host.changes import Changes, Terms
-from handrail.filesystem.host.host_operations import make_folder, move, remove, write
-from handrail.filesystem.host.operations import View
+from handrail.filesystem.host.operations import View, make_folder, move, remove, write
 from handrail.filesystem.host.recovery import recover
-from handrail.filesystem.identity import MOST_HASHED_BYTES, digest_of, identity_of_status
 from handrail.filesystem.journal.before_images import Image, Images
 from handrail.filesystem.journal.folder import JournalFolder, default_path, refuse_other_systems
-from handrail.filesystem.names import normalise_on_disk
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
-from handrail.filesystem.protocol import FileStart
-from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository
-from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
+from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
+from handrail.filesystem.root import Root, normalise_on_disk
+from handrail.filesystem.shadow.repository import GIT_DIR, MAX_UNTRACKED_BYTES, ShadowRepository, WholeTree
 from handrail.filesystem.undo_journal import Journal, Snapshot
-from handrail.filesystem.walks import EVERYTHING, Look, Scan
+from handrail.filesystem.walks import EVERYTHING, FileStat, Look, Scan
 from handrail.transaction import check_write, current, undoing
 from handrail.transaction.participants import DecisionStore
 from handrail.turns import Turn
@@ -171,7 +165,7 @@ class HostFilesystem:
 
     def read_text(self, path: str) -> str:
         """The content of a file as text; see `Filesystem.read_text`."""
-        return refusals.decode(self.read_bytes(path), path=path)
+        return protocol.decode(self.read_bytes(path), path=path)
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file; see `Filesystem.read_bytes`."""
@@ -201,13 +195,13 @@ class HostFilesystem:
         """Make or replace a file; see `Filesystem.write_text`."""
         path = normalise_on_disk(path)
         with self._changing(f"write {path}", path):
-            write(self._changes, self._view, path, refusals.encode(text, path=path))
+            write(self._changes, self._view, path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
         path = normalise_on_disk(path)
         with self._changing(f"write {path}", path):
-            write(self._changes, self._view, path, refusals.as_bytes(data))
+            write(self._changes, self._view, path, protocol.as_bytes(data))
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""

@@ -1,23 +1,37 @@
-"""What there is in the tree of a filesystem on disk, as far as it is shown."""
+"""The operations on a tree on disk: what is shown of it, what each operation refuses, and the steps that it takes.
+
+A walk opens each folder from the one before, so it costs one step for each.
+
+An operation that changes the tree looks at everything first and refuses what cannot be; then it announces all paths
+that it is going to change (`Changes.about_to_change`), and changes them in an order in which the steps that need room
+come first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
-from handrail.filesystem import refusals
-from handrail.filesystem.disk import Disk
-from handrail.filesystem.disk_refusals import special_file
-from handrail.filesystem.file_stat import FileStat
-from handrail.filesystem.host.host_walk import HostFolders, stat_of
-from handrail.filesystem.journal.before_images import kind_of
-from handrail.filesystem.names import to_text
+from handrail.filesystem import paths
+from handrail.filesystem.disk import Disk, holds_special_file, special_file
+from handrail.filesystem.host.changes import Changes
+from handrail.filesystem.ignore_files import MOST_RULE_BYTES, RULE_NAMES
+from handrail.filesystem.journal.before_images import Mark, kind_of, mark_of
 from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, join
+from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join, parent_of
 from handrail.filesystem.patterns import PathPattern
-from handrail.filesystem.root import Found, Root
-from handrail.filesystem.walks import Look, Scan, Start, walk
+from handrail.filesystem.root import Cursor, Found, Root, normalise_on_disk, to_bytes, to_text
+from handrail.filesystem.walks import FileStat, Look, Scan, Start, walk
+
+_FOLDER = Mark("folder")
+
+_NOTHING = Mark("nothing")
 
 
 class View:
@@ -82,7 +96,7 @@ class View:
             PathConflictError: a file is where one of them is needed.
         """
         if kind_of(self.root.look(found.nearest)) != "folder":
-            raise refusals.file_where_folder_is_needed(found.path, file=found.nearest)
+            raise paths.file_where_folder_is_needed(found.path, file=found.nearest)
         missing = [folder for folder in ancestors_of(found.path) if folder != ROOT]
         return [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
 
@@ -94,7 +108,7 @@ class View:
         """
         by = self.path_filter.unwritable(path, is_folder=is_folder)
         if by is not None:
-            raise refusals.hidden(path if named is None else named, by=by)
+            raise paths.hidden(path if named is None else named, by=by)
 
     def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool) -> None:
         """Make sure that a path may be moved, moved onto or removed with a folder; `named` is what was given.
@@ -104,7 +118,7 @@ class View:
         """
         by = self.path_filter.unmovable_with(path, folder, is_folder=is_folder)
         if by is not None:
-            raise refusals.holds_asked_about(named, by=by)
+            raise paths.holds_asked_about(named, by=by)
 
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
@@ -149,7 +163,7 @@ class View:
         """A folder to be listed, with what it leads to."""
         found = self.present(path, follow=True)
         if kind_of(found.status) != "folder":
-            raise refusals.file_where_folder_is_needed(path, file=path)
+            raise paths.file_where_folder_is_needed(path, file=path)
         return Start(path, found.path)
 
     def listing(self, path: str) -> tuple[FileStat, ...]:
@@ -193,7 +207,7 @@ class View:
                     continue
                 held = folders.found(each.path)
                 if held and depth_of(each.path) >= MAX_DEPTH:
-                    raise refusals.too_deep(found.path)
+                    raise paths.too_deep(found.path)
                 subtree += held
                 to_visit += held
         return subtree
@@ -211,10 +225,223 @@ class View:
 
     def _nothing(self, path: str, found: Found) -> PathNotFoundError:
         if kind_of(self.root.look(found.nearest)) == "folder":
-            return refusals.nothing_at(path, nearest=found.nearest)
-        return refusals.nothing_below_file(path, file=found.nearest)
+            return paths.nothing_at(path, nearest=found.nearest)
+        return paths.nothing_below_file(path, file=found.nearest)
 
     def _refuse_reading(self, path: str, kind: str) -> None:
         if kind == "folder":
-            raise refusals.folder_where_file_is_needed(path)
+            raise paths.folder_where_file_is_needed(path)
         raise special_file(path)
+
+
+def write(changes: Changes, view: View, path: str, data: bytes) -> None:
+    """Make a file, or replace the content of the one there is."""
+    found = view.find_to_change(path, follow=True, is_folder=False)
+    if kind_of(found.status) == "folder":
+        raise paths.folder_where_file_is_needed(path)
+    missing = view.missing_folders(found) if found.status is None else []
+    if found.status is not None:
+        with view.root.entry(found.path) as (folder, name):
+            if not view.disk.may_write(name, at=folder):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    with changes.operation(f"write {path}", path):
+        changes.about_to_change([*missing, found.path])
+        _make_folders(changes, view, missing)
+        _put(changes, view, found, data)
+
+
+def make_folder(changes: Changes, view: View, path: str) -> None:
+    """Make a folder and those it lies in."""
+    found = view.find_to_change(path, follow=True, is_folder=True)
+    kind = kind_of(found.status)
+    if kind == "folder":
+        return
+    if kind != "nothing":
+        raise paths.file_where_folder_is_needed(path, file=path)
+    folders = [*view.missing_folders(found), found.path]
+    with changes.operation(f"make the folder {path}", path):
+        changes.about_to_change(folders)
+        _make_folders(changes, view, folders)
+
+
+def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> int:
+    """Remove a file or link, or a folder and what it holds; returns how much that was."""
+    if path == ROOT:
+        raise paths.root_stays()
+    view.present(path, follow=False)
+    found = view.find_to_change(path, follow=False, is_folder=True)
+    if kind_of(found.status) == "folder" and not recursive:
+        count = sum(view.path_filter.unreadable(each.path) is None for each in view.below(found.path))
+        if count:
+            raise paths.not_empty(path, count=count)
+    subtree = _all_to_change(view, path, found)
+    with changes.operation(f"remove {path}", path):
+        changes.about_to_change([each.path for each in subtree])
+        changes.expect((each.path, _NOTHING) for each in subtree)
+        for each in reversed(subtree):
+            with view.root.entry(each.path) as (folder, name):
+                if kind_of(each.status) == "folder":
+                    view.disk.remove_folder(name, at=folder)
+                else:
+                    view.disk.unlink(name, at=folder)
+            reached("journal-after-change")
+    return len(subtree) - 1
+
+
+def move(changes: Changes, view: View, src: str, dst: str) -> None:
+    """Give something another path."""
+    if src == ROOT:
+        raise paths.root_stays()
+    view.present(src, follow=False)
+    found = view.find_to_change(src, follow=False, is_folder=True)
+    if is_inside(dst, src):
+        raise paths.inside_itself(src, dst)
+    target = view.find_to_change(dst, follow=False, is_folder=kind_of(found.status) == "folder")
+    if is_inside(target.path, found.path):
+        raise paths.inside_itself(src, dst)
+    if target.status is not None:
+        raise paths.exists_already(dst, is_folder=kind_of(target.status) == "folder", src=src)
+    missing = view.missing_folders(target)
+    subtree = _all_to_change(view, src, found)
+    targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
+    for each, new in zip(subtree, targets, strict=True):
+        is_folder = kind_of(each.status) == "folder"
+        view.refuse_hidden(new, is_folder=is_folder)
+        view.refuse_with(new, target.path, named=src, is_folder=is_folder)
+    with changes.operation(f"move {src} to {dst}", dst):
+        sources = [each.path for each in subtree]
+        changes.about_to_change([*missing, *targets, *sources], stay=frozenset(sources))
+        _make_folders(changes, view, missing)
+        changes.expect((new, mark_of(each.status)) for new, each in zip(targets, subtree, strict=True))
+        changes.expect((each, _NOTHING) for each in sources)
+        _rename(view, found, target.path)
+        reached("journal-after-change")
+
+
+def _all_to_change(view: View, path: str, found: Found) -> Sequence[Found]:
+    """Something and what it holds, all of which can be put back and may be seen.
+
+    Raises:
+        PathConflictError: some of it can not, or may not.
+    """
+    subtree = view.subtree(found)
+    for each in subtree:
+        is_folder = kind_of(each.status) == "folder"
+        by = view.path_filter.unmovable(each.path, is_folder=is_folder)
+        if by is not None:
+            raise paths.hidden(path, by=by) if each is subtree[0] else paths.holds_hidden(path, by=by)
+        view.refuse_with(each.path, found.path, named=path, is_folder=is_folder)
+        if kind_of(each.status) == "special":
+            raise holds_special_file(path, special=each.path)
+    return subtree
+
+
+def _make_folders(changes: Changes, view: View, folders: Iterable[str]) -> None:
+    for path in folders:
+        changes.expect([(path, _FOLDER)])
+        with view.root.entry(path) as (folder, name):
+            view.disk.make_folder(name, at=folder)
+        reached("journal-after-change")
+
+
+def _put(changes: Changes, view: View, found: Found, data: bytes) -> None:
+    """Make a file beside the path, and give it the path when it is whole."""
+    disk, beside = view.disk, changes.beside
+    with view.root.entry(found.path) as (folder, name):
+        disk.discard(beside, at=folder)
+        try:
+            descriptor = disk.make_file(beside, at=folder)
+            try:
+                disk.write(descriptor, data)
+                if found.status is not None:
+                    owner = (found.status.st_uid, found.status.st_gid)
+                    disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(found.status.st_mode))
+                if changes.terms.synced:
+                    disk.sync(descriptor)
+                mark = mark_of(disk.look_at(descriptor))
+            finally:
+                disk.close(descriptor)
+            changes.expect([(found.path, mark)])
+            disk.rename(beside, name, at=folder, to=folder)
+        except BaseException:
+            disk.discard(beside, at=folder)
+            raise
+    reached("journal-after-change")
+
+
+def _rename(view: View, found: Found, path: str) -> None:
+    with view.root.entry(found.path) as (old_folder, old), view.root.entry(path) as (new_folder, new):
+        if kind_of(found.status) == "folder":
+            view.disk.rename(old, new, at=old_folder, to=new_folder)
+        elif view.disk.share(old, new, at=old_folder, to=new_folder):  # unlike renaming, it replaces nothing
+            view.disk.unlink(old, at=old_folder)
+        else:
+            view.disk.rename(old, new, at=old_folder, to=new_folder)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFolders:
+    """What a walk asks of a tree on disk; see `handrail.filesystem.walks.Folders`. One walk uses it.
+
+    Attributes:
+        path_filter: what keeps paths back.
+        cursor: the way to where the walk is.
+        disk: how the tree is reached.
+    """
+
+    path_filter: PathFilter
+    cursor: Cursor
+    disk: Disk
+
+    def found(self, folder: str) -> list[Found]:
+        """All that a folder holds, in no order.
+
+        Raises:
+            OSError: the folder is not there, or may not be listed.
+        """
+        at = self.cursor.folder(folder)
+        held = self.disk.open_folder(b".", at=at)
+        try:
+            looked = [(name, self.disk.look(name, at=at)) for name in self.disk.names(held)]
+        finally:
+            self.disk.close(held)
+        return [Found(join(folder, to_text(name)), status) for name, status in looked if status is not None]
+
+    def listed(self, folder: str) -> list[FileStat]:
+        """All that a folder holds, sorted; nothing if it is no longer there."""
+        try:
+            found = self.found(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((stat_of(each.path, each) for each in found), key=lambda stat: stat.path)
+
+    def rule_names(self, folder: str) -> frozenset[str]:
+        """Which of `RULE_NAMES` a folder holds."""
+        at = self.cursor.folder(folder)
+        return frozenset(name for name in RULE_NAMES if self.disk.look(to_bytes(name), at=at) is not None)
+
+    def rule_file(self, path: str) -> bytes | None:
+        """The content of an ignore file; `None` if it is no file, or a large one."""
+        try:
+            at = self.cursor.folder(parent_of(path))
+            descriptor = self.disk.open_file(to_bytes(path.rpartition("/")[2]), at=at)
+        except OSError:
+            return None  # somebody has removed it, it is a link, or it may not be read
+        try:
+            status = self.disk.look_at(descriptor)
+            if kind_of(status) != "file" or status.st_size > MOST_RULE_BYTES:
+                return None
+            return b"".join(self.disk.chunks(descriptor))
+        finally:
+            self.disk.close(descriptor)
+
+
+def stat_of(path: str, found: Found) -> FileStat:
+    """What there is at a path, as a filesystem says it."""
+    status = found.status
+    kind = kind_of(status)
+    if kind == "file" and status is not None:
+        return FileStat(path, "file", status.st_size)
+    if kind == "folder":
+        return FileStat(path, "folder", 0)
+    return FileStat(path, "symlink" if kind == "symlink" else "special", 0)

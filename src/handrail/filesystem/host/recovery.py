@@ -23,16 +23,15 @@ import logging
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.journal.before_images import Images, kind_of
-from handrail.filesystem.journal.decisions import forget
-from handrail.filesystem.journal.folder import JournalFolder
+from handrail.filesystem.journal.folder import JournalFolder, forget
 from handrail.filesystem.journal.journal_file import DiskJournal, Header, beside_of, read
 from handrail.filesystem.journal.restore import PuttingBack, Wanted
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.whole_tree import WholeTree
+from handrail.filesystem.shadow.repository import WholeTree
 from handrail.transaction.participants import DecisionStore
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logging.getLogger("handrail.filesystem")
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: DecisionStore | None) -> None:

@@ -1,4 +1,4 @@
-"""The journal: order of writes and fsyncs, and why a crash is undone.
+"""The journal on disk, from which the changes of a call are undone after a crash.
 
 - `before_images`: one file as it was: taking it, sharing it, sweeping it.
 - `journal_file`: the journal of one transaction: format, append, damage.

@@ -2,11 +2,16 @@
 
 It belongs to one root, and one `HostFilesystem` at a time works with both: that one holds the lock of the file `lock`
 and that of the root itself, which the operating system takes from a process that dies.
+
+The journal outlives a crash, and so does what the call has written to a store. Which of the two is to be believed is
+decided in one place: in the unit of work that commits the call, the store takes note of the journal's id. A journal
+that is found later is discarded if the store knows it, and undone if not.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import time
@@ -16,15 +21,19 @@ from datetime import timedelta
 from pathlib import Path
 
 from handrail.clock import Clock
-from handrail.errors import FilesystemBusyError, FilesystemError, JournalError
+from handrail.errors import FilesystemBusyError, FilesystemError, HandrailError, JournalError
 from handrail.filesystem.disk import Disk
+from handrail.filesystem.journal.before_images import Images
 from handrail.filesystem.paths import ROOT
+from handrail.transaction.participants import DecisionStore
 
 if sys.platform != "win32":  # pragma: no branch - see `refuse_other_systems`
     import fcntl
 
 _POLL_SECONDS = 0.02
 _CURE = "Give another folder as journal=."
+
+_LOGGER = logging.getLogger("handrail.filesystem")
 
 
 class JournalFolder:
@@ -163,3 +172,20 @@ def refuse_other_systems(platform: str = sys.platform) -> None:
             "InMemoryFilesystem here, or run in WSL or a container."
         )
         raise FilesystemError(msg, path=ROOT)
+
+
+def forget(journal_id: str, store: DecisionStore, images: Images) -> None:
+    """Have the store forget a journal that is gone; if it does not answer, the next opening tries again.
+
+    Args:
+        journal_id: the id of the journal, of which `settled-ID` is left.
+        store: what has decided about it.
+        images: the journal's folder.
+    """
+    try:
+        store.forget_decision(journal_id)
+        images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
+    except (HandrailError, OSError):
+        _LOGGER.warning(
+            "the store did not forget the journal %s; the next opening tries again", journal_id, exc_info=True
+        )

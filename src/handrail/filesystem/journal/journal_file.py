@@ -4,7 +4,7 @@ A journal is two files in the journal's folder, named after its id.
 
 `journal-ID`
     Records, each synced before anything that it tells of is touched: which images to put back, which tree to put back
-    before them (`handrail.filesystem.shadow.whole_tree`), and that the journal is complete. There is one tree at most,
+    before them (`handrail.filesystem.shadow.repository`), and that the journal is complete. There is one tree at most,
     and after it images only of what it does not hold. A record is 24 bytes (the length of what follows, a checksum of
     the length, a checksum of what follows) and JSON in UTF-8. The last record may be cut short by a crash: what it
     tells of had not been touched yet. A record that cannot be read and is not the last has been damaged by somebody,
@@ -32,9 +32,8 @@ from typing import Any, Literal, NamedTuple
 from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import Image, Mark
-from handrail.filesystem.names import to_bytes, to_text
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.tree import is_kept
+from handrail.filesystem.paths import ROOT, is_kept
+from handrail.filesystem.root import to_bytes, to_text
 
 VERSION = 1
 """The version of the format."""

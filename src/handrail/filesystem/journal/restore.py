@@ -24,7 +24,7 @@ from handrail.filesystem.journal.before_images import Image, Images, Mark, kind_
 from handrail.filesystem.paths import ancestors_of
 from handrail.filesystem.root import Root
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = logging.getLogger("handrail.filesystem")
 
 
 class Wanted(NamedTuple):

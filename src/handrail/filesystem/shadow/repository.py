@@ -18,6 +18,26 @@ What does not come back: owners, times, extended attributes, and that two names 
 Cost: a snapshot costs a look at each file's status, and reading what has changed since the last one; two git processes,
 or none if nothing has changed. The first one of an object reads the whole tree. Nothing is thrown away before the git
 dir is: to free the room that snapshots take, remove it while nobody uses it.
+
+A call that starts other programs keeps the whole tree, because they do not say what they change. A *tree* is a snapshot
+of a shadow repository (`handrail.filesystem.shadow.repository`), whose git dir lies in the journal's folder and serves
+all openings of the root. A call keeps one before it starts a program:
+
+=====================================================  ============================================================
+step of `HostFilesystem.keep_tree`                     a crash after it
+=====================================================  ============================================================
+images that are files of the tree too become copies    nothing has been touched
+the tree is kept, and synced                           the same
+it is noted in the journal on disk, and synced         the journal puts back the tree, and then the images
+the program changes what it likes                      the same
+=====================================================  ============================================================
+
+The earliest tree wins. It covers everything that changes after it, be it by a program or by the filesystem itself, so
+later images are needed only to come back to moments after it, which the journal in memory does. Images from before it
+are put back after it. The root's own `.git` is no part of a tree: its images count, whenever they were taken.
+
+Putting back the tree makes files anew, which nobody has marked as left there by the call; so they are marked then. What
+somebody else has written since the tree was kept cannot be told from what the program has written, and goes.
 """
 
 from __future__ import annotations
@@ -31,11 +51,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.checkout import DiskTree, digest, disk_at
+from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, SnapshotError
+from handrail.filesystem.journal.before_images import Images, mark_of
+from handrail.filesystem.journal.journal_file import DiskJournal
+from handrail.filesystem.paths import ROOT, is_kept
+from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.checkout import ABOVE, DiskTree, carry_out, digest, disk_at, plan, wanted_root
 from handrail.filesystem.shadow.git import Git
-from handrail.filesystem.shadow.shadow_restore import ABOVE, carry_out, plan, wanted_root
 from handrail.filesystem.shadow.tree import UNREAD, Folder, Look, Unread, cannot, identify, look
 
 if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
@@ -48,6 +70,9 @@ _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
 _FEW = 2  # blobs are kept one by one up to here, because one git for all of them costs as much as three
 _LOCK = "handrail-lock"
+
+GIT_DIR = "tree.git"
+"""The name in the journal's folder of the git dir that holds the trees."""
 
 
 class ShadowRepository:
@@ -213,3 +238,55 @@ def _lock(fd: int) -> None:
     except BlockingIOError as error:
         msg = "another process uses the git dir of this shadow repository; give each its own, or try again later"
         raise FilesystemBusyError(msg, path=ROOT) from error
+
+
+class WholeTree:
+    """Keeps and puts back the tree below a root.
+
+    Attributes:
+        root: the tree.
+        images: what was at its paths.
+    """
+
+    __slots__ = ("_shadow", "_synced", "images", "root")
+
+    def __init__(self, root: Root, images: Images, shadow: ShadowRepository) -> None:
+        """Keep what is below a root in a shadow repository of that root."""
+        self.root = root
+        self.images = images
+        self._shadow = shadow
+        self._synced = ""
+
+    def keep(self, *, synced: bool) -> str:
+        """The tree as it is now; `synced` if it is to outlive a power failure.
+
+        Raises:
+            FilesystemError: it cannot be kept; see `ShadowRepository.snapshot`.
+            OSError: the disk does not do it.
+        """
+        self.images.separate()
+        tree = self._shadow.snapshot()
+        if synced and tree != self._synced:
+            self.sync()
+            self._synced = tree
+        return tree
+
+    def put_back(self, tree: str, journal: DiskJournal) -> None:
+        """Make the tree what it was, for images to be put back on top; doing it again goes on where it stopped.
+
+        Raises:
+            FilesystemError: it cannot be put back; see `ShadowRepository.restore`. A `JournalError` if it is lost.
+            OSError: the disk does not do it.
+        """
+        self.images.separate()
+        try:
+            self._shadow.restore(tree)
+        except SnapshotError as error:
+            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to put back. Put that folder back."
+            raise JournalError(msg, path=ROOT) from error
+        changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
+        journal.mark([(path, mark_of(self.root.look(path))) for path in changed if is_kept(path)])
+
+    def sync(self) -> None:
+        """Have all that a program may have written outlive a power failure."""
+        self.images.disk.sync_all()

@@ -22,13 +22,10 @@ from typing import NamedTuple, Protocol
 
 from handrail.errors import FilesystemError
 from handrail.filesystem.disk import LIST
-from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.paths import OWN_GIT, ROOT, join
 
 MAX_DEPTH = 500
 """How deep folders may be nested: each takes a file descriptor and a place on Python's stack while it is read."""
-
-OWN_GIT = ".git"
-"""The git dir of the root, or the file that names it: it stays outside."""
 
 UNREAD = "0" * 40
 """The id of a file that has not been read yet, or that changed while it was."""
@@ -117,11 +114,6 @@ class Look:
             self.opened.append((path, mode))
             with suppress(PermissionError):  # somebody else's, which matters only if something in it has changed
                 os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
-
-
-def is_kept(path: str) -> bool:
-    """Whether a snapshot of the tree holds what is at a path: everything but the root's own git dir."""
-    return path.partition("/")[0] != OWN_GIT
 
 
 def look(root: int, known: Folder | None, come_upon: Look) -> Folder:

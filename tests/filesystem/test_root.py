@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.names import normalise_on_disk, to_bytes, to_text
+from handrail.filesystem.root import normalise_on_disk, to_bytes, to_text
 
 NAMES = st.binary(min_size=1, max_size=40).filter(lambda name: not {0, 47} & {*name} and name not in {b".", b".."})
 
