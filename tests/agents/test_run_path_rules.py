@@ -13,14 +13,14 @@ import pytest
 from handrail.agents import ApprovalRules, LoadedAgent, Rule, parse_rules
 from handrail.agents.builtin import files_toolset, shell_toolset
 from handrail.contrib.tools import GIT_READING, READING, KeptText, ShellRule, VfsToolsSection
-from handrail.contrib.tools.vfs_text import VfsLimits
+from handrail.contrib.tools.vfs.vfs_text import VfsLimits
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.session import Session
 from handrail.testing import Call
 from tests.agents.desks import CallLog, Person, called, desk, play
 from tests.agents.folders import write
 from tests.agents.test_run_exclude import loaded
-from tests.contrib.tools.test_vfs_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where, under
+from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where, under
 from tests.filesystem.stores import tree_of
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.contrib.tools.vfs_mounts import MountedFilesystem
+from handrail.contrib.tools.vfs.mounts import MountedFilesystem
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, PathFilter, excluding
 from handrail.filesystem.disk import Disk

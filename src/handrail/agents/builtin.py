@@ -21,7 +21,7 @@ from handrail.agents.current import CurrentRun, current_run
 from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
 from handrail.agents.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
 from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
-from handrail.contrib.tools.shell_rules import rules_of
+from handrail.contrib.tools.shell.rules import rules_of
 from handrail.errors import AgentError, PathEscapeError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.path_filters import exclude_patterns, excluding

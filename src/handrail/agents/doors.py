@@ -32,8 +32,8 @@ from handrail.agents.folder_paths import FolderPaths, RunRules
 from handrail.agents.tool_report import ToolReport
 from handrail.agents.tree import RunTree
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell_paths import ProgramPaths
-from handrail.contrib.tools.vfs_kept import ToolNames
+from handrail.contrib.tools.shell.path_guard import ProgramPaths
+from handrail.contrib.tools.vfs.overflow import ToolNames
 from handrail.errors import AgentError, DumpError
 from handrail.filesystem.path_filters import excluding
 from handrail.limits import RunContext

@@ -14,12 +14,11 @@ from handrail.contrib.tools.planning_plan import (
     StepStatus,
     UpdateStep,
 )
-from handrail.contrib.tools.shell import ShellToolsSection
-from handrail.contrib.tools.shell_handler import ProgramEnded, ShellRun
-from handrail.contrib.tools.shell_presets import GIT_READING, READING
-from handrail.contrib.tools.shell_rules import ShellRule
-from handrail.contrib.tools.vfs import VfsToolsSection
-from handrail.contrib.tools.vfs_files import (
+from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
+from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.contrib.tools.shell.section import ShellToolsSection
+from handrail.contrib.tools.shell.shell_presets import GIT_READING, READING
+from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,
     FileExcerpt,
@@ -33,10 +32,11 @@ from handrail.contrib.tools.vfs_files import (
     RemoveFile,
     WriteFile,
 )
-from handrail.contrib.tools.vfs_kept import KeptExcerpt, KeptText, ReadKept
-from handrail.contrib.tools.vfs_mounts import MountedFilesystem
-from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
-from handrail.contrib.tools.vfs_text import VfsLimits
+from handrail.contrib.tools.vfs.mounts import MountedFilesystem
+from handrail.contrib.tools.vfs.overflow import KeptExcerpt, KeptText, ReadKept
+from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
+from handrail.contrib.tools.vfs.section import VfsToolsSection
+from handrail.contrib.tools.vfs.vfs_text import VfsLimits
 
 __all__ = [
     "GIT_READING",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FilesFound, KeptText, ReadKept, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs_kept import MOST_KEPT, ensure_kept, keep, kept_text, part_of_kept
+from handrail.contrib.tools.vfs.overflow import MOST_KEPT, ensure_kept, keep, kept_text, part_of_kept
 from handrail.errors import ToolValidationError
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import ExcludedPaths

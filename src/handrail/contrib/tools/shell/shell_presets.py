@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from handrail.contrib.tools.shell_rules import ShellRule
+from handrail.contrib.tools.shell.rules import ShellRule
 
 _FIND = (
     "-name -iname -path -ipath -regex -iregex -regextype -type -size -empty -newer -mtime -mmin -maxdepth -mindepth "

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.shell_run import Ended, Output, Program, ProgramRun
+from handrail.contrib.tools.shell.process import Ended, Output, Program, ProgramRun
 
 _LONG = 600.0
 

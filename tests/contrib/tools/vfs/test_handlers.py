@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import FileMoved, FileRemoved, GrepFiles, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs_handlers import FileHandlers
+from handrail.contrib.tools.vfs.handlers import FileHandlers
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import Prompt, PromptTemplate, ToolContext

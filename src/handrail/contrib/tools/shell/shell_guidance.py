@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.contrib.tools.shell_rules import ShellRule
+from handrail.contrib.tools.shell.rules import ShellRule
 
 _TEXT = """\
 Run programs with `shell_run`, one program a call. There is no shell: give the name of the program and each argument as

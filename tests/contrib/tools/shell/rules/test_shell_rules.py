@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import ShellRule
-from handrail.contrib.tools.shell_rules import Place, permitted, rules_of, shown
+from handrail.contrib.tools.shell.rules import Place, permitted, rules_of, shown
 from handrail.errors import PromptValidationError, ToolValidationError
 
 

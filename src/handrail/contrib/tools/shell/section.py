@@ -14,9 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from handrail.contrib.tools.shell_guidance import guidance
-from handrail.contrib.tools.shell_handler import ProgramEnded, Shell, ShellRun, Terms
-from handrail.contrib.tools.shell_rules import ShellRule, rules_of
+from handrail.contrib.tools.shell.handler import ProgramEnded, Shell, ShellRun, Terms
+from handrail.contrib.tools.shell.rules import ShellRule, rules_of
+from handrail.contrib.tools.shell.shell_guidance import guidance
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample

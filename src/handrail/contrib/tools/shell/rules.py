@@ -71,7 +71,7 @@ class ShellRule:
             `forbid` has them: `("-r", "--recursive")` for `grep`; `()` if it never does. `None` if it may at any time,
             as most programs do: one that lists folders, and one that runs code.
         reads_everything: whether such a command runs though a run keeps files back
-            (`handrail.contrib.tools.shell_paths`).
+            (`handrail.contrib.tools.shell.path_guard`).
 
     Raises:
         PromptValidationError: a field cannot be what it is; the message says what would be right.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from handrail.contrib.tools.vfs_files import (
+from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,
     FileExcerpt,
@@ -18,9 +18,9 @@ from handrail.contrib.tools.vfs_files import (
     RemoveFile,
     WriteFile,
 )
-from handrail.contrib.tools.vfs_handlers import FileHandlers
-from handrail.contrib.tools.vfs_kept import KeptExcerpt, ReadKept
-from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
+from handrail.contrib.tools.vfs.handlers import FileHandlers
+from handrail.contrib.tools.vfs.overflow import KeptExcerpt, ReadKept
+from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.filesystem import FileStat
 from handrail.prompt import Tool, ToolExample
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handrail.contrib.tools.shell_paths import Reach
-from handrail.contrib.tools.shell_rules import Command, Place, ShellRule, permitted, shown
-from handrail.contrib.tools.shell_run import Ended, Program, ProgramRun
+from handrail.contrib.tools.shell.path_guard import Reach
+from handrail.contrib.tools.shell.process import Ended, Program, ProgramRun
+from handrail.contrib.tools.shell.rules import Command, Place, ShellRule, permitted, shown
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise

@@ -14,10 +14,10 @@ from typing import Literal, TypeAlias
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from handrail.contrib.tools.vfs_files import LeftOut, path_in_line
-from handrail.contrib.tools.vfs_kept import keep
-from handrail.contrib.tools.vfs_search import SEARCHED_OF_LINE, GrepFiles, LinesFound, Unsearched
-from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, fitting, lines_of, too_large
+from handrail.contrib.tools.vfs.files import LeftOut, path_in_line
+from handrail.contrib.tools.vfs.overflow import keep
+from handrail.contrib.tools.vfs.search import SEARCHED_OF_LINE, GrepFiles, LinesFound, Unsearched
+from handrail.contrib.tools.vfs.vfs_text import NoText, VfsLimits, decoded, fitting, lines_of, too_large
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FilesFound, GrepFiles, KeptText, LinesFound
-from handrail.contrib.tools.vfs_files import LeftOut
-from handrail.contrib.tools.vfs_search import Unsearched
+from handrail.contrib.tools.vfs.files import LeftOut
+from handrail.contrib.tools.vfs.search import Unsearched
 from handrail.filesystem import FileStat
 
 FILES = tuple(FileStat(f"notes/{name}.md", "file", 12) for name in "abc")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from handrail.contrib.tools.vfs_files import FileExcerpt
-from handrail.contrib.tools.vfs_text import NoText, VfsLimits, decoded, described
+from handrail.contrib.tools.vfs.files import FileExcerpt
+from handrail.contrib.tools.vfs.vfs_text import NoText, VfsLimits, decoded, described
 from handrail.filesystem import Filesystem
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
 from handrail.prompt import FileShown

@@ -6,7 +6,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileList, FileMoved, FileRemoved, FileWritten
-from handrail.contrib.tools.vfs_files import LeftOut
+from handrail.contrib.tools.vfs.files import LeftOut
 from handrail.filesystem import FileStat
 
 NOTES = (

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from handrail.contrib.tools.shell_rules import Command, Place, ShellRule, paths_in, shown
+from handrail.contrib.tools.shell.rules import Command, Place, ShellRule, paths_in, shown
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathFilter, excluding
 from handrail.filesystem.paths import ROOT
 from handrail.prompt import ToolContext

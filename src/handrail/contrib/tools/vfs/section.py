@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from handrail.contrib.tools.vfs_guidance import guidance, looking_guidance
-from handrail.contrib.tools.vfs_handlers import FileHandlers
-from handrail.contrib.tools.vfs_mounts import MountedFilesystem
-from handrail.contrib.tools.vfs_text import VfsLimits
-from handrail.contrib.tools.vfs_tools import file_tools, looking_tools
+from handrail.contrib.tools.vfs.handlers import FileHandlers
+from handrail.contrib.tools.vfs.mounts import MountedFilesystem
+from handrail.contrib.tools.vfs.vfs_guidance import guidance, looking_guidance
+from handrail.contrib.tools.vfs.vfs_text import VfsLimits
+from handrail.contrib.tools.vfs.vfs_tools import file_tools, looking_tools
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding

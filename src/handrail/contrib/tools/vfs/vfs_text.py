@@ -10,7 +10,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from handrail.contrib.tools.vfs_files import FileExcerpt, LineEnds, ReadFile, counted
+from handrail.contrib.tools.vfs.files import FileExcerpt, LineEnds, ReadFile, counted
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from handrail.contrib.tools.vfs_files import (
-    NOTHING_LEFT_OUT,
-    LeftOut,
-    at_any_depth,
-    counted,
-    entry_line,
-    shown_pattern,
-)
-from handrail.contrib.tools.vfs_kept import KeptText
+from handrail.contrib.tools.vfs.files import NOTHING_LEFT_OUT, LeftOut, at_any_depth, counted, entry_line, shown_pattern
+from handrail.contrib.tools.vfs.overflow import KeptText
 from handrail.filesystem import FileStat
 from handrail.session import stored_as
 

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import escape
 
-from handrail.contrib.tools.vfs_content import content_of, identity_of
-from handrail.contrib.tools.vfs_edit import edited
-from handrail.contrib.tools.vfs_files import (
+from handrail.contrib.tools.vfs.files import (
     NOTHING_LEFT_OUT,
     EditFile,
     FileEdited,
@@ -32,8 +30,7 @@ from handrail.contrib.tools.vfs_files import (
     counted,
     entry_line,
 )
-from handrail.contrib.tools.vfs_grep import Search
-from handrail.contrib.tools.vfs_kept import (
+from handrail.contrib.tools.vfs.overflow import (
     KeptExcerpt,
     KeptText,
     ReadKept,
@@ -43,8 +40,11 @@ from handrail.contrib.tools.vfs_kept import (
     name_of_tool,
     part_of_kept,
 )
-from handrail.contrib.tools.vfs_search import FilesFound, GlobFiles, GrepFiles, LinesFound
-from handrail.contrib.tools.vfs_text import NoText, VfsLimits, excerpt, fitting
+from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
+from handrail.contrib.tools.vfs.text import edited
+from handrail.contrib.tools.vfs.vfs_content import content_of, identity_of
+from handrail.contrib.tools.vfs.vfs_grep import Search
+from handrail.contrib.tools.vfs.vfs_text import NoText, VfsLimits, excerpt, fitting
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter

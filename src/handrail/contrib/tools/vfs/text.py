@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
-from handrail.contrib.tools.vfs_files import EditFile, numbered_lines
-from handrail.contrib.tools.vfs_text import line_count, with_lf
+from handrail.contrib.tools.vfs.files import EditFile, numbered_lines
+from handrail.contrib.tools.vfs.vfs_text import line_count, with_lf
 from handrail.errors import ToolValidationError
 from handrail.prompt.files_known import Position, TextReplaced
 

@@ -1,0 +1,10 @@
+"""The file suite.
+
+- `section`: the section, its tools with examples, its guidance.
+- `handlers`: the handlers.
+- `files`: parameters and results of the file tools.
+- `search`: glob and grep: parameters, results, the search.
+- `overflow`: results too long to show, kept for reading on.
+- `text`: lines, excerpts, exact replacement: pure functions on text.
+- `mounts`: several filesystems in one tree.
+"""
