@@ -13,7 +13,7 @@ import pytest
 from handrail.agents import ApprovalRules, LoadedAgent, Rule, parse_rules
 from handrail.agents.builtin import files_toolset, shell_toolset
 from handrail.contrib.tools import GIT_READING, READING, KeptText, ShellRule, VfsToolsSection
-from handrail.contrib.tools.vfs.vfs_text import VfsLimits
+from handrail.contrib.tools.vfs.text import VfsLimits
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.session import Session
 from handrail.testing import Call

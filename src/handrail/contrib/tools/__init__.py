@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from handrail.contrib.tools.planning import PlanningToolsSection
-from handrail.contrib.tools.planning_guidance import PlanningStrategy
-from handrail.contrib.tools.planning_plan import (
+from handrail.contrib.tools.planning import (
     AddStep,
     Plan,
+    PlanningStrategy,
+    PlanningToolsSection,
     PlanStatus,
     PlanStep,
     ReadPlan,
@@ -15,9 +15,8 @@ from handrail.contrib.tools.planning_plan import (
     UpdateStep,
 )
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
-from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ShellToolsSection
-from handrail.contrib.tools.shell.shell_presets import GIT_READING, READING
 from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,
@@ -36,7 +35,7 @@ from handrail.contrib.tools.vfs.mounts import MountedFilesystem
 from handrail.contrib.tools.vfs.overflow import KeptExcerpt, KeptText, ReadKept
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.section import VfsToolsSection
-from handrail.contrib.tools.vfs.vfs_text import VfsLimits
+from handrail.contrib.tools.vfs.text import VfsLimits
 
 __all__ = [
     "GIT_READING",

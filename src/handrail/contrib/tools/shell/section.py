@@ -1,7 +1,7 @@
 """The shell suite: one tool that runs programs over a folder, as far as rules allow, and the guidance for it.
 
-What may be run is decided in `shell_rules`, where the command is run and not where it is approved of; how a program is
-run and ended stands in `shell_run`, and the handler in `shell_handler`. `shell_presets` has rules to start from.
+What may be run is decided in `handrail.contrib.tools.shell.rules`, where the command is run and not where it is
+approved of; how a program is run and ended stands in `process`, and the handler in `handler`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,40 @@ from typing import Any, cast
 
 from handrail.contrib.tools.shell.handler import ProgramEnded, Shell, ShellRun, Terms
 from handrail.contrib.tools.shell.rules import ShellRule, rules_of
-from handrail.contrib.tools.shell.shell_guidance import guidance
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, Section, Tool, ToolExample
 from handrail.resources import ResourceRegistry
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
+
+_TEXT = """\
+Run programs with `shell_run`, one program a call. There is no shell: give the name of the program and each argument as
+a string of its own. Quotes, `*`, `$`, `|` and `>` mean nothing but what the program itself makes of them.
+
+**What may be run**
+
+{allowed}
+
+**Rules**
+
+- A program starts in `folder`, and paths are relative to it.{confined}
+- Give the value of an option as the next string: `"-n", "5"`. Where an option is refused, the message lists the others.
+- A program that ends with another exit code than 0 has failed; some say so that they have found nothing.
+- A program may take {seconds:g} s. Whatever it leaves running is killed. Of a long output the middle is left out.
+{undoing}"""
+
+_CONFINED = " Absolute paths, `..` and links that lead out are refused."
+
+_UNDONE = """\
+- What a program that fails has changed in the folder is undone, but for what it has done in `.git`. What it does
+  outside is not undone."""
+
+_NOT_UNDONE = "- Nothing that a program does is undone, also if it fails: look before you run it again."
+
+_NOTHING = "- Nothing: every program is refused. Do without."
+
+_ONLY_READS = "- Nothing is ever changed here: these programs only look."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,3 +190,17 @@ def _tool(shell: Shell, *, accepts_overrides: bool) -> Tool[Any, Any]:
         accepts_overrides=accepts_overrides,
         effect=External(repeat_unknown="allow"),  # whoever asks for a command again can find out by another one
     )
+
+
+def guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool) -> str:
+    """The text of the shell section, as Markdown.
+
+    Args:
+        rules: what may be run.
+        seconds: how long a program may take.
+        undoes: whether what a program changes is undone when it fails.
+    """
+    allowed = "\n".join(f"- {rule.described}" for rule in rules) or _NOTHING
+    undoing = _ONLY_READS if all(rule.reads for rule in rules) else _UNDONE if undoes else _NOT_UNDONE
+    confined = _CONFINED if any(rule.confined for rule in rules) else ""
+    return _TEXT.format(allowed=allowed, confined=confined, seconds=seconds, undoing=undoing)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Protocol
 
 from handrail.contrib.tools.vfs.files import FileExcerpt, ReadFile, path_in_line
-from handrail.contrib.tools.vfs.vfs_text import VfsLimits, excerpt
+from handrail.contrib.tools.vfs.text import VfsLimits, excerpt
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext

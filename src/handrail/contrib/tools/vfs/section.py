@@ -1,6 +1,7 @@
 """The file suite: tools over any `Filesystem`, the guidance for them, and the policy that has files read first.
 
-The tools are declared in `vfs_tools`, and what they do stands in `vfs_handlers`.
+The tools are declared here: name, description, effect, and an example that is right. What they do stands in
+`handrail.contrib.tools.vfs.handlers`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,136 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from handrail.contrib.tools.vfs.files import (
+    EditFile,
+    FileEdited,
+    FileExcerpt,
+    FileList,
+    FileMoved,
+    FileRemoved,
+    FileWritten,
+    ListFiles,
+    MoveFile,
+    ReadFile,
+    RemoveFile,
+    WriteFile,
+)
 from handrail.contrib.tools.vfs.handlers import FileHandlers
 from handrail.contrib.tools.vfs.mounts import MountedFilesystem
-from handrail.contrib.tools.vfs.vfs_guidance import guidance, looking_guidance
-from handrail.contrib.tools.vfs.vfs_text import VfsLimits
-from handrail.contrib.tools.vfs.vfs_tools import file_tools, looking_tools
+from handrail.contrib.tools.vfs.overflow import KeptExcerpt, ReadKept
+from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
+from handrail.contrib.tools.vfs.text import VfsLimits
 from handrail.errors import PromptValidationError
-from handrail.filesystem import Filesystem
+from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
-from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolPolicy
+from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
 from handrail.resources import ResourceRegistry
+
+_LIST_EXAMPLE = ToolExample(
+    description="All that a folder holds",
+    input=ListFiles("notes"),
+    output=FileList("notes", None, (FileStat("notes/plan.md", "file", 31),), 1, 1),
+)
+
+_GLOB_EXAMPLE = ToolExample(
+    description="All Markdown files below a folder",
+    input=GlobFiles("**/*.md", "notes"),
+    output=FilesFound("**/*.md", "notes", (FileStat("notes/plan.md", "file", 31),), 1),
+)
+
+_GREP = GrepFiles("buy (milk|bread)", "notes", "**/*.md")
+
+_GREP_EXAMPLE = ToolExample(
+    description="Where the Markdown files below a folder speak of milk or bread",
+    input=_GREP,
+    output=LinesFound(_GREP, ("notes/plan.md:2: - buy milk",), matches=1, files=1, searched=1),
+)
+
+_READ_EXAMPLE = ToolExample(
+    description="The first two lines of a file",
+    input=ReadFile("notes/plan.md", limit=2),
+    output=FileExcerpt("notes/plan.md", "# Plan\n- buy milk", 1, 2, 3),
+)
+
+_KEPT_EXAMPLE = ToolExample(
+    description="Go on where a long result was cut",
+    input=ReadKept("3f9a0c12", offset=501),
+    output=KeptExcerpt(
+        "3f9a0c12", "grep_files", FileExcerpt("kept result of grep_files", "a.py:1: x = 1", 501, 501, 501)
+    ),
+)
+
+_WRITE_EXAMPLE = ToolExample(
+    description="Make a file",
+    input=WriteFile("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n"),
+    output=FileWritten("notes/plan.md", created=True, size=31),
+)
+
+_EDIT_EXAMPLE = ToolExample(
+    description="Change one line",
+    input=EditFile("notes/plan.md", "- buy milk\n", "- buy oat milk\n"),
+    output=FileEdited("notes/plan.md", 1, (2,)),
+)
+
+_REMOVE_EXAMPLE = ToolExample(
+    description="Remove a folder with everything in it",
+    input=RemoveFile("notes/old", recursive=True),
+    output=FileRemoved("notes/old", "folder", 2),
+)
+
+_MOVE_EXAMPLE = ToolExample(
+    description="Move a file into a folder",
+    input=MoveFile("draft.md", "notes/plan.md"),
+    output=FileMoved("draft.md", "notes/plan.md"),
+)
+
+_LOOKING = """\
+{purpose} A path is relative to the root of the filesystem, with forward slashes, such as
+`notes/plan.md`; `.` is the root.{mounts}
+
+**Tools to look with**
+
+- `list_files` shows what a folder holds.
+- `glob_files` finds files and folders by a pattern of their path: `*.md` in the folder itself, `**/*.md` at any depth.
+- `grep_files` finds lines by a regular expression; `files` says in which files, `context` how many lines around each to
+  show. It reads each line by itself, and knows no look-around and no backreferences.
+- `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
+  on; it is not in the file. Everything below that line is the file's text, exactly.
+- `read_kept` goes on in a result of `glob_files` or `grep_files` that was too long: the result tells key and offset."""
+
+_CHANGING = """
+
+**Tools to change with**
+
+- `write_file` makes a file, or replaces all that is in it.
+- `edit_file` replaces one piece of text and leaves the rest of the file as it is. To change a part of a file, prefer it
+  to `write_file`.
+- `remove_file` removes a file or folder, `move_file` gives one another path and replaces nothing.
+
+**Rules**
+
+{find}{read_first}\
+- Copy `old` exactly from what `read_file` shows, with its spaces and line breaks, and take enough of it
+  that it occurs only once in the file. To change every occurrence, set `replace_all`.
+- Line ends are shown as LF. `edit_file` keeps those that the file has.
+- A call that fails has changed nothing. Its message says what to do instead."""
+
+_READ_FIRST = """\
+- Read a file before you write to it or remove it, and again if it has changed since; what `grep_files` shows of it does
+  not count. For `edit_file` it is enough to have read a part; for `write_file` and `remove_file` read all of it. A new
+  file you may write at once, and what you have written yourself you need not read. To move a file you need not read it.
+"""
+
+_MOUNTS = """
+The root holds {folders}, each a filesystem of its own: the root itself takes nothing else,
+and nothing moves from one to another."""
+
+_FIND = "- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.\n"
+
+_ONLY_LOOKING = """
+- Nothing is ever changed here: there are no tools to write with.
+- Line ends are shown as LF.
+- A call that fails says what to do instead."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,3 +233,114 @@ def _with_filesystem(
 ) -> ResourceRegistry:
     declared = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
     return ResourceRegistry.of(*declared, *ResourceRegistry.build({Filesystem: filesystem}))
+
+
+def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+    """The file tools, those that only look first.
+
+    Args:
+        files: what the tools do.
+        accepts_overrides: whether their descriptions may be replaced when a prompt is tuned.
+    """
+    looking = looking_tools(files, accepts_overrides=accepts_overrides)
+    return (*looking, *_changing(files, accepts_overrides=accepts_overrides))
+
+
+def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+    """The file tools that only look; the arguments are those of `file_tools`."""
+    return (
+        Tool[ListFiles, FileList](
+            name="list_files",
+            description="List what a folder holds.",
+            handler=files.list_files,
+            examples=(_LIST_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+            effect="read",
+        ),
+        Tool[GlobFiles, FilesFound](
+            name="glob_files",
+            description="Find files and folders by a pattern of their path, at any depth.",
+            handler=files.glob_files,
+            examples=(_GLOB_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+            effect="read",
+        ),
+        Tool[GrepFiles, LinesFound](
+            name="grep_files",
+            description="Find the lines of files that match a regular expression, with their files and numbers.",
+            handler=files.grep_files,
+            examples=(_GREP_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+            effect="read",
+        ),
+        Tool[ReadFile, FileExcerpt](
+            name="read_file",
+            description="Show the text of a file, or a part of it. The first line of the result tells which part.",
+            handler=files.read_file,
+            examples=(_READ_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+            effect="read",
+        ),
+        Tool[ReadKept, KeptExcerpt](
+            name="read_kept",
+            description="Go on in a result that was too long to be shown whole, with the key that it told.",
+            handler=files.read_kept,
+            examples=(_KEPT_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+            effect="read",
+        ),
+    )
+
+
+def _changing(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
+    return (
+        Tool[WriteFile, FileWritten](
+            name="write_file",
+            description="Make a text file, or replace all of its content. Folders are made as needed.",
+            handler=files.write_file,
+            examples=(_WRITE_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+        ),
+        Tool[EditFile, FileEdited](
+            name="edit_file",
+            description="Replace a piece of text in a file by another, exactly. The rest of the file stays as it is.",
+            handler=files.edit_file,
+            examples=(_EDIT_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+        ),
+        Tool[RemoveFile, FileRemoved](
+            name="remove_file",
+            description="Remove a file or an empty folder, or with recursive a folder and everything in it.",
+            handler=files.remove_file,
+            examples=(_REMOVE_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+        ),
+        Tool[MoveFile, FileMoved](
+            name="move_file",
+            description="Give a file, or a folder with everything in it, another path. Nothing is ever replaced.",
+            handler=files.move_file,
+            examples=(_MOVE_EXAMPLE,),
+            accepts_overrides=accepts_overrides,
+        ),
+    )
+
+
+def guidance(*, read_first: bool, mounts: tuple[str, ...] = ()) -> str:
+    """The text of the file section, as Markdown.
+
+    Args:
+        read_first: whether files must be read before they are written to.
+        mounts: the folders of the root that are filesystems of their own.
+    """
+    rules = _CHANGING.format(find=_FIND, read_first=_READ_FIRST if read_first else "")
+    return _looking("Work on files with these tools.", mounts) + rules
+
+
+def looking_guidance(*, mounts: tuple[str, ...] = ()) -> str:
+    """The text of a file section without tools to write with; `mounts` as above."""
+    return f"{_looking('Look at files with these tools.', mounts)}\n\n**Rules**\n\n{_FIND.rstrip()}{_ONLY_LOOKING}"
+
+
+def _looking(purpose: str, mounts: tuple[str, ...]) -> str:
+    folders = " and ".join(f"`{name}`" for name in mounts)
+    return _LOOKING.format(purpose=purpose, mounts=_MOUNTS.format(folders=folders) if mounts else "")

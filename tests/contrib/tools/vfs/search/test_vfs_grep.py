@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 
 from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits, VfsToolsSection
 from handrail.contrib.tools.vfs.files import NOTHING_LEFT_OUT, LeftOut
-from handrail.contrib.tools.vfs.vfs_grep import Search, matcher
+from handrail.contrib.tools.vfs.search import Search, matcher
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStat, HostFilesystem, InMemoryFilesystem
 from tests.contrib.suites import SuiteRun

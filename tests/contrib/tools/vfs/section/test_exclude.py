@@ -11,7 +11,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import KeptText, VfsToolsSection
-from handrail.contrib.tools.vfs.vfs_text import VfsLimits
+from handrail.contrib.tools.vfs.text import VfsLimits
 from handrail.errors import PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.runtime import Session

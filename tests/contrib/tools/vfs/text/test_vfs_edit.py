@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import EditFile
-from handrail.contrib.tools.vfs.text import Edited, edited
-from handrail.contrib.tools.vfs.vfs_text import with_lf
+from handrail.contrib.tools.vfs.text import Edited, edited, with_lf
 from handrail.errors import ToolValidationError
 
 SOURCE = """\

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
-from handrail.contrib.tools.vfs.vfs_text import NoText, decoded, described, excerpt, fitting, too_large, with_lf
+from handrail.contrib.tools.vfs.text import NoText, decoded, described, excerpt, fitting, too_large, with_lf
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
 

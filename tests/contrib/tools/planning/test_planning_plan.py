@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools.planning_plan import (
+from handrail.contrib.tools.planning import (
     MAX_TITLE,
     AddStep,
     Plan,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools.planning_guidance import PlanningStrategy, guidance
+from handrail.contrib.tools.planning import PlanningStrategy, guidance
 
 MINDSET = "**Mindset**\n\n"
 
