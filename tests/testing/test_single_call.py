@@ -1,4 +1,4 @@
-"""`handrail.testing.run_tool`: one call of one tool, without a model."""
+"""`handrail.testing.single_call`: one call of one tool, without a model."""
 
 from __future__ import annotations
 
