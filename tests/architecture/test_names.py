@@ -125,9 +125,6 @@ FACES = {
     "handrail.transaction": """
         Enlisted Snapshotable Transaction UnitStore check_write current undoing
     """,
-    "handrail.turns": """
-        Links TakesTurns Ticket Turn draw own_turn turn_of
-    """,
 }
 """What each package exports: the documents, the README and programs import it from there."""
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from handrail.testing.clock import FakeClock
-from handrail.testing.crash import crash_at
-from handrail.testing.crash_run import Crashed, Finished, run_to_crash
+from handrail.testing.crash import Crashed, Finished, crash_at, run_to_crash
 from handrail.testing.playback import play, play_async
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 from handrail.testing.single_call import run_tool, run_tool_async

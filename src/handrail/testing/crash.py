@@ -1,19 +1,53 @@
-"""Death at a named point: for a process that is there to be killed, so that what it leaves behind can be looked at.
+"""A process that is killed at a named point, so that what it leaves behind can be looked at.
 
-`crash_at` makes the process that calls it die; `handrail.testing.run_to_crash` starts one that may.
+    ended = run_to_crash(charge, "desk.db", at="after-handler")
+    assert ended == Crashed("after-handler")
+    # now open desk.db again, and see what came of it
+
+`run_to_crash` starts a process that runs a function up to a point; `crash_at` makes the process that calls it die
+there. The process that is started is handed a folder, and leaves there what it came to.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
+import inspect
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 from difflib import get_close_matches
-from types import TracebackType
-from typing import Self
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType, TracebackType
+from typing import IO, Any, NamedTuple, Self
 
 from handrail.crash_points import POINTS, arm
+
+REQUEST = "request.json"
+"""In the folder: what to run, and where to die."""
+
+REACHED = "reached"
+"""In the folder: the points that were reached, a line each, written before anything else happens there."""
+
+RETURNED = "returned.json"
+"""In the folder: what the target returned; absent if it did not."""
+
+_MAIN = "crash_target"
+"""What a main program is called when it is not the main program; its `if __name__ == "__main__":` is not entered."""
+
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from handrail.testing.crash import carry_out; carry_out({at!r})"
+
+_LONGEST_QUOTE = 4000
+"""Characters of a process's standard error that an exception quotes, from its end."""
 
 
 def crash_at(point: str, *, nth: int = 1) -> Trap:
@@ -80,3 +114,220 @@ class Trap:
 
 def _kill_this_process() -> None:  # pragma: no cover - no process lives to tell of it
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Request(NamedTuple):
+    """What a process is to do.
+
+    Attributes:
+        module: the module of the target, or the path of its file.
+        function: the name of the target.
+        arguments: what it is called with.
+        at: the point at which to die; `None` to live.
+        nth: at which time.
+    """
+
+    module: str
+    function: str
+    arguments: tuple[Any, ...]
+    at: str | None
+    nth: int
+
+
+def carry_out(folder: str) -> None:
+    """Run the target that the folder's request names, and die where it says.
+
+    Raises:
+        TypeError: the target returned something that JSON cannot say.
+        Exception: what importing or calling the target raises.
+    """
+    at = Path(folder)
+    request = Request(*json.loads((at / REQUEST).read_text(encoding="utf-8")))
+    target = _target_of(request)
+    trap = None if request.at is None else Trap(request.at, request.nth)
+    report = os.open(at / REACHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def witness(point: str) -> None:
+        os.write(report, f"{point}\n".encode())
+        if trap is not None:
+            trap(point)
+
+    arm(witness)
+    try:
+        returned = target(*request.arguments)
+        if inspect.iscoroutine(returned):
+            returned = asyncio.run(returned)
+    finally:
+        arm(None)
+        os.close(report)
+    (at / RETURNED).write_text(_as_json(returned, request), encoding="utf-8")
+
+
+def _target_of(request: Request) -> Callable[..., Any]:
+    """The function, from an importable module, or from a file that was somebody's main program."""
+    if not request.module.endswith(".py"):
+        module = importlib.import_module(request.module)
+    else:
+        loader = SourceFileLoader(_MAIN, request.module)
+        spec = ModuleSpec(_MAIN, loader, origin=request.module)
+        spec.has_location = True
+        module = module_from_spec(spec)
+        sys.modules[_MAIN] = module  # dataclasses look there for what their annotations name
+        loader.exec_module(module)
+    target: Callable[..., Any] = getattr(module, request.function)
+    return target
+
+
+def _as_json(returned: object, request: Request) -> str:
+    try:
+        return json.dumps(returned)
+    except TypeError as error:
+        raise TypeError(
+            f"{request.function} returned {type(returned).__name__}, which JSON cannot say ({error}). "
+            "Let it return text, numbers, lists and mappings, or nothing."
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process was killed where it was to be. Two are equal if the place is.
+
+    Attributes:
+        point: the point.
+        nth: at which time that it was reached.
+        reached: all points that were reached, in order; the last is the one of death.
+        output: what the process had written to standard output and flushed.
+    """
+
+    point: str
+    nth: int = 1
+    reached: tuple[str, ...] = field(default=(), compare=False)
+    output: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The process came to its end without having reached the point that often.
+
+    Attributes:
+        returned: what the function returned, as JSON has it.
+        reached: the points that were reached, in order.
+        output: what it wrote to standard output.
+    """
+
+    returned: Any
+    reached: tuple[str, ...] = field(default=(), compare=False)
+    output: str = field(default="", compare=False, repr=False)
+
+
+def run_to_crash(  # noqa: PLR0913 - what a process is started with, and where it dies; a value for it would be made once
+    target: str | Callable[..., object],
+    *arguments: Any,  # noqa: ANN401 - whatever JSON can say
+    at: str | None,
+    nth: int = 1,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: timedelta = timedelta(minutes=1),
+) -> Crashed | Finished:
+    """Run a function in a Python process of its own, and kill that with SIGKILL when it reaches a point.
+
+    Processes that the function has started are not killed; they live on, as in a real crash.
+
+    Args:
+        target: `"module:function"`, or a function at the top level of a module or of the main program. It may be
+            `async`. The module is imported anew there, from the same `sys.path`.
+        arguments: what it is called with, such as JSON can say.
+        at: one of `handrail.crash_points.POINTS`; `None` kills nowhere, to see which points a function reaches.
+        nth: 1 to die when the point is first reached.
+        cwd: the working directory; that of this process by default.
+        env: environment variables, added to those of this process.
+        timeout: how long it may take.
+
+    Returns:
+        `Crashed`, or `Finished` if the point was not reached that often.
+
+    Raises:
+        ValueError: there is no such point, `nth` is less than 1, or the target cannot be found by another process.
+        TypeError: JSON cannot say an argument. In either case nothing was started.
+        subprocess.CalledProcessError: the function raised, or the process died of something else. A note quotes its
+            standard error.
+        subprocess.TimeoutExpired: it took too long, and was killed.
+    """
+    if at is not None:
+        Trap(at, nth)  # refuses what it would refuse over there
+    module, function = _named(target)
+    request = json.dumps(Request(module, function, arguments, at, nth))
+    with TemporaryDirectory(prefix="handrail-crash-") as name:
+        folder = Path(name)
+        (folder / REQUEST).write_text(request, encoding="utf-8")
+        command = [
+            sys.executable,
+            "-c",
+            _PROGRAM.format(path=[entry or str(Path.cwd()) for entry in sys.path], at=name),
+        ]
+        with (folder / "output").open("w+b") as output, (folder / "errors").open("w+b") as errors:
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, and a function of the caller's
+                command,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+            )
+            code = _wait(process, timeout, errors)
+            told = _text(output)
+            reached = tuple(_read(folder / REACHED).split())
+            if code == -signal.SIGKILL and at is not None and reached.count(at) == nth and reached[-1] == at:
+                return Crashed(at, nth, reached, told)
+            if code == 0:
+                return Finished(json.loads(_read(folder / RETURNED)), reached, told)
+            error = subprocess.CalledProcessError(code, f"{module}:{function}", told, _text(errors))
+            raise _with_note(error, errors)
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: timedelta, errors: IO[bytes]) -> int:
+    try:
+        return process.wait(timeout.total_seconds())
+    except subprocess.TimeoutExpired as error:
+        raise _with_note(error, errors) from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+def _named(target: str | Callable[..., object]) -> tuple[str, str]:
+    """The module and the name under which another process finds the target."""
+    if isinstance(target, str):
+        module, _, function = target.partition(":")
+        if not module or not function.isidentifier():
+            raise ValueError(f"the target {target!r} is not of the form 'module:function'")
+        return module, function
+    name = getattr(target, "__qualname__", "")
+    home = sys.modules.get(getattr(target, "__module__", ""), ModuleType(""))
+    if getattr(home, name, None) is not target:
+        raise ValueError(
+            f"{target!r} does not stand at the top level of a module, so another process cannot find it. Make it a "
+            "plain function there, and hand over what it needs as arguments."
+        )
+    if home.__name__ != "__main__":
+        return home.__name__, name
+    file = getattr(home, "__file__", None)
+    if file is None:
+        raise ValueError(f"{name} was typed in, so another process cannot find it. Put it into a file.")
+    return str(Path(file).resolve()), name
+
+
+def _with_note(error: subprocess.SubprocessError, errors: IO[bytes]) -> subprocess.SubprocessError:
+    text = _text(errors)
+    error.add_note(f"It wrote to standard error:\n{text[-_LONGEST_QUOTE:]}" if text else "It wrote no errors.")
+    return error
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode(errors="replace")
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -16,7 +16,7 @@ import pytest
 
 from handrail.crash_points import reached
 from handrail.testing import Crashed, Finished, run_to_crash
-from handrail.testing.crash_process import RETURNED, Request, carry_out
+from handrail.testing.crash import RETURNED, Request, carry_out
 
 
 def three_steps(path: str) -> str:
