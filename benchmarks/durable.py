@@ -23,7 +23,7 @@ from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session, ToolCall
-from handrail.store.links import Durability
+from handrail.store.sql.driver import Durability
 from tests.store.postgres_server import server_of_its_own
 
 BOUNDS = (

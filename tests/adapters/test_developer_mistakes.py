@@ -19,7 +19,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, UnboundResourceError
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
-from handrail.store.sqlite import SqliteStore
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.notes import Note
 from tests.adapters.replying import asks, model

@@ -256,7 +256,7 @@ def change_conversation(desk: Desk, old: str, new: str) -> None:
 
 _IMPORTED_ONCE = [
     *("pytest", "pydantic_ai.models.function", "genai_prices.data"),
-    *("handrail.agents", "handrail.store.sqlite", "handrail.store.postgres", "handrail.testing"),
+    *("handrail.agents", "handrail.store.sqlite.store", "handrail.store.postgres", "handrail.testing"),
 ]
 
 

@@ -23,7 +23,7 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 
 from handrail import store
 from handrail.errors import StoreReadOnlyError
-from handrail.store.schema import MIGRATIONS
+from handrail.store.sql.migrations import MIGRATIONS
 from tests.architecture.sources import ROOT
 from tests.docs.console import typed
 from tests.store.conftest import VERSION_1

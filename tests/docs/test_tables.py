@@ -16,7 +16,7 @@ from handrail.cli.interrupts import INTERRUPTED
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
-from handrail.store.schema import MIGRATIONS
+from handrail.store.sql.migrations import MIGRATIONS
 from tests.architecture.sources import ROOT, listed
 
 DOCS = ROOT / "docs"

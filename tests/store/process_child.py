@@ -14,8 +14,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from handrail.store.process_locks import ProcessLocks
 from handrail.store.processes import KernelProcesses, Processes
+from handrail.store.sqlite.process_locks import ProcessLocks
 from tests.architecture.sources import ROOT
 
 KERNEL = "-"

@@ -19,9 +19,9 @@ from handrail.clock import Clock
 from handrail.store import MemoryStore, Store
 from handrail.store.postgres import Server
 from handrail.store.postgres.driver import PostgresDriver
-from handrail.store.sql_store import SqlStore
-from handrail.store.sqlite import SqliteDriver
-from handrail.store.sqlite_file import SqliteFile
+from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver
 from tests.store.postgres_server import fresh_url
 
 MakeStore = Callable[[Clock], Store]

@@ -15,9 +15,9 @@ import pytest
 import handrail.store
 from handrail.errors import CommitInDoubtError, SessionHeldError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.session import Session
-from handrail.store.links import Durability
 from handrail.store.postgres.connections import known_to_forks
 from handrail.store.postgres.server_time import ServerTime
+from handrail.store.sql.driver import Durability
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row

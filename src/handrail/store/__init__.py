@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.memory_sessions import MemoryStore
-from handrail.store.opening import open  # noqa: A004 - it is called `handrail.store.open`
 from handrail.store.protocol import (
     EFFECT_STATUSES,
     ClaimOwner,
@@ -21,7 +20,8 @@ from handrail.store.protocol import (
     Testimony,
     Wake,
 )
-from handrail.store.sqlite import SqliteStore
+from handrail.store.sqlite.store import SqliteStore
+from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
 
 __all__ = [
     "EFFECT_STATUSES",

@@ -17,9 +17,9 @@ from handrail.errors import SessionUseError
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import refusals
-from handrail.store.holds import HeldSessions, NoLocks
 from handrail.store.memory import MemoryLedgerStore
 from handrail.store.protocol import open_call
+from handrail.store.session_locks import HeldSessions, NoLocks
 
 
 @dataclass(slots=True)

@@ -22,12 +22,12 @@ from psycopg_pool import ConnectionPool, PoolClosed
 
 from handrail.clock import Clock
 from handrail.errors import StoreError, StoreUnavailableError
-from handrail.store.links import FetchedRows, Found, Link, Parameters, Statements, Types
 from handrail.store.postgres.connections import Connection
 from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.server import Server, look_alive
 from handrail.store.postgres.server_time import ServerTime
 from handrail.store.processes import KernelProcesses
+from handrail.store.sql.driver import FetchedRows, Found, Link, Parameters, Statements, Types
 
 _MOST_CONNECTIONS = 16
 _ROWS_AT_ONCE = 1000
@@ -38,7 +38,7 @@ _HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_
 
 
 class PostgresDriver:
-    """A `handrail.store.links.Driver` over one database of a server.
+    """A `handrail.store.sql.driver.Driver` over one database of a server.
 
     A process that is forked off may not use it, and inherits none of its connections
     (`handrail.store.postgres.connections`).
@@ -153,7 +153,7 @@ class PostgresDriver:
 
 
 class PostgresLink:
-    """One connection to a server; a `handrail.store.links.Link`.
+    """One connection to a server; a `handrail.store.sql.driver.Link`.
 
     Args:
         server: what it is connected to.

@@ -23,7 +23,7 @@ _UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
 
 
 class AdvisoryLocks:
-    """The locks of one store; a `handrail.store.holds.SessionLocks`.
+    """The locks of one store; a `handrail.store.session_locks.SessionLocks`.
 
     A process that is forked off leaves the connection and its locks to the one that opened it.
 

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.store.links import Durability
 from handrail.store.postgres.connections import Connection
+from handrail.store.sql.driver import Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _UNAVAILABLE = ("08", "40", "53", "55", "57", "58")

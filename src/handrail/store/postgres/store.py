@@ -5,7 +5,7 @@ from __future__ import annotations
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.store.postgres.driver import PostgresDriver
 from handrail.store.postgres.server import Server
-from handrail.store.sql_store import SqlStore
+from handrail.store.sql.sql_store import SqlStore
 
 
 class PostgresStore(SqlStore):

@@ -10,10 +10,10 @@ import pytest
 
 from handrail.errors import StoreCorruptError, StoreError, StoreVersionError
 from handrail.store import SqliteStore, Store
-from handrail.store.database import Database
-from handrail.store.schema import MIGRATIONS, bring_forward
-from handrail.store.sqlite import SqliteDriver
-from handrail.store.sqlite_file import SqliteFile
+from handrail.store.sql.database import Database
+from handrail.store.sql.migrations import MIGRATIONS, bring_forward
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock
 from tests.store.session_rows import session_row
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.store.links import Durability
+from handrail.store.sql.driver import Durability
 
 _STATEMENTS = 128
 _RETRY_SECONDS = 0.01

@@ -15,12 +15,12 @@ import pytest
 from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
 from handrail.session.storage import Connection
 from handrail.store import SqliteStore, Store
-from handrail.store.links import FetchedRows, Link
 from handrail.store.postgres.driver import PostgresDriver, PostgresLink
 from handrail.store.postgres.server import Server
-from handrail.store.sql_store import SqlStore
-from handrail.store.sqlite import SqliteDriver, SqliteLink
-from handrail.store.sqlite_file import SqliteFile
+from handrail.store.sql.driver import FetchedRows, Link
+from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver, SqliteLink
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing

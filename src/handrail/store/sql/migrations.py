@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
-from handrail.store.database import Database
-from handrail.store.links import Link
+from handrail.store.sql.database import Database
+from handrail.store.sql.driver import Link
 
 Migration: TypeAlias = Sequence[str]
-"""The statements that lead from one version to the next, with the fields of `handrail.store.links.Types` in braces."""
+"""The statements that lead from one version to the next, with the fields of `handrail.store.sql.driver.Types` in braces."""
 
 _FIRST: Migration = (
     """CREATE TABLE handrail_effects (

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from handrail.store.holds import SessionLocks
 from handrail.store.processes import Processes
+from handrail.store.session_locks import SessionLocks
 
 Durability: TypeAlias = Literal["full", "normal"]
 """What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from handrail.crash_points import reached
 from handrail.session.calls import OpenCall
-from handrail.store.database import Database
 from handrail.store.processes import Processes
 from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
-from handrail.store.rows import (
+from handrail.store.sql.database import Database
+from handrail.store.sql.rows import (
     EFFECT,
     EFFECT_FIELDS,
     TESTIMONY,
@@ -28,7 +28,7 @@ _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
 _KEY = "partition = ? AND key = ?"
 _SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
-_PAGE = 500
+_EFFECTS_PER_PAGE = 500
 
 GET = f"SELECT {EFFECT} FROM handrail_effects WHERE {_KEY}"
 """One row."""
@@ -44,10 +44,8 @@ DELETE = f"DELETE FROM handrail_effects WHERE {_SEEN}"
 
 _REPLACE_READ = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
 _DELETE_READ = f"DELETE FROM handrail_effects WHERE {_KEY}"
-_FIRST_ROWS = f"SELECT {EFFECT} FROM handrail_effects ORDER BY partition, key LIMIT {_PAGE}"
-_NEXT_ROWS = (
-    f"SELECT {EFFECT} FROM handrail_effects WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {_PAGE}"
-)
+_FIRST_ROWS = f"SELECT {EFFECT} FROM handrail_effects ORDER BY partition, key LIMIT {_EFFECTS_PER_PAGE}"
+_NEXT_ROWS = f"SELECT {EFFECT} FROM handrail_effects WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {_EFFECTS_PER_PAGE}"
 _OPEN = "status <> 'failed' AND applied_at IS NULL"
 # A key of one session has that session as its partition; for the others there is an index on their owner.
 _OPEN_OF_SESSION = (
@@ -165,7 +163,7 @@ class SqlLedger:
         found = self._database.ask(_FIRST_ROWS)
         while found:
             yield from map(effect_of, found)
-            found = self._database.ask(_NEXT_ROWS, found[-1][:2]) if len(found) == _PAGE else []
+            found = self._database.ask(_NEXT_ROWS, found[-1][:2]) if len(found) == _EFFECTS_PER_PAGE else []
 
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
         """The running and unknown slots of a partition and tool, and those of the reply that were resolved as happened.

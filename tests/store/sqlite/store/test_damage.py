@@ -22,9 +22,9 @@ from handrail.errors import (
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
-from handrail.store.sql_store import SqlStore
-from handrail.store.sqlite import SqliteDriver
-from handrail.store.sqlite_file import SqliteFile
+from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled

@@ -17,10 +17,10 @@ from handrail.errors import (
     TransactionClosedError,
 )
 from handrail.store import MemoryStore, Store
-from handrail.store.links import Link
-from handrail.store.sql_store import SqlStore
-from handrail.store.sqlite import SqliteDriver
-from handrail.store.sqlite_file import SqliteFile
+from handrail.store.sql.driver import Link
+from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import Stop, failing

@@ -22,11 +22,11 @@ from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreError, StoreUnavailableError
-from handrail.store.file_locks import FileLocks
-from handrail.store.links import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
-from handrail.store.process_locks import ProcessLocks
-from handrail.store.sql_store import SqlStore
-from handrail.store.sqlite_file import SqliteFile
+from handrail.store.sql.driver import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.locks import FileLocks
+from handrail.store.sqlite.process_locks import ProcessLocks
 
 
 class SqliteStore(SqlStore):
@@ -57,7 +57,7 @@ class SqliteStore(SqlStore):
 
 
 class SqliteDriver:
-    """A `handrail.store.links.Driver` over one file.
+    """A `handrail.store.sql.driver.Driver` over one file.
 
     A process that is forked off may not use it: SQLite allows no connection to be taken along.
 
@@ -174,7 +174,7 @@ class SqliteDriver:
 
 
 class SqliteLink:
-    """One connection to a file; a `handrail.store.links.Link`.
+    """One connection to a file; a `handrail.store.sql.driver.Link`.
 
     Args:
         file: what it is connected to.

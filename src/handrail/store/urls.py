@@ -10,10 +10,10 @@ from urllib.parse import quote, unquote
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import InvalidArgumentError, StoreError
 from handrail.errors.mistakes import check_argument
-from handrail.store.links import Durability
 from handrail.store.memory_sessions import MemoryStore
 from handrail.store.protocol import Store
-from handrail.store.sqlite import SqliteStore
+from handrail.store.sql.driver import Durability
+from handrail.store.sqlite.store import SqliteStore
 
 _FORMS = (
     '"memory:", "sqlite:///desk.db" (a path from the current folder; "sqlite:////srv/desk.db" is absolute) or '

@@ -16,7 +16,7 @@ import handrail.store
 from handrail.errors import SessionHeldError, SessionLostError, StoreUnavailableError
 from handrail.session.storage import Hold
 from handrail.store import Store
-from handrail.store.holds import HeldSessions, NoLocks
+from handrail.store.session_locks import HeldSessions, NoLocks
 from handrail.testing import FakeClock
 from tests.store.postgres_server import fresh_url
 from tests.store.session_rows import NOW, entries, held, session_row

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.store.file_locks import FileLocks
-from handrail.store.process_locks import ProcessLocks
+from handrail.store.sqlite.locks import FileLocks
+from handrail.store.sqlite.process_locks import ProcessLocks
 
 
 def locks(folder: Path) -> FileLocks:

@@ -13,10 +13,10 @@ from handrail.errors import StoreError
 from handrail.session.calls import CallRef
 from handrail.session.storage import Checkpoint, Entry, Hold, SessionRow
 from handrail.store import refusals
-from handrail.store.database import Database
-from handrail.store.holds import HeldSessions
-from handrail.store.links import Link
-from handrail.store.rows import (
+from handrail.store.session_locks import HeldSessions
+from handrail.store.sql.database import Database
+from handrail.store.sql.driver import Link
+from handrail.store.sql.rows import (
     ENTRY,
     SESSION,
     checkpoint_of,
@@ -27,7 +27,7 @@ from handrail.store.rows import (
     session_of,
 )
 
-_PAGE = 1000
+_ENTRIES_PER_PAGE = 1000
 _LAST = 2**62
 _ADD = (
     f"INSERT INTO handrail_sessions ({SESSION}, token) VALUES (?, ?, ?, ?, ?, '') ON CONFLICT (session_id) DO NOTHING"
@@ -35,20 +35,20 @@ _ADD = (
 _FIND = f"SELECT {SESSION} FROM handrail_sessions WHERE session_id = ?"
 _OLDER = (
     f"SELECT {SESSION} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) "
-    f"ORDER BY created_at DESC, session_id DESC LIMIT {_PAGE}"
+    f"ORDER BY created_at DESC, session_id DESC LIMIT {_ENTRIES_PER_PAGE}"
 )
-_NEWEST = f"SELECT {SESSION} FROM handrail_sessions ORDER BY created_at DESC, session_id DESC LIMIT {_PAGE}"
+_NEWEST = f"SELECT {SESSION} FROM handrail_sessions ORDER BY created_at DESC, session_id DESC LIMIT {_ENTRIES_PER_PAGE}"
 _STANDS = "SELECT token, head FROM handrail_sessions WHERE session_id = ?"
 _TAKE_OVER = "UPDATE handrail_sessions SET token = ? WHERE session_id = ?"
 _LET_GO = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
 _MOVE = "UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ?"
 _ENTRIES = (
     f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
-    f"ORDER BY number LIMIT {_PAGE}"
+    f"ORDER BY number LIMIT {_ENTRIES_PER_PAGE}"
 )
 _ENTRIES_OF_TYPE = (
     f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
-    f"ORDER BY number LIMIT {_PAGE}"
+    f"ORDER BY number LIMIT {_ENTRIES_PER_PAGE}"
 )
 # In the words of the partial index, so that the database uses it.
 _RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
@@ -107,7 +107,7 @@ class SqlSessions:
             rows = [session_of(columns, store=self._database.url) for columns in found]
             yield from rows
             last = (micros(rows[-1].created_at), rows[-1].session_id)
-            found = self._database.ask(_OLDER, last) if len(found) == _PAGE else []
+            found = self._database.ask(_OLDER, last) if len(found) == _ENTRIES_PER_PAGE else []
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
@@ -229,7 +229,7 @@ class SqlSessions:
                     raise missing_entry(place + 1, session_id=session_id, store=url)
                 place = entry.number
                 yield entry
-            if len(found) < _PAGE:
+            if len(found) < _ENTRIES_PER_PAGE:
                 break
         if type_name is None and place < last:
             raise missing_entry(place + 1, session_id=session_id, store=url)

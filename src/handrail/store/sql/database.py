@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from handrail.errors import StoreUnavailableError
-from handrail.store.call_connection import CallConnection, CallConnections
-from handrail.store.links import Driver, Found, Link, Parameters, Statements
+from handrail.store.sql.call_connection import CallConnection, CallConnections
+from handrail.store.sql.driver import Driver, Found, Link, Parameters, Statements
 from handrail.store.units import InnerUnit, Unit, open_unit
 from handrail.store.watching import Watchers
 from handrail.transaction import UnitStore

@@ -28,8 +28,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.store.file_locks import forbids_writing, is_at
 from handrail.store.processes import own_name
+from handrail.store.sqlite.locks import forbids_writing, is_at
 
 if sys.platform != "win32":  # pragma: no branch - see `ProcessLocks.own`
     import fcntl

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.session.storage import Connection
-from handrail.store.database import Database
-from handrail.store.holds import HeldSessions
-from handrail.store.ledger_sql import SqlLedger
-from handrail.store.links import Driver
-from handrail.store.schema import bring_forward, has_old_slots, read_hash_key
-from handrail.store.session_sql import SqlSessions
+from handrail.store.session_locks import HeldSessions
+from handrail.store.sql.database import Database
+from handrail.store.sql.driver import Driver
+from handrail.store.sql.ledger_sql import SqlLedger
+from handrail.store.sql.migrations import bring_forward, has_old_slots, read_hash_key
+from handrail.store.sql.store import SqlSessions
 
 
 class SqlStore(SqlLedger, SqlSessions):

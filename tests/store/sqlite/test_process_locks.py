@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.store.process_locks import ProcessLocks
 from handrail.store.processes import own_name
+from handrail.store.sqlite.process_locks import ProcessLocks
 from tests.store.process_child import child
 from tests.store.sqlite_files import NOBODY
 

@@ -19,8 +19,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
-from handrail.store.control import refuse_control
-from handrail.store.links import Driver, FetchedRows, Link
+from handrail.store.sql.control import refuse_control
+from handrail.store.sql.driver import Driver, FetchedRows, Link
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 
