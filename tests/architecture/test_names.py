@@ -112,7 +112,7 @@ FACES = {
         SlicePolicy SliceView append_all reducer replace_latest stored_as upsert_by
     """,
     "handrail.store": """
-        ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryLedgerStore MemoryStore SqliteStore Store
+        ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore SqliteStore Store
         Testimony Wake open
     """,
     "handrail.store.postgres": """

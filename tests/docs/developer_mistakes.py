@@ -47,7 +47,7 @@ from handrail.prompt import (
 )
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
-from handrail.store.memory_sessions import MemoryStore
+from handrail.store.memory import MemoryStore
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import Approval, External, IdempotencyConfig, PolicyDecision, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
-from handrail.store.memory_sessions import MemoryStore
+from handrail.store.memory import MemoryStore
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, soon, tool

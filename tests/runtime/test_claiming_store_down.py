@@ -9,7 +9,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolMessage
-from handrail.store.memory import MemoryLedgerStore
+from handrail.store.memory import MemoryStore
 from handrail.store.protocol import EffectRow
 from tests.runtime.bench import BOTH_WAYS, Note, call, executor, tool
 
@@ -17,7 +17,7 @@ both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name
 Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
 
 
-def door_of(done: list[str], store: MemoryLedgerStore) -> ToolExecutor:
+def door_of(done: list[str], store: MemoryStore) -> ToolExecutor:
     """An executor with one external tool, `pay`, which keeps account of what it did."""
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -28,7 +28,7 @@ def door_of(done: list[str], store: MemoryLedgerStore) -> ToolExecutor:
     return executor(paying, effect_ledger=EffectLedger(store))
 
 
-class FailingStore(MemoryLedgerStore):
+class FailingStore(MemoryStore):
     """A store that is down at certain moments."""
 
     def __init__(self) -> None:

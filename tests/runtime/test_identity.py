@@ -22,7 +22,7 @@ from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
-from handrail.store.sql import store as store_module
+from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
 from tests.runtime.bench import Kept, Note, call, events, executor, tool
 from tests.runtime.worlds import EFFECTS, World
@@ -389,5 +389,5 @@ def test_records_are_found_by_the_index(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "desk.db") as store, Session.open(store, "s") as session:
         World(store, FakeClock()).executor(session).execute(call("change"), reply="r")
     with closing(sqlite3.connect(tmp_path / "desk.db")) as database:
-        plan = database.execute(f"EXPLAIN QUERY PLAN {store_module.RECORD}", ("s", "r", "c")).fetchall()
+        plan = database.execute(f"EXPLAIN QUERY PLAN {NEWEST_RECORD}", ("s", "r", "c")).fetchall()
     assert "handrail_entries_of_calls" in str(plan)

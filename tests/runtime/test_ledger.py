@@ -13,7 +13,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.effects import Claimed, EffectResult, Hit
 from handrail.runtime.ledger import EffectLedger, new_effect_id
 from handrail.serde import digest
-from handrail.store import MemoryLedgerStore
+from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, claimed, hit, record
 
@@ -131,7 +131,7 @@ def test_ids_are_never_the_same(clock: FakeClock) -> None:
 def test_default_store_is_memory_by_the_ledgers_clock(clock: FakeClock) -> None:
     """A ledger without a store keeps its rows itself."""
     ledger = EffectLedger(clock=clock)
-    assert isinstance(ledger.store, MemoryLedgerStore)
+    assert isinstance(ledger.store, MemoryStore)
     assert ledger.store.now() == clock.now()
 
 

@@ -11,7 +11,7 @@ from handrail.errors import LeaseLostError
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.effects import Conflict, EffectResult, Hit, Unknown
 from handrail.runtime.ledger import EffectLedger
-from handrail.store import EffectRow, LedgerStore, MemoryLedgerStore
+from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import KEY, REQUEST, claimed, hit, record
 
@@ -113,7 +113,7 @@ def test_store_that_is_down_holds_the_claim() -> None:
     assert ledger.tick() == 0
 
 
-class _Moody(MemoryLedgerStore):
+class _Moody(MemoryStore):
     """A store that can be down."""
 
     down = False
@@ -134,7 +134,7 @@ class _Moody(MemoryLedgerStore):
             raise ConnectionError("the store is down")
 
 
-class _Crowded(MemoryLedgerStore):
+class _Crowded(MemoryStore):
     """A store in which others are quicker: what stands changes before each of the next writes."""
 
     def __init__(self, clock: FakeClock) -> None:

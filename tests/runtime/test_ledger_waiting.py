@@ -13,7 +13,7 @@ import pytest
 
 from handrail.runtime.effects import Busy, Claimed, EffectResult, Hit, Unknown
 from handrail.runtime.ledger import EffectLedger
-from handrail.store import EffectRow, LedgerStore, MemoryLedgerStore
+from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import Wake
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed
@@ -217,7 +217,7 @@ def test_waiter_may_be_told_of_a_change_twice(clock: FakeClock) -> None:
     assert cancelled.cancelled()
 
 
-class _Counting(MemoryLedgerStore):
+class _Counting(MemoryStore):
     """A store that counts its watchers, tells them nothing if it is to be polled, and may fail to answer."""
 
     def __init__(self, clock: FakeClock, *, poll_every: timedelta | None = None) -> None:

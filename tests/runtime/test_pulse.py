@@ -15,7 +15,7 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.runtime.effects import Claimed, ClaimRequest
 from handrail.runtime.ledger import EffectLedger
 from handrail.runtime.pulse import Pulse
-from handrail.store import EffectRow, MemoryLedgerStore
+from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
@@ -191,7 +191,7 @@ def test_only_one_of_many_first_tasks_starts_the_thread(name: str, stopping: Sto
         caller.join()
 
 
-class _Beaten(MemoryLedgerStore):
+class _Beaten(MemoryStore):
     """A store that says when a lease has been extended twice."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError, PromptEvaluationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
-from handrail.store import EffectRow, MemoryLedgerStore
+from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import BOTH_WAYS, Handler, Kept, Note, call, events, executor, tool
 
@@ -22,7 +22,7 @@ Run = Callable[[ToolExecutor, ToolCall], ToolMessage]
 ONCE = IdempotencyConfig()
 
 
-class Flaky(MemoryLedgerStore):
+class Flaky(MemoryStore):
     """A store in memory that refuses some writes, as long as it is told to."""
 
     __slots__ = ("refuses",)

@@ -18,8 +18,8 @@ from pathlib import Path
 from handrail.clock import Clock
 from handrail.store import MemoryStore, Store
 from handrail.store.postgres import Server
-from handrail.store.postgres.driver import PostgresDriver
-from handrail.store.sql.sql_store import SqlStore
+from handrail.store.postgres.store import PostgresDriver
+from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from tests.store.postgres_server import fresh_url

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from handrail.store import EffectRow, MemoryLedgerStore
+from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
 
 
 def test_nobody_has_to_poll_memory() -> None:
     """Every change passes through the store, so a watcher sees it."""
-    assert MemoryLedgerStore().poll_every is None
+    assert MemoryStore().poll_every is None
 
 
 def test_rows_are_those_of_one_moment() -> None:
     """What is written during an iteration does not disturb it."""
     clock = FakeClock()
-    store = MemoryLedgerStore(clock=clock)
+    store = MemoryStore(clock=clock)
     keys = [f"key {number}" for number in range(3)]
     for key in keys:
         store.insert(running_row(clock, key))
@@ -30,7 +30,7 @@ def test_rows_are_those_of_one_moment() -> None:
 def test_watcher_may_use_the_store() -> None:
     """No lock is held while a watcher is told."""
     clock = FakeClock()
-    store = MemoryLedgerStore(clock=clock)
+    store = MemoryStore(clock=clock)
     row = running_row(clock)
 
     def wake(changed: EffectRow | None) -> None:

@@ -40,7 +40,7 @@ from handrail.runtime.effects import (
 )
 from handrail.runtime.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, has_ambiguous_unions, masking_of, stored_codec
-from handrail.store.memory import MemoryLedgerStore
+from handrail.store.memory import MemoryStore
 from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony
 from handrail.transaction import UnitStore
 
@@ -87,7 +87,7 @@ class EffectLedger:
         if store is not None and not hasattr(store, "has_old_slots"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="EffectLedger", argument="store", given=store, expected=expected)
-        self._store: LedgerStore = MemoryLedgerStore(clock=clock) if store is None else store
+        self._store: LedgerStore = MemoryStore(clock=clock) if store is None else store
         self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id
         self.has_old_slots = self._store.has_old_slots

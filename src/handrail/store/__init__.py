@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from handrail.store.memory import MemoryLedgerStore
-from handrail.store.memory_sessions import MemoryStore
+from handrail.store.memory import MemoryStore
 from handrail.store.protocol import (
     EFFECT_STATUSES,
     ClaimOwner,
@@ -29,7 +28,6 @@ __all__ = [
     "EffectRow",
     "EffectStatus",
     "LedgerStore",
-    "MemoryLedgerStore",
     "MemoryStore",
     "SqliteStore",
     "Store",

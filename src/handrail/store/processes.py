@@ -6,7 +6,7 @@ wait for. Each kind of store has its proof:
 | store | a process is proved dead when |
 |---|---|
 | memory | never: the store lives in one process |
-| SQLite | it held the lock of a file beside the database, and the lock is free (`handrail.store.sqlite.process_locks`) |
+| SQLite | it held the lock of a file beside the database, which is free (`handrail.store.sqlite.process_locks`) |
 | PostgreSQL | it ran in this boot and PID namespace, and no process that runs has its pid and start time |
 
 Where there is no proof, the lease is waited for. A zombie is dead: it runs nothing any more.

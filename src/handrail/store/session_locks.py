@@ -4,19 +4,21 @@ Two things make a hold. A lock that lives exactly as long as the process (or its
 others from waiting for a lease of somebody who is dead; it is `SessionLocks`, and each kind of store has its own. The
 token in the session's row, compared at each write, is what makes a hold valid: should a lock ever be lost without its
 holder knowing, whoever takes the session over writes another token, and the old holder's next write is refused.
+
+The errors about a session that is not held are made here, in the same words over every store.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 from handrail.clock import Clock
-from handrail.errors import SessionHeldError
-from handrail.session.storage import Hold
+from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.session.storage import Entry, Hold
 
 _POLL_SECONDS = 0.01
 
@@ -146,3 +148,42 @@ class HeldSessions:
             "or fork it"
         )
         return SessionHeldError(msg, session_id=session_id)
+
+
+def no_session(session_id: str, store: str) -> SessionNotFoundError:
+    """There is no session of that id."""
+    msg = f"{store} has no session {session_id!r}; Session.open(store, session_id, create=True) makes it"
+    return SessionNotFoundError(msg, session_id=session_id)
+
+
+def lost(hold: Hold, head: int, found: tuple[str, int] | None) -> SessionLostError:
+    """A hold is not valid, or somebody has written; `found` is the token and the head that stand, if any do."""
+    if found is None:
+        why = "it is no longer there"
+    elif found[0] != hold.token:
+        why = "it is no longer held: another process has taken it over, or it has been closed here"
+    else:
+        why = f"its newest entry is number {found[1]}, not {head}: somebody else has written to it"
+    msg = f"session {hold.session_id!r} cannot be written to: {why}. Open it again to go on from what it holds now"
+    return SessionLostError(msg, session_id=hold.session_id)
+
+
+def newest_number(session_id: str, head: int, entries: Sequence[Entry]) -> int:
+    """The number of the last of `entries`, which follow `head`; `head` if there are none.
+
+    Raises:
+        SessionError: they are not numbered so.
+    """
+    newest = head + len(entries)
+    if entries and (entries[0].number != head + 1 or entries[-1].number != newest):
+        msg = (
+            f"session {session_id!r} takes entries {head + 1} to {newest} next, and was given {entries[0].number} to "
+            f"{entries[-1].number}"
+        )
+        raise SessionError(msg)
+    return newest
+
+
+def too_few_entries(session_id: str, head: int, wanted: int) -> SessionError:
+    """A copy of more entries than there are was asked for."""
+    return SessionError(f"session {session_id!r} has {head} entries, so the first {wanted} cannot be copied")

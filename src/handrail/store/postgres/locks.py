@@ -13,8 +13,7 @@ from typing import LiteralString
 
 import psycopg
 
-from handrail.store.postgres.connections import Connection
-from handrail.store.postgres.server import Server, look_alive
+from handrail.store.postgres.server import Connection, Server, look_alive
 
 # The tables are part of the key, because two stores may live in two schemas of one database.
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"

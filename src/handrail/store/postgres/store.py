@@ -1,17 +1,49 @@
-"""The store in PostgreSQL, for the processes of many machines."""
+"""The store in PostgreSQL, for the processes of many machines.
+
+A statement that stands alone is a transaction of its own, on a connection of the pool; a unit, and a call that writes
+through `context.connection`, have one each for as long as they last. The locks of sessions are on a connection of their
+own (`handrail.store.postgres.locks`). A connection that was closed while nobody used it, as by a restart of the server,
+is noticed before anything is sent on it, and replaced.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolClosed
+
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.store.postgres.driver import PostgresDriver
-from handrail.store.postgres.server import Server
-from handrail.store.sql.sql_store import SqlStore
+from handrail.errors import StoreError, StoreUnavailableError
+from handrail.store.postgres.locks import AdvisoryLocks
+from handrail.store.postgres.server import Connection, Server, ServerTime, look_alive
+from handrail.store.processes import KernelProcesses
+from handrail.store.sql.driver import FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.sql.store import SqlStore
+
+_MOST_CONNECTIONS = 16
+
+_ROWS_AT_ONCE = 1000
+
+_CANCEL_SECONDS = 2.0
+
+_SERIAL = count(1)
+
+# Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
+_HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?"
 
 
 class PostgresStore(SqlStore):
     """A `handrail.store.Store` on a server of PostgreSQL.
 
-    `now` is the server's clock (`handrail.store.postgres.server_time`), unless another one is given.
+    `now` is the server's clock (`handrail.store.postgres.server`), unless another one is given.
 
     Args:
         server: the database, and how it is used.
@@ -23,3 +55,248 @@ class PostgresStore(SqlStore):
 
     def __init__(self, server: Server, *, clock: Clock | None = None) -> None:
         super().__init__(PostgresDriver(server, clock=clock), clock=clock or SYSTEM_CLOCK)
+
+
+class PostgresDriver:
+    """A `handrail.store.sql.driver.Driver` over one database of a server.
+
+    A process that is forked off may not use it, and inherits none of its connections
+    (`handrail.store.postgres.server`).
+
+    Args:
+        server: the database, and how it is used.
+        clock: the time, in place of the server's.
+
+    Raises:
+        StoreError: the server cannot be reached.
+    """
+
+    types = Types(number="BIGINT", bytes="BYTEA")
+    """What PostgreSQL calls its types."""
+
+    one_writer = False
+    """Transactions write beside each other."""
+
+    poll_every = timedelta(milliseconds=50)
+    """How often to look for what other processes have changed."""
+
+    def __init__(self, server: Server, *, clock: Clock | None = None) -> None:
+        self.url = server.url
+        self._server = server
+        self._process = os.getpid()
+        self.locks = AdvisoryLocks(server, server.connect())
+        self.processes = KernelProcesses()
+        self.now = ServerTime(self._server_time).now if clock is None else clock.now
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            server.conninfo,
+            connection_class=Connection,
+            kwargs=server.options,
+            min_size=1,
+            max_size=_MOST_CONNECTIONS,
+            open=True,
+            configure=server.set_up,
+            check=look_alive,
+            timeout=server.busy.total_seconds(),
+            name=f"handrail-{os.getpid()}",
+            num_workers=1,
+        )
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds; asked once more if its connection is lost."""
+        link = self.take()
+        try:
+            return link.ask(sql, parameters)
+        except StoreUnavailableError:
+            if not link.is_lost:
+                raise
+        finally:
+            self.give_back(link)
+        with self._taken() as link:
+            return link.ask(sql, parameters)
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed."""
+        with self._taken() as link:
+            return link.change(sql, parameters)
+
+    def take(self) -> PostgresLink:
+        """A connection for one unit of work."""
+        self._server.refuse_forked(self._process)
+        try:
+            return PostgresLink(self._server, self._pool.getconn())
+        except PoolClosed:
+            raise StoreError(f"{self.url} has been closed; open it again", store=self.url) from None
+        except psycopg.Error as error:
+            raise self._server.translated(error) from error
+
+    def give_back(self, link: Link) -> None:
+        """Take a connection back; a transaction that is still open is undone."""
+        if isinstance(link, PostgresLink):
+            link.rollback()
+            self._pool.putconn(link.connection)
+
+    def lend(self) -> Link:
+        """A connection for a call."""
+        return self.take()
+
+    def take_back(self, link: Link) -> None:
+        """Take a connection back from a call, as new; a transaction that is still open is undone."""
+        if isinstance(link, PostgresLink):
+            link.clean()
+        self.give_back(link)
+
+    def has_table(self, statements: Statements, name: str) -> bool:
+        """Whether there is a table of that name."""
+        return bool(statements.ask(_HAS_TABLE, (name,)))
+
+    def exclude_migrations(self, link: Link) -> None:
+        """Take the lock that everybody takes who makes or changes the tables."""
+        link.ask("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
+
+    def close(self) -> None:
+        """Close all connections; closing twice is closing once. In a process that was forked off nothing is closed."""
+        if os.getpid() == self._process:
+            self._pool.close()
+            self.locks.close()
+
+    @contextmanager
+    def _taken(self) -> Generator[PostgresLink]:
+        link = self.take()
+        try:
+            yield link
+        finally:
+            self.give_back(link)
+
+    def _server_time(self) -> datetime:
+        found: datetime = self.ask("SELECT clock_timestamp()")[0][0]
+        return found.astimezone(UTC)
+
+
+class PostgresLink:
+    """One connection to a server; a `handrail.store.sql.driver.Link`.
+
+    Args:
+        server: what it is connected to.
+        connection: the connection.
+
+    Attributes:
+        connection: the connection.
+    """
+
+    __slots__ = ("_begun", "_server", "connection")
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        self.connection = connection
+        self._server = server
+        self._begun = False
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open that can still be committed."""
+        return self.connection.info.transaction_status == TransactionStatus.INTRANS
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has come to its end."""
+        return self.connection.closed
+
+    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+        """All rows that a statement finds."""
+        self._server.refuse_forked(self.connection.process)
+        try:
+            return self.connection.execute(_in_psycopg(sql), parameters).fetchall()
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error) from error
+
+    def change(self, sql: str, parameters: Parameters = ()) -> int:
+        """Execute a statement that writes; returns how many rows it has changed."""
+        self._server.refuse_forked(self.connection.process)
+        try:
+            return self.connection.execute(_in_psycopg(sql), parameters).rowcount
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error, in_doubt=not self._begun and self.is_lost) from error
+
+    def begin(self) -> None:
+        """Begin a transaction that may write."""
+        self.change("BEGIN")
+        self._begun = True
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        if not self.in_transaction and not self.is_lost:
+            msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
+            raise StoreError(msg, store=self._server.url)
+        self._begun = False  # whatever comes now, comes in answer to the commit
+        self.change("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one; raises no error of the store."""
+        self._begun = False
+        if self.connection.info.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                self.connection.execute("ROLLBACK")
+
+    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+        """Change one row, and if there was one to change, add rows; returns whether there was.
+
+        The change goes with the first rows in one statement, because each one is a journey to the server.
+        """
+        first = rows[:_ROWS_AT_ONCE]
+        if not first:
+            return bool(self.change(change, parameters))
+        sql = _insertion(into, len(first[0]), len(first), change)
+        if not self.change(sql, (*parameters, *(value for row in first for value in row))):
+            return False
+        for start in range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE):
+            some = rows[start : start + _ROWS_AT_ONCE]
+            self.change(_insertion(into, len(some[0]), len(some)), [value for row in some for value in row])
+        return True
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
+
+        Raises:
+            StoreError: this process was forked off the one that has the connection.
+        """
+        self._server.refuse_forked(self.connection.process)
+        query = sql.encode()
+        with self.connection.transaction():
+            if parameters:
+                cursor = self.connection.execute(query, parameters)
+            else:
+                cursor = self.connection.execute(query, prepare=True)  # so that the server takes no second statement
+            return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+    def cancel(self) -> None:
+        """Have the statement fail that another thread executes."""
+        with suppress(psycopg.Error):  # it has been closed, or the server does not answer
+            self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+
+    def clean(self) -> None:
+        """Undo the transaction and forget what statements have set or made on the connection, or else close it."""
+        self.rollback()
+        try:
+            # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
+            self.connection.execute(f"DISCARD ALL -- {next(_SERIAL)}".encode())
+            with self.connection.pipeline():  # one journey for all settings
+                self._server.set_up(self.connection)
+        except psycopg.Error:
+            self.connection.close()
+
+
+@lru_cache(maxsize=256)
+def _in_psycopg(sql: str) -> bytes:
+    """Our SQL with the placeholders of psycopg."""
+    return sql.replace("?", "%s").encode()
+
+
+@lru_cache(maxsize=64)
+def _insertion(into: str, columns: int, rows: int, change: str = "") -> str:
+    row = f"({', '.join('?' * columns)})"
+    values = f"VALUES {', '.join([row] * rows)}"
+    if not change:
+        return f"INSERT INTO {into} {values}"
+    return (
+        f"WITH changed AS ({change} RETURNING 1) "  # noqa: S608 - our own words
+        f"INSERT INTO {into} SELECT * FROM ({values}) AS added WHERE EXISTS (SELECT 1 FROM changed)"
+    )

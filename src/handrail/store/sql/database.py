@@ -8,8 +8,7 @@ from typing import Any
 from handrail.errors import StoreUnavailableError
 from handrail.store.sql.call_connection import CallConnection, CallConnections
 from handrail.store.sql.driver import Driver, Found, Link, Parameters, Statements
-from handrail.store.units import InnerUnit, Unit, open_unit
-from handrail.store.watching import Watchers
+from handrail.store.units import InnerUnit, Unit, Watchers, open_unit
 from handrail.transaction import UnitStore
 
 

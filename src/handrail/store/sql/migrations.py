@@ -16,7 +16,7 @@ from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Link
 
 Migration: TypeAlias = Sequence[str]
-"""The statements that lead from one version to the next, with the fields of `handrail.store.sql.driver.Types` in braces."""
+"""The statements that lead from one version to the next, with fields of `handrail.store.sql.driver.Types` in braces."""
 
 _FIRST: Migration = (
     """CREATE TABLE handrail_effects (

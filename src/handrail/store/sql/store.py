@@ -1,91 +1,249 @@
-"""Sessions in a database: the statements of `handrail.session.storage.SessionStore`, and decisions about journals."""
-
-# ruff: noqa: S608 - what is put into statements here are names of our own columns
+"""A store in a database: effects and testimony, sessions and their entries, and which calls have been committed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from datetime import timedelta
+from contextlib import AbstractContextManager, suppress
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
 
+from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreError
-from handrail.session.calls import CallRef
-from handrail.session.storage import Checkpoint, Entry, Hold, SessionRow
-from handrail.store import refusals
+from handrail.session.calls import CallRef, OpenCall
+from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.store import session_locks
+from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
 from handrail.store.session_locks import HeldSessions
+from handrail.store.sql import statements
 from handrail.store.sql.database import Database
-from handrail.store.sql.driver import Link
+from handrail.store.sql.driver import Driver, Link
+from handrail.store.sql.migrations import bring_forward, has_old_slots, read_hash_key
 from handrail.store.sql.rows import (
     ENTRY,
-    SESSION,
     checkpoint_of,
+    effect_columns,
+    effect_of,
     entry_of,
     micros,
     missing_entry,
     session_columns,
     session_of,
+    testimony_columns,
+    testimony_of,
 )
+from handrail.store.units import open_unit
 
-_ENTRIES_PER_PAGE = 1000
 _LAST = 2**62
-_ADD = (
-    f"INSERT INTO handrail_sessions ({SESSION}, token) VALUES (?, ?, ?, ?, ?, '') ON CONFLICT (session_id) DO NOTHING"
-)
-_FIND = f"SELECT {SESSION} FROM handrail_sessions WHERE session_id = ?"
-_OLDER = (
-    f"SELECT {SESSION} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) "
-    f"ORDER BY created_at DESC, session_id DESC LIMIT {_ENTRIES_PER_PAGE}"
-)
-_NEWEST = f"SELECT {SESSION} FROM handrail_sessions ORDER BY created_at DESC, session_id DESC LIMIT {_ENTRIES_PER_PAGE}"
-_STANDS = "SELECT token, head FROM handrail_sessions WHERE session_id = ?"
-_TAKE_OVER = "UPDATE handrail_sessions SET token = ? WHERE session_id = ?"
-_LET_GO = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
-_MOVE = "UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ?"
-_ENTRIES = (
-    f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
-    f"ORDER BY number LIMIT {_ENTRIES_PER_PAGE}"
-)
-_ENTRIES_OF_TYPE = (
-    f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
-    f"ORDER BY number LIMIT {_ENTRIES_PER_PAGE}"
-)
-# In the words of the partial index, so that the database uses it.
-_RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
-_NEWEST_RECORDS = f"{_RECORDS} ORDER BY number DESC LIMIT ?"
-_RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY number DESC LIMIT ?"
-RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
-"""The newest record of a call."""
-_KEEP = (
-    "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "
-    "ON CONFLICT (session_id, number) DO NOTHING"
-)
-_CHECKPOINT = (
-    "SELECT number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ? ORDER BY number DESC LIMIT 1"
-)
-_COPY_ENTRIES = (
-    f"INSERT INTO handrail_entries (session_id, {ENTRY}) "
-    f"SELECT ?, {ENTRY} FROM handrail_entries WHERE session_id = ? AND number <= ?"
-)
-_COPY_CHECKPOINTS = (
-    "INSERT INTO handrail_checkpoints (session_id, number, data) "
-    "SELECT ?, number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
-)
-_DECIDE = "INSERT INTO handrail_decisions (journal_id) VALUES (?) ON CONFLICT (journal_id) DO NOTHING"
-_DECIDED = "SELECT 1 FROM handrail_decisions WHERE journal_id = ?"
-_FORGET = "DELETE FROM handrail_decisions WHERE journal_id = ?"
 
 
-class SqlSessions:
-    """The part of a store that keeps sessions and decisions; `_database` is where, `_held` is who holds which."""
+class SqlStore:
+    """A `handrail.store.Store` in a database; any number of threads, sessions and ledgers may share it.
 
-    _database: Database
-    _held: HeldSessions
-    _new_token: Callable[[], str]
+    Args:
+        driver: the database.
+        clock: measures how long somebody waits for a session.
+        new_token: makes the tokens of holds.
+
+    Raises:
+        StoreError: the tables cannot be made or brought forward.
+    """
+
+    def __init__(
+        self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex
+    ) -> None:
+        self._driver = driver
+        self._database = Database(driver)
+        self._new_token = new_token
+        try:
+            bring_forward(self._database)
+        except BaseException:
+            driver.close()
+            raise
+        self._held = HeldSessions(driver.locks, clock=clock, store=driver.url)
+        self._processes = driver.processes
+        self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
+        self._has_old_slots = has_old_slots(self._database)
+        self._hash_key: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """What names the store to people, without any password; for a file by its absolute path."""
+        return self._driver.url
+
+    @property
+    def poll_every(self) -> timedelta:
+        """How often to look for what other processes have changed."""
+        return self._driver.poll_every
+
+    @property
+    def has_old_slots(self) -> bool:
+        """Whether it may hold slots that a version of Handrail wrote which did not know the replies of calls."""
+        return self._has_old_slots
+
+    def hash_key(self) -> bytes:
+        """The random key of this store, for hashes of secrets; read when it is first asked for.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        if self._hash_key is None:
+            self._hash_key = read_hash_key(self._database)
+        return self._hash_key
+
+    def now(self) -> datetime:
+        """The store's time, aware and in UTC."""
+        return self._driver.now()
+
+    def unit(self) -> AbstractContextManager[object]:
+        """Commit what this thread writes in the block at one stroke, or nothing of it if the block raises.
+
+        Raises:
+            StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
+                unless the connection was lost in the very moment of the commit.
+        """
+        return self._database.unit()
+
+    def connection(self) -> Connection:
+        """The database, inside the transaction of the call that runs in this context.
+
+        Raises:
+            SessionError: no call runs here.
+        """
+        return self._database.connection(self)
+
+    def close(self) -> None:
+        """Release all sessions, and close all connections. Calling it twice has the same effect.
+
+        Claims of handlers that still run keep their leases, which this process no longer renews.
+        """
+        self._held.close()
+        self._processes.close(claims=bool(self._claimed))
+        self._driver.close()
+
+    # ------------------------------------------------------------------------------------------ effects and testimony
+
+    def process(self) -> str:
+        """Names this process in the claims that it makes.
+
+        Raises:
+            StoreError: the process cannot be named so that its death could be proved.
+        """
+        return self._processes.own(self._running_processes)
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process of that name is proved dead."""
+        return self._processes.is_dead(process)
+
+    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+        """The effects of a session's calls that are running, unknown, or done without having been applied."""
+        rows = [
+            effect_of(columns)
+            for columns in self._database.ask(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
+        ]
+        return tuple(
+            open_call(row, owner_is_dead=row.status == "running" and self.is_dead(row.owner.process)) for row in rows
+        )
+
+    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+        """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
+        found = self._database.ask(statements.RUNNING_EFFECTS_OF_SESSION, (session_id, session_id))
+        now = self.now() if found else None
+        others: list[OpenCall] = []
+        for row in map(effect_of, found):
+            if now is None or row.lease_until is None or row.lease_until <= now:
+                continue
+            if self.is_dead(row.owner.process):
+                self._database.change(statements.END_LEASE, (micros(now), *row[:3], row.fence, row.status))
+            else:
+                others.append(open_call(row))
+        return tuple(others)
+
+    def get(self, partition: str, key: str) -> EffectRow | None:
+        """The row as it stands; `None` if there is none."""
+        found = self._database.ask(statements.GET_EFFECT, (partition, key))
+        return effect_of(found[0]) if found else None
+
+    def insert(self, row: EffectRow) -> EffectRow | None:
+        """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
+        columns = effect_columns(row)
+        while not self._database.change(statements.INSERT_EFFECT, columns):
+            standing = self.get(row.partition, row.key)
+            if standing is not None:
+                return standing
+        self._written(row, row)
+        return None
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        """Put `row` in the place of `seen` if that is still the one seen; returns whether it was."""
+        if row.effect_id == seen.effect_id:
+            return self._replace(seen, row)
+        with self._database.separate():
+            return self._replace(seen, row) and self._forget_testimony(seen)
+
+    def delete(self, seen: EffectRow) -> bool:
+        """Remove the row, and the testimony about its effect, if it is still the one seen; returns whether it was."""
+        with self._database.separate():
+            return self._delete(seen) and self._forget_testimony(seen)
+
+    def testify(self, testimony: Testimony) -> bool:
+        """Add testimony; returns whether it is the first of its effect and fencing token."""
+        added = bool(self._database.change(statements.INSERT_TESTIMONY, testimony_columns(testimony)))
+        if added and open_unit(self._database) is not None:
+            reached("unit-testimony-written")
+        return added
+
+    def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
+        """All testimony about an effect, in the order of the fencing tokens."""
+        found = map(testimony_of, self._database.ask(statements.GET_TESTIMONY, (effect_id,)))
+        return tuple(sorted(found, key=lambda testimony: testimony.fence))
+
+    def rows(self) -> Iterator[EffectRow]:
+        """All rows in the order of their keys; each as it stood when the iteration came near it."""
+        found = self._database.ask(statements.FIRST_EFFECTS)
+        while found:
+            yield from map(effect_of, found)
+            found = (
+                self._database.ask(statements.NEXT_EFFECTS, found[-1][:2])
+                if len(found) == statements.EFFECTS_PER_PAGE
+                else []
+            )
+
+    def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a partition and tool, and those of the reply that were resolved as happened.
+
+        One query for each that is found.
+        """
+        unresolved = self._database.watchers.unresolved
+        if unresolved.of(partition) is None:
+            unresolved.load(partition, map(effect_of, self._database.ask(statements.UNRESOLVED_SLOTS, (partition,))))
+        keys = unresolved.keys(partition, tool, reply)
+        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
+
+    def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:
+        """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
+        return self._database.watchers.watch(partition, key, wake)
+
+    # ------------------------------------------------------------------------------------------- sessions and commits
 
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
-        return self._database.change(_ADD, session_columns(row._replace(head=0))) == 1
+        return self._database.change(statements.INSERT_SESSION, session_columns(row._replace(head=0))) == 1
 
     def find(self, session_id: str) -> SessionRow | None:
         """The row of a session as it stands; `None` if there is none.
@@ -93,7 +251,7 @@ class SqlSessions:
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        found = self._database.ask(_FIND, (session_id,))
+        found = self._database.ask(statements.GET_SESSION, (session_id,))
         return session_of(found[0], store=self._database.url) if found else None
 
     def sessions(self) -> Iterator[SessionRow]:
@@ -102,12 +260,14 @@ class SqlSessions:
         Raises:
             StoreCorruptError: one cannot be read.
         """
-        found = self._database.ask(_NEWEST)
+        found = self._database.ask(statements.NEWEST_SESSIONS)
         while found:
             rows = [session_of(columns, store=self._database.url) for columns in found]
             yield from rows
             last = (micros(rows[-1].created_at), rows[-1].session_id)
-            found = self._database.ask(_OLDER, last) if len(found) == _ENTRIES_PER_PAGE else []
+            found = (
+                self._database.ask(statements.OLDER_SESSIONS, last) if len(found) == statements.ENTRIES_PER_PAGE else []
+            )
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
@@ -120,16 +280,16 @@ class SqlSessions:
         with database.unit():
             kept = self.find(source)
             if kept is None:
-                raise refusals.no_session(source, database.url)
+                raise session_locks.no_session(source, database.url)
             if row.head > kept.head:
-                raise refusals.too_few_entries(source, kept.head, row.head)
-            if database.change(_ADD, session_columns(row)) == 0:
+                raise session_locks.too_few_entries(source, kept.head, row.head)
+            if database.change(statements.INSERT_SESSION, session_columns(row)) == 0:
                 return False
-            for sql in (_COPY_ENTRIES, _COPY_CHECKPOINTS):
+            for sql in (statements.COPY_ENTRIES, statements.COPY_CHECKPOINTS):
                 database.change(sql, (row.session_id, source, row.head))
             return True
 
-    # ------------------------------------------------------------------------------------------------------- holds
+    # ---------------------------------------------------------------------------------------------------------- holds
 
     def hold(self, session_id: str, *, wait: timedelta) -> Hold:
         """Become the only one that writes to a session; waits for another holder to let go.
@@ -140,15 +300,15 @@ class SqlSessions:
         """
         self._held.take(session_id, wait=wait)
         try:
-            found = self._database.ask(_STANDS, (session_id,))
+            found = self._database.ask(statements.GET_HOLDER, (session_id,))
             hold = Hold(session_id, self._new_token(), was_released=not (found and found[0][0]))
-            is_there = found and self._database.change(_TAKE_OVER, (hold.token, session_id))
+            is_there = found and self._database.change(statements.SET_HOLDER, (hold.token, session_id))
         except BaseException:
             self._held.give(session_id)
             raise
         if not is_there:
             self._held.give(session_id)
-            raise refusals.no_session(session_id, self._database.url)
+            raise session_locks.no_session(session_id, self._database.url)
         self._held.note(hold)
         self._database.watchers.unresolved.forget(session_id)
         return hold
@@ -157,7 +317,7 @@ class SqlSessions:
         """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
         if self._held.holds(hold):
             with suppress(StoreError):
-                self._database.change(_LET_GO, hold[:2])
+                self._database.change(statements.CLEAR_HOLDER, hold[:2])
             self._held.give(hold.session_id)
 
     def check(self, hold: Hold, head: int) -> None:
@@ -170,9 +330,9 @@ class SqlSessions:
         self._held.refresh()
         stands = self._stands(hold)
         if stands != (hold.token, head):
-            raise refusals.lost(hold, head, stands)
+            raise session_locks.lost(hold, head, stands)
 
-    # ----------------------------------------------------------------------------------------------------- entries
+    # -------------------------------------------------------------------------------------------------------- entries
 
     def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
         """Add entries after `head`, and keep a checkpoint that covers the last of them.
@@ -182,18 +342,18 @@ class SqlSessions:
             SessionError: the entries are not numbered from `head + 1` on. Nothing has been written.
         """
         session_id = hold.session_id
-        newest = refusals.newest_number(session_id, head, entries)
+        newest = session_locks.newest_number(session_id, head, entries)
         with self._database.joined() as unit:
             link: Link = unit.work.link
             added = [(session_id, *entry) for entry in entries]
             move = (newest, session_id, head, hold.token)
-            if not link.insert_if(_MOVE, move, f"handrail_entries (session_id, {ENTRY})", added):
+            if not link.insert_if(statements.SET_HEAD, move, f"handrail_entries (session_id, {ENTRY})", added):
                 stands = self._stands(hold)
                 if stands == (hold.token, newest):
                     return
-                raise refusals.lost(hold, head, stands)
+                raise session_locks.lost(hold, head, stands)
             if checkpoint is not None:
-                link.change(_KEEP, (session_id, *checkpoint))
+                link.change(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
             reached("unit-session-written")
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
@@ -202,7 +362,7 @@ class SqlSessions:
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        found = self._database.ask(_CHECKPOINT, (session_id, _LAST if until is None else until))
+        found = self._database.ask(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
         return checkpoint_of(found[0], session_id=session_id, store=self._database.url) if found else None
 
     def entries(
@@ -218,7 +378,7 @@ class SqlSessions:
         if last is None:
             row = self.find(session_id)
             last = 0 if row is None else row.head
-        sql = _ENTRIES if type_name is None else _ENTRIES_OF_TYPE
+        sql = statements.ENTRIES if type_name is None else statements.ENTRIES_OF_TYPE
         more = () if type_name is None else (type_name,)
         place = max(after, 0)
         while place < last:
@@ -229,7 +389,7 @@ class SqlSessions:
                     raise missing_entry(place + 1, session_id=session_id, store=url)
                 place = entry.number
                 yield entry
-            if len(found) < _ENTRIES_PER_PAGE:
+            if len(found) < statements.ENTRIES_PER_PAGE:
                 break
         if type_name is None and place < last:
             raise missing_entry(place + 1, session_id=session_id, store=url)
@@ -237,30 +397,88 @@ class SqlSessions:
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         if call_id is None:
-            found = self._database.ask(_NEWEST_RECORDS, (session_id, limit))
+            found = self._database.ask(statements.NEWEST_RECORDS, (session_id, limit))
         else:
-            found = self._database.ask(_RECORDS_OF_ID, (session_id, call_id, limit))
+            found = self._database.ask(statements.RECORDS_OF_ID, (session_id, call_id, limit))
         return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
 
     def record_of_call(self, session_id: str, call: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        found = self._database.ask(RECORD, (session_id, call.reply or "", call.call_id))
+        found = self._database.ask(statements.NEWEST_RECORD, (session_id, call.reply or "", call.call_id))
         return int(found[0][2]) if found else None
 
-    # --------------------------------------------------------------------------------------------------- decisions
+    # ------------------------------------------------------------------------------------------------------ decisions
 
     def decide(self, journal_id: str) -> None:
         """Record that the call which a journal belongs to has been committed; doing it twice is once."""
-        self._database.change(_DECIDE, (journal_id,))
+        self._database.change(statements.INSERT_DECISION, (journal_id,))
 
     def decided(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
-        return bool(self._database.ask(_DECIDED, (journal_id,)))
+        return bool(self._database.ask(statements.GET_DECISION, (journal_id,)))
 
     def forget_decision(self, journal_id: str) -> None:
         """Keep no more what was decided of a journal; that nothing was is no fault."""
-        self._database.change(_FORGET, (journal_id,))
+        self._database.change(statements.DELETE_DECISION, (journal_id,))
+
+    # -------------------------------------------------------------------------------------------------------- private
+
+    def _running_processes(self) -> list[str]:
+        """The processes that running claims name."""
+        return [str(process) for (process,) in self._database.ask(statements.RUNNING_PROCESSES)]
+
+    def _replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        values = (*effect_columns(row)[2:], seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
+        a_sign_of_life = row.status == seen.status and row.fence == seen.fence
+        change = self._database.change_with_call if a_sign_of_life else self._database.change
+        done = bool(change(statements.REPLACE_EFFECT, values)) or (
+            seen.status == "unknown" and self._change_unread(seen, statements.REPLACE_READ_EFFECT, values[:-3])
+        )
+        if done:
+            self._written(seen, row)
+        return done
+
+    def _delete(self, seen: EffectRow) -> bool:
+        identity = (seen.partition, seen.key)
+        done = bool(
+            self._database.change(statements.DELETE_EFFECT, (*identity, seen.effect_id, seen.fence, seen.status))
+        ) or (seen.status == "unknown" and self._change_unread(seen, statements.DELETE_READ_EFFECT, identity))
+        if done:
+            self._written(seen, None)
+        return done
+
+    def _forget_testimony(self, seen: EffectRow) -> bool:
+        """Remove the testimony about an effect whose row has been removed; true, because the row has been.
+
+        On PostgreSQL testimony that another transaction is adding meanwhile is not seen. It stays, and is never
+        read: testimony is looked up by the id in the row of its effect.
+        """
+        self._database.change(statements.DELETE_TESTIMONY, (seen.effect_id,))
+        return True
+
+    def _change_unread(self, seen: EffectRow, sql: str, values: tuple[object, ...]) -> bool:
+        """Change a row that could not be read when it was seen, if it is still so: its status is another than shown."""
+        with self._database.joined():
+            standing = self.get(seen.partition, seen.key)
+            if standing is None or (standing.effect_id, standing.fence, standing.status) != (
+                *(seen.effect_id, seen.fence),
+                seen.status,
+            ):
+                return False
+            return bool(self._database.change(sql, values))
+
+    def _written(self, seen: EffectRow, row: EffectRow | None) -> None:
+        if row is not None and row.status == "running":
+            self._claimed.add(row[:2])
+        else:
+            self._claimed.discard(seen[:2])
+        unit = open_unit(self._database)
+        if unit is not None:
+            unit.tell(seen.partition, seen.key, row)
+            reached("unit-ledger-written")
+        else:
+            self._database.watchers.tell(seen.partition, seen.key, row)
 
     def _stands(self, hold: Hold) -> tuple[str, int] | None:
-        found = self._database.ask(_STANDS, (hold.session_id,))
+        found = self._database.ask(statements.GET_HOLDER, (hold.session_id,))
         return (found[0][0], found[0][1]) if found else None

@@ -23,7 +23,7 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreError, StoreUnavailableError
 from handrail.store.sql.driver import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
-from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.locks import FileLocks
 from handrail.store.sqlite.process_locks import ProcessLocks

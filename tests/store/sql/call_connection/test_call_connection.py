@@ -18,7 +18,7 @@ from handrail.errors import (
 )
 from handrail.store import MemoryStore, Store
 from handrail.store.sql.driver import Link
-from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock

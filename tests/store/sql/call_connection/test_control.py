@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import SessionError
-from handrail.store.sql.control import refuse_control
+from handrail.store.sql.call_connection import refuse_control
 
 
 @pytest.mark.parametrize(

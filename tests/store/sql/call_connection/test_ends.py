@@ -15,10 +15,10 @@ import pytest
 from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
 from handrail.session.storage import Connection
 from handrail.store import SqliteStore, Store
-from handrail.store.postgres.driver import PostgresDriver, PostgresLink
 from handrail.store.postgres.server import Server
+from handrail.store.postgres.store import PostgresDriver, PostgresLink
 from handrail.store.sql.driver import FetchedRows, Link
-from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver, SqliteLink
 from handrail.testing import FakeClock

@@ -22,7 +22,7 @@ from handrail.errors import (
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
-from handrail.store.sql.sql_store import SqlStore
+from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from tests.store.ledger_stores import running_row

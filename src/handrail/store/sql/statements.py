@@ -1,0 +1,173 @@
+"""The statements that a store sends to its database: effects and testimony, sessions and their entries, commits.
+
+`?` stands for a value; a driver whose database writes something else puts that in its place.
+"""
+
+# ruff: noqa: S608 - what is put into statements here are names of our own columns
+
+from __future__ import annotations
+
+from handrail.store.protocol import Testimony
+from handrail.store.sql.rows import EFFECT, EFFECT_FIELDS, ENTRY, SESSION, TESTIMONY
+
+_MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
+_SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
+_KEY = "partition = ? AND key = ?"
+_SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
+EFFECTS_PER_PAGE = 500
+"""So many effects are read at a time."""
+
+GET_EFFECT = f"SELECT {EFFECT} FROM handrail_effects WHERE {_KEY}"
+"""The effect of a key."""
+
+INSERT_EFFECT = f"INSERT INTO handrail_effects ({EFFECT}) VALUES ({_MARKS}) ON CONFLICT (partition, key) DO NOTHING"
+"""A row, if its key has none."""
+
+REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_SEEN}"
+"""What a row becomes, if it is still the one seen."""
+
+DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {_SEEN}"
+"""No row, if it is still the one seen."""
+
+REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
+"""What a row becomes that has just been read in the same unit."""
+
+DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY}"
+"""No row, after it has been read in the same unit."""
+
+FIRST_EFFECTS = f"SELECT {EFFECT} FROM handrail_effects ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
+"""The first page of all effects."""
+
+NEXT_EFFECTS = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE (partition, key) > (?, ?) "
+    f"ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
+)
+"""The page after a key."""
+
+_OPEN = "status <> 'failed' AND applied_at IS NULL"
+# A key of one session has that session as its partition; for the others there is an index on their owner.
+OPEN_EFFECTS_OF_SESSION = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND {_OPEN} UNION ALL "
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND {_OPEN}"
+)
+"""The effects of a session that are running, unknown, or done and not applied."""
+
+RUNNING_EFFECTS_OF_SESSION = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
+)
+"""The running effects of a session."""
+
+UNRESOLVED_SLOTS = (
+    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND substr(key, 1, 5) = 'call:' AND (status IN "
+    "('running', 'unknown') OR (status = 'done' AND expires_at IS NULL AND owner_reply <> ''))"
+)
+"""The slots of a session that are running, unknown or were resolved as happened."""
+
+RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
+"""The processes that have running effects."""
+
+END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
+"""A lease that ends at once, if the row is still the one seen."""
+
+INSERT_TESTIMONY = (
+    f"INSERT INTO handrail_testimony ({TESTIMONY}) VALUES ({', '.join('?' for _ in Testimony._fields)}) "
+    "ON CONFLICT (effect_id, fence) DO NOTHING"
+)
+"""Testimony, unless that fencing token has testified."""
+
+GET_TESTIMONY = f"SELECT {TESTIMONY} FROM handrail_testimony WHERE effect_id = ?"
+"""All testimony about an effect."""
+
+DELETE_TESTIMONY = "DELETE FROM handrail_testimony WHERE effect_id = ?"
+"""No testimony about an effect."""
+
+ENTRIES_PER_PAGE = 1000
+"""So many entries or sessions are read at a time."""
+
+INSERT_SESSION = (
+    f"INSERT INTO handrail_sessions ({SESSION}, token) VALUES (?, ?, ?, ?, ?, '') ON CONFLICT (session_id) DO NOTHING"
+)
+"""A session, unless its id is taken."""
+
+GET_SESSION = f"SELECT {SESSION} FROM handrail_sessions WHERE session_id = ?"
+"""One session."""
+
+OLDER_SESSIONS = (
+    f"SELECT {SESSION} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) "
+    f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
+)
+"""The page of sessions after one, the newest first."""
+
+NEWEST_SESSIONS = (
+    f"SELECT {SESSION} FROM handrail_sessions ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
+)
+"""The first page of sessions, the newest first."""
+
+GET_HOLDER = "SELECT token, head FROM handrail_sessions WHERE session_id = ?"
+"""Who holds a session, and its last entry."""
+
+SET_HOLDER = "UPDATE handrail_sessions SET token = ? WHERE session_id = ?"
+"""Another holder of a session."""
+
+CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
+"""No holder, if it is still this one."""
+
+SET_HEAD = "UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ?"
+"""Another last entry, if holder and last entry are still those."""
+
+ENTRIES = (
+    f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
+    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
+)
+"""Entries of a session, in order."""
+
+ENTRIES_OF_TYPE = (
+    f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
+    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
+)
+"""Entries of a session that hold one type, in order."""
+
+# In the words of the partial index, so that the database uses it.
+_RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
+
+NEWEST_RECORDS = f"{_RECORDS} ORDER BY number DESC LIMIT ?"
+"""The records of calls of a session, the newest first."""
+
+RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY number DESC LIMIT ?"
+"""The records of calls with one id, the newest first."""
+
+NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
+"""The newest record of a call."""
+
+INSERT_CHECKPOINT = (
+    "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "
+    "ON CONFLICT (session_id, number) DO NOTHING"
+)
+"""A checkpoint, unless there is one."""
+
+NEWEST_CHECKPOINT = (
+    "SELECT number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ? ORDER BY number DESC LIMIT 1"
+)
+"""The newest checkpoint up to an entry."""
+
+COPY_ENTRIES = (
+    f"INSERT INTO handrail_entries (session_id, {ENTRY}) "
+    f"SELECT ?, {ENTRY} FROM handrail_entries WHERE session_id = ? AND number <= ?"
+)
+"""The entries of another session, up to one."""
+
+COPY_CHECKPOINTS = (
+    "INSERT INTO handrail_checkpoints (session_id, number, data) "
+    "SELECT ?, number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
+)
+"""The checkpoints of another session, up to an entry."""
+
+INSERT_DECISION = "INSERT INTO handrail_decisions (journal_id) VALUES (?) ON CONFLICT (journal_id) DO NOTHING"
+"""That the call of a journal has been committed."""
+
+GET_DECISION = "SELECT 1 FROM handrail_decisions WHERE journal_id = ?"
+"""Whether the call of a journal has been committed."""
+
+DELETE_DECISION = "DELETE FROM handrail_decisions WHERE journal_id = ?"
+"""Nothing about a journal."""
