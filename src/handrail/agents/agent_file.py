@@ -27,7 +27,7 @@ from typing import TypeVar
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde.document import read_document
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 from handrail.serde.yaml_reader import Reader, listed, shown
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 

@@ -23,7 +23,7 @@ from handrail.agents.entries import AgentReference, Entry, Kind, Origin, ToolDef
 from handrail.agents.evidence import AnyFunction, evidence, factory_fault
 from handrail.agents.told import message_of
 from handrail.prompt import Section, Tool
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the names of tools, toolsets and agents are made of; all of a name must match."""

@@ -20,7 +20,7 @@ from handrail.agents.agent_file import NAME_PATTERN, AgentFile
 from handrail.agents.current import CurrentRun, current_run
 from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory
 from handrail.errors import ToolValidationError
-from handrail.serde.naming import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shortened
 from handrail.session import Session, stored_as
 
 _LONGEST_NAME = 64

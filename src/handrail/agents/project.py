@@ -21,7 +21,7 @@ from handrail.agents.resolution import ResolvedAgent, resolve
 from handrail.agents.unexported import Definitions
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.errors.mistakes import check_argument
-from handrail.serde.naming import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shortened
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
 _LONGEST_SHOWN = 200

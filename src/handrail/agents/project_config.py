@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
-from handrail.serde.naming import nearest, shortened
+from handrail.serde.formatting import nearest, shortened
 from handrail.serde.near_paths import nearest_path
 
 FILE = "pyproject.toml"

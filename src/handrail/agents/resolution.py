@@ -11,7 +11,7 @@ from handrail.agents.entries import Entry, Kind, ToolsetFactory
 from handrail.agents.registry import Registry
 from handrail.agents.unexported import export_hints
 from handrail.errors import DiscoveryError, ResolutionError
-from handrail.serde.naming import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shortened
 
 _MOST_LISTED = 600  # bytes of names
 _LONGEST_SHOWN = 100

@@ -59,7 +59,7 @@ from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.formatting import enumerated, shortened
 from handrail.session import Session
 from handrail.session.calls import CallRef
 

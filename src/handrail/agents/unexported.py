@@ -14,7 +14,7 @@ from pydantic_ai import Tool as PydanticTool
 
 from handrail.agents.entries import Kind
 from handrail.prompt import Tool
-from handrail.serde.naming import enumerated
+from handrail.serde.formatting import enumerated
 
 _MOST_LISTED = 300  # bytes of names
 _LISTS: Mapping[Kind, tuple[str, ...]] = {"tool": ("TOOLS", "__all__"), "toolset": ("TOOLSETS",)}

@@ -16,7 +16,7 @@ from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.text import counted
 from handrail.errors import SessionError, SessionNotFoundError
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.storage import Entry, SessionRow

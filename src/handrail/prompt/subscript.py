@@ -14,7 +14,7 @@ from types import GenericAlias, NoneType
 from typing import Any, TypeGuard, TypeVar, cast
 
 from handrail.errors import PromptValidationError
-from handrail.serde.naming import type_name
+from handrail.serde.formatting import type_name
 
 _GIVEN = "type_arguments"
 _COPIED = "given_types"

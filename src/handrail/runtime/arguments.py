@@ -9,7 +9,7 @@ from handrail.prompt import Tool
 from handrail.runtime.events import Step
 from handrail.runtime.failures import Refusal
 from handrail.runtime.invocation import Invocation
-from handrail.serde.naming import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shortened
 
 _LONGEST_NAME = 80
 """Characters of an unknown name that are given back; tools have names of at most 64."""

@@ -19,7 +19,7 @@ from typing_extensions import TypeAliasType
 
 from handrail.serde.agreement import agreeing
 from handrail.serde.core_schemas import Core, definitions_of, innermost, rebuilt
-from handrail.serde.dispatch import choices_of
+from handrail.serde.recursive_unions import choices_of
 
 BYTES_AS: Final = "base64"
 """How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""

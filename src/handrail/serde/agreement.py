@@ -30,9 +30,9 @@ from typing import Any, Final, LiteralString, cast
 from pydantic_core import CoreConfig, CoreSchema, PydanticCustomError, PydanticKnownError, SchemaValidator, core_schema
 
 from handrail.serde.core_schemas import Core, definitions_of, in_place_of, innermost, rebuilt, without_name
-from handrail.serde.dispatch import deciding
+from handrail.serde.formatting import quoted
 from handrail.serde.forms import DECIMAL, FORMATS, FRACTION, KEYS
-from handrail.serde.naming import quoted
+from handrail.serde.recursive_unions import deciding
 
 _ISO_8601: Final[LiteralString] = "input should be written as in ISO 8601"
 _DIGITS: Final[LiteralString] = "input should be a number in decimal digits"

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from handrail.serde.core_schemas import Core, choices_of, definitions_of, places_of, python_view
 from handrail.serde.fields import refuse
-from handrail.serde.naming import type_name
+from handrail.serde.formatting import type_name
 
 _SAMPLES: Final[Mapping[str, object]] = {
     "str": "",

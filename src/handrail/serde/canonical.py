@@ -39,8 +39,8 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from handrail.errors import DumpError
+from handrail.serde.formatting import place, quoted
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.naming import place, quoted
 from handrail.serde.secrets import is_secret_value
 from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
 from handrail.serde.unions import TYPE, VALUE

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from handrail.errors import DocumentError
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 from handrail.serde.near_paths import did_you_mean, files_in
 from handrail.serde.yaml_tree import ErrorFactory
 

@@ -42,8 +42,8 @@ from handrail.serde.fitting import (
     of_paths,
     pairs,
 )
+from handrail.serde.formatting import place
 from handrail.serde.location import Path
-from handrail.serde.naming import place
 from handrail.serde.untyped import parts_of_value
 
 MOST_LEVELS: Final = 192

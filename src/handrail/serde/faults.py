@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from handrail.serde.formatting import nearest, place, quoted, shortened
 from handrail.serde.json_schema import Node, is_array, is_object
 from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed_each, unwrapped
-from handrail.serde.naming import nearest, place, quoted, shortened
 from handrail.serde.wording import counted, described, either, kind_in_words, kind_of, kinds_asked
 
 Fault = tuple[str, str]

@@ -14,8 +14,8 @@ from pydantic_core import PydanticSerializationError, from_json
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.constraints import metadata_fault, option_fault
+from handrail.serde.formatting import type_name
 from handrail.serde.generics import bindings_by_class, bound
-from handrail.serde.naming import type_name
 
 _FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 _RENAMING = ("alias", "validation_alias", "serialization_alias", "exclude")

@@ -17,8 +17,8 @@ from pathlib import PurePath
 from typing import Any, Final, cast
 from uuid import UUID
 
+from handrail.serde.formatting import type_name
 from handrail.serde.location import Path
-from handrail.serde.naming import type_name
 
 MOST_DIGITS: Final = 4300
 """How many digits an integer may have to be read back."""

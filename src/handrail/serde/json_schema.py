@@ -12,8 +12,8 @@ from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.core_schemas import Core
+from handrail.serde.formatting import type_name
 from handrail.serde.forms import DECIMAL, FRACTION, KEYS
-from handrail.serde.naming import type_name
 
 Mode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""

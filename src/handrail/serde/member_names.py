@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from handrail.serde.core_schemas import Core, python_view
-from handrail.serde.naming import stable_name
+from handrail.serde.formatting import stable_name
 
 _CLASSES: Final[Mapping[str, type[Any]]] = {
     **{cls.__name__: cls for cls in (str, int, float, bool, bytes, list, tuple, set, frozenset, dict, deque)},

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 
 _MOST_NAMES = 1_000  # of a folder that are compared: the time grows with their number
 _LONGEST_COMPARED = 100

@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, 
 
 from handrail.errors import SchemaError
 from handrail.serde import forms
-from handrail.serde.annotations import admit, bare, is_union
 from handrail.serde.fields import field_types
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.kept import Kept
+from handrail.serde.supported_types import admit, bare, is_union
 from handrail.serde.typed import codec, dump
 from handrail.serde.untyped import json_of
 

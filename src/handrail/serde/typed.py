@@ -26,12 +26,20 @@ from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, message_of, reason_of
+from handrail.serde.formatting import place
 from handrail.serde.json_schema import Mode
+from handrail.serde.json_values import (
+    FlatKeys,
+    Text,
+    lone_surrogate,
+    malformed,
+    number_faults,
+    repeated_keys,
+    size_faults,
+)
 from handrail.serde.kept import Kept
 from handrail.serde.location import followed
-from handrail.serde.naming import place
-from handrail.serde.stored import stored_recheck
-from handrail.serde.text import FlatKeys, Text, lone_surrogate, malformed, number_faults, repeated_keys, size_faults
+from handrail.serde.stored_values import stored_recheck
 from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
 from handrail.serde.whole_numbers import make_whole
 

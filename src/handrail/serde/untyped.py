@@ -14,8 +14,8 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS
 from handrail.serde.faults import Fault, message_of
+from handrail.serde.formatting import place, shortened, type_name
 from handrail.serde.location import Path
-from handrail.serde.naming import place, shortened, type_name
 
 _LONGEST_REASON = 200
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from handrail.serde.formatting import shortened
 from handrail.serde.forms import DECIMAL, FRACTION
 from handrail.serde.json_schema import Node, is_object, resolved
-from handrail.serde.naming import shortened
 
 _KINDS = {
     "null": "null",

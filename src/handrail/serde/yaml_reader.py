@@ -7,7 +7,7 @@ from typing import NoReturn, TypeVar
 
 from handrail.errors import DocumentError
 from handrail.serde import yaml_tree
-from handrail.serde.naming import nearest, shortened
+from handrail.serde.formatting import nearest, shortened
 from handrail.serde.yaml_tree import ErrorFactory, YamlMapping, YamlNode, YamlScalar
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from handrail.errors import DocumentError
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 
 try:
     from ruamel.yaml import YAML

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import quote, unquote
 
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""

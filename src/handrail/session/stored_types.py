@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
 from handrail.serde import stored_codec
-from handrail.serde.naming import STORED_AS
+from handrail.serde.formatting import STORED_AS
 
 C = TypeVar("C", bound=type[Any])
 

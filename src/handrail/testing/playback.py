@@ -14,7 +14,7 @@ from typing import Any
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import ScriptError
 from handrail.runtime import ToolCall, ToolMessage
-from handrail.serde.naming import enumerated
+from handrail.serde.formatting import enumerated
 from handrail.testing.script import Expect, Outcome, Reply, Script
 
 _LONGEST_QUOTE = 300

@@ -17,7 +17,7 @@ from pydantic_ai.models import KnownModelName
 from pydantic_ai.providers import infer_provider_class
 
 from handrail.errors import UnknownModelError
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 
 _FOR_TESTS = "test"
 _LONGEST_SHOWN = 100

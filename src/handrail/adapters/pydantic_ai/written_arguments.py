@@ -6,7 +6,7 @@ from pydantic_ai.capabilities import RawToolArgs
 
 from handrail.errors import ParseError
 from handrail.serde.faults import message_of
-from handrail.serde.text import repeated_keys
+from handrail.serde.json_values import repeated_keys
 
 
 def repeated_key(args: RawToolArgs) -> ParseError | None:

@@ -32,7 +32,7 @@ from handrail.agents.approval.matching import (
 from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
 from handrail.errors import AgentError
 from handrail.prompt.effect import Effect
-from handrail.serde.naming import nearest
+from handrail.serde.formatting import nearest
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """What holds for each effect where neither a rule nor the tool itself says anything."""

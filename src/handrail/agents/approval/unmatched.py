@@ -25,7 +25,7 @@ from handrail.agents.approval.matching import Segment, fits_agents, fits_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.values import Verdict
 from handrail.errors import ApprovalRulesError
-from handrail.serde.naming import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shortened
 
 PROGRAM: Final = "the rules of the program"
 """What errors call rules that stand in no file."""

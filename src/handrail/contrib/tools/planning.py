@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
-from handrail.serde.naming import enumerated, shortened
+from handrail.serde.formatting import enumerated, shortened
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "done"]

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from handrail.filesystem import FileStat
 from handrail.filesystem.paths import MAX_DEPTH
 from handrail.filesystem.walks import Scan, Stopped
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 from handrail.session import stored_as
 
 LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]

@@ -18,7 +18,7 @@ from handrail.contrib.tools.vfs.text import VfsLimits, excerpt
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext
-from handrail.serde.naming import shortened
+from handrail.serde.formatting import shortened
 from handrail.session import Append, Change, Keep, Replace, Session, SliceView, stored_as
 
 _KEEPING = ("glob_files", "grep_files")

@@ -18,7 +18,7 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
-from handrail.serde.annotations import admit, bare
+from handrail.serde.supported_types import admit, bare
 from tests.serde import refused
 from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
 

@@ -15,9 +15,9 @@ from typing import Final
 from pydantic_core import from_json
 
 from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault
+from handrail.serde.formatting import place
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
-from handrail.serde.naming import place
 
 Text = str | bytes | bytearray
 """JSON, as a string or in UTF-8."""

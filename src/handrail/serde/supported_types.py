@@ -31,8 +31,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeAliasType, is_typeddict
 
 from handrail.serde.fields import check_options, field_types, refuse
+from handrail.serde.formatting import shortened, type_name
 from handrail.serde.generics import bound
-from handrail.serde.naming import shortened, type_name
 
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
 _UNIONS = (Union, types.UnionType)
