@@ -22,7 +22,6 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.cli.agent_models": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agent_running": frozenset({"pydantic_ai"}),
     "handrail.serde.document": frozenset({"ruamel"}),
-    "handrail.serde.yaml_reader": frozenset({"ruamel"}),
     "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.view": frozenset({"rich"}),

@@ -18,8 +18,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from handrail.serde.forms import DECIMAL, FRACTION, KEYS
-from handrail.serde.json_schema import is_object, resolved
+from handrail.serde.json_schema import DECIMAL, FRACTION, KEYS, is_object, resolved
 from tests.serde.shapes import Json
 
 Node = Mapping[str, Any]

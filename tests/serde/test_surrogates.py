@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.serde.surrogates import escaped, escaped_json, escaped_within
+from handrail.serde.json_values import escaped, escaped_json, escaped_within
 
 _any_text = st.text(st.characters(exclude_categories=()))
 _values = st.recursive(

@@ -155,7 +155,7 @@ def test_a_model_is_a_model_of_pydantic_ai_and_takes_a_script_as_it_is() -> None
 @pytest.mark.parametrize("missing", ["pydantic_ai.messages", "ruamel.yaml"])
 def test_a_missing_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install."""
-    for module in ("serde.yaml_tree", "serde.yaml_reader", "testing.script_file", "testing.scripted_model"):
+    for module in ("serde.yaml_tree", "serde.document", "testing.script_file", "testing.scripted_model"):
         monkeypatch.delitem(sys.modules, f"handrail.{module}", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError, match=r"pip install 'handrail\[pydantic-ai,testing\]'"):

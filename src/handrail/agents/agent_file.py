@@ -26,9 +26,8 @@ from typing import TypeVar
 
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
-from handrail.serde.document import read_document
+from handrail.serde.document import Reader, listed, read_document, shown
 from handrail.serde.formatting import shortened
-from handrail.serde.yaml_reader import Reader, listed, shown
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 T = TypeVar("T")

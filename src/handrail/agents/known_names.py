@@ -14,7 +14,7 @@ from handrail.agents.entries import AgentReference, Entry
 from handrail.agents.project import Project
 from handrail.agents.toolsets.listing import Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
-from handrail.serde.yaml_reader import listed
+from handrail.serde.document import listed
 
 Listings = Mapping[str, Listing]
 """The tools of toolsets that have been made and entered, by the labels of their entries."""

@@ -13,7 +13,7 @@ from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overloa
 from handrail.prompt.files_known import FileShown
 from handrail.prompt.subscript import name_of
 from handrail.serde import dump, result_codec
-from handrail.serde.surrogates import escaped, escaped_json
+from handrail.serde.json_values import escaped, escaped_json
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")

@@ -25,7 +25,7 @@ from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
 from handrail.serde import codec, dump, parse
-from handrail.serde.surrogates import escaped_json
+from handrail.serde.json_values import escaped_json
 from handrail.session.stored_types import find_type, stored_type
 
 _log = logging.getLogger("handrail.runtime")

@@ -7,7 +7,8 @@ can act on. Types are plain dataclasses from the standard library; nothing about
 from __future__ import annotations
 
 from handrail.serde.canonical import canonical_json, digest
-from handrail.serde.secrets import MASK, Masking, is_secret, masked_json, masking_of, schema_masking
+from handrail.serde.json_schema import MASK
+from handrail.serde.secrets import Masking, is_secret, masked_json, masking_of, schema_masking
 from handrail.serde.tagging import has_ambiguous_unions, with_tags
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 

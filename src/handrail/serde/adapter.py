@@ -1,25 +1,58 @@
-"""The one place where pydantic is bent: an adapter that closes every plain dataclass below a type.
+"""The one place where pydantic is made to behave otherwise: an adapter for a type, as Handrail reads and writes it.
+
+It closes every plain dataclass below a type, and parses what the JSON Schema says.
 
 A `TypeAdapter` refuses a configuration for a standard library dataclass, because such a class may carry one itself. It
 accepts one for a *named alias* of the class, and hands it down to all plain dataclasses inside: nested, generic,
 recursive, frozen or slotted. No class is changed for it. What does carry a configuration of its own (a pydantic model,
-a pydantic dataclass) keeps it, and so stays open; `annotations` refuses those, and `json_schema` makes sure of it.
+a pydantic dataclass) keeps it, and so stays open; `supported_types` refuses those, and `json_schema` makes sure of it.
+
+pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, so that all of
+this is decided in one place, and pydantic still does the parsing. The serializer and the JSON Schema are made from what
+pydantic made.
+
+| type | what pydantic takes beside it | what is taken |
+|---|---|---|
+| `datetime` | digits, as seconds since 1970: `"2024"` | ISO 8601: `"2026-01-31T12:00:00Z"` |
+| `date` | digits, as seconds since 1970 | `"2026-01-31"` |
+| `timedelta` | `"01:00"`, `"1 day, 00:00:00"`, `"1d"` | ISO 8601: `"PT1H"` |
+| `Decimal` in a string | blanks, underscores, digits of other scripts | `forms.DECIMAL` |
+| `Fraction` in a string | the same | `forms.FRACTION` |
+| a `Literal` or an enum with numbers | `true` for `1`, `1` for `True` | booleans are not numbers |
+| a key that is not a string | `"01"`, `" 1"`, `"yes"` | `forms.KEYS` |
+| keys that mean the same, as `1` and `1.0` | the last one | none of them |
+
+A number with a fraction of zero, `5.0`, is an integer in JSON Schema; `Codec` sees to that, because it costs nothing
+there as long as no argument is at fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from enum import Enum
+from typing import Any, Final, LiteralString, cast
 
 from pydantic import ConfigDict, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
-from pydantic_core import CoreConfig, CoreSchema, SchemaSerializer, SchemaValidator
+from pydantic_core import (
+    CoreConfig,
+    CoreSchema,
+    PydanticCustomError,
+    PydanticKnownError,
+    SchemaSerializer,
+    SchemaValidator,
+    core_schema,
+)
 from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
-from handrail.serde.agreement import agreeing
-from handrail.serde.core_schemas import Core, definitions_of, innermost, rebuilt
-from handrail.serde.recursive_unions import choices_of
+from handrail.serde.core_schemas import Core, choices_of, definitions_of, in_place_of, innermost, rebuilt, without_name
+from handrail.serde.formatting import quoted
+from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEYS
+from handrail.serde.recursive_unions import deciding
 
 BYTES_AS: Final = "base64"
 """How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
@@ -56,6 +89,43 @@ _RECHECK: Final = "always"
 
 # Untyped, because type checkers take an alias for something that is written out and known before the program runs.
 _named: Callable[[str, object], Any] = TypeAliasType
+
+_ISO_8601: Final[LiteralString] = "input should be written as in ISO 8601"
+
+_DIGITS: Final[LiteralString] = "input should be a number in decimal digits"
+
+_TEXTS: Final[Mapping[str, tuple[str, LiteralString]]] = {
+    "datetime": (FORMATS["date-time"], _ISO_8601),
+    "date": (FORMATS["date"], _ISO_8601),
+    "timedelta": (FORMATS["duration"], _ISO_8601),
+    "decimal": (DECIMAL, _DIGITS),
+    "fraction": (FRACTION, _DIGITS),
+}
+"""The form of a text, or of its beginning, and what is said of another; by the type of the core schema."""
+
+_KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
+    "int": (KEYS["integer"], "input should be an integer in digits"),
+    "float": (KEYS["number"], _DIGITS),
+    "bool": (KEYS["boolean"], "input should be true or false"),
+}
+
+_TEXT: Final = core_schema.str_schema()
+
+_NUMBER_OR_TEXT: Final = core_schema.union_schema(
+    [core_schema.int_schema(), core_schema.float_schema(), core_schema.str_schema()],
+    custom_error_type="number",
+    custom_error_message="input should be a number",
+)
+
+_NUMBERS: Final = frozenset({"decimal", "fraction"})
+
+_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+
+_PLAIN_NUMBERS: Final = frozenset({"int", "float"})
+
+_DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
+
+_CHANGING: Final = ("strip_whitespace", "to_lower", "to_upper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +185,183 @@ def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
 def core_config(*, recheck: bool = False) -> CoreConfig:
     """The configuration of a core schema that `closed_adapter` has made; parts of it are to be built with the same."""
     return {**_CORE, "revalidate_instances": _RECHECK} if recheck else _CORE
+
+
+def agreeing(core: Core, config: CoreConfig) -> Core:
+    """The core schema of a validator that takes what the JSON Schema of `core` says.
+
+    Args:
+        core: what pydantic made of a type.
+        config: the configuration of the type.
+    """
+    definitions = definitions_of(core)
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        keys = part.get("keys_schema")
+        if keys is not None and keys["type"] == "definition-ref":
+            part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
+        if part["type"] == "union":
+            tried = {**part, "choices": _numbers_first(part["choices"])}
+            return deciding(part, was=was, tried=tried, definitions=definitions)
+        return _agreeing_part(part, config, made=made)
+
+    return rebuilt(core, change)
+
+
+def _agreeing_part(core: Core, config: CoreConfig, *, made: bool) -> Core:
+    steps = _steps_instead(core, config)
+    if not steps:
+        return core
+    # A value that a function has made is not JSON, which is all that the first of several steps takes.
+    parsed = core_schema.chain_schema(steps[-1:] if made else steps)
+    return in_place_of(core, core_schema.json_or_python_schema(parsed, without_name(core)))
+
+
+def _steps_instead(core: Core, config: CoreConfig) -> list[CoreSchema]:
+    """What parses JSON in the place of a part of a core schema; none if pydantic takes what its JSON Schema says.
+
+    The step before or behind a function says how exact the match is, by which pydantic chooses among a union.
+    """
+    kind = core["type"]
+    if kind in _TEXTS:
+        return [_NUMBER_OR_TEXT if kind in _NUMBERS else _TEXT, _from_text(core, config, *_TEXTS[kind])]
+    if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
+        return [_from_choice(core, "literal_error", {_typed(each): each for each in core["expected"]})]
+    if kind == "enum" and not all(isinstance(each.value, str) for each in core["members"]):
+        choices = {_typed(each.value): each for each in core["members"]}
+        return [core_schema.chain_schema([_from_choice(core, "enum", choices), core_schema.any_schema()])]
+    if kind in _MAPPINGS and _may_fall_together(core.get("keys_schema")):
+        return [_with_distinct_keys(core, config)]
+    return []
+
+
+def _numbers_first(choices: list[Any]) -> list[Any]:
+    """The choices of a union, so that a number stays one where a `Decimal`, which takes numbers too, is declared first.
+
+    pydantic's own decimal is a less exact match for a number; what stands in its place is as exact.
+    """
+    parts = [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
+    if not any(part["type"] == "json-or-python" and part["python_schema"]["type"] in _NUMBERS for part in parts):
+        return choices
+    paired = list(zip(parts, choices, strict=True))
+    numbers = [choice for part, choice in paired if _is_number(part)]
+    return [*numbers, *(choice for part, choice in paired if not _is_number(part))]
+
+
+def _is_number(part: Core) -> bool:
+    if part["type"] == "json-or-python":
+        part = part["python_schema"]
+    is_literal = part["type"] == "literal" and any(isinstance(each, int) for each in part["expected"])
+    return is_literal or part["type"] in _PLAIN_NUMBERS
+
+
+# -------------------------------------------------------------------------------------------------------------- texts
+
+
+def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) -> CoreSchema:
+    """Parses strings of one form, where pydantic takes others too; and the values that a validator before has made."""
+    validator = SchemaValidator(without_name(core), config)
+    fits = re.compile(form).match
+    read: Callable[..., object] = validator.validate_strings
+
+    def parsed(value: object) -> object:
+        if type(value) is str:
+            made = read(value, strict=True)
+            if not fits(value):
+                raise PydanticCustomError("form", fault)
+            return made
+        if core["type"] in _NUMBERS and type(value) in {int, float}:
+            return read(repr(value), strict=True)
+        return validator.validate_python(value, strict=True)
+
+    return core_schema.no_info_plain_validator_function(parsed)
+
+
+# ------------------------------------------------------------------------------------------------------------ choices
+
+
+def _typed(value: object) -> tuple[type[Any], object]:
+    """A value that differs from those of other types which Python holds for equal."""
+    return type(value), value
+
+
+def _from_choice(core: Core, error: Any, choices: Mapping[tuple[type[Any], object], object]) -> CoreSchema:  # noqa: ANN401
+    """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without."""
+    cls: type[Enum] | None = core.get("cls")
+    # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
+    is_whole = all(kind is int for kind, _ in choices)
+    expected = " or ".join(json.dumps(value) for _, value in choices)
+
+    def parsed(value: object) -> object:
+        if isinstance(value, Enum):
+            value = value.value
+        if not (is_whole and type(value) is float):
+            for form in _forms(value):
+                if form in choices:
+                    return choices[form]
+            if cls is not None and not isinstance(value, bool):
+                with suppress(ValueError):
+                    return cls(value)  # which may know more values than it has members
+        raise PydanticKnownError(error, {"expected": expected})
+
+    return core_schema.no_info_plain_validator_function(parsed)
+
+
+def _forms(value: object) -> tuple[tuple[type[Any], object], ...]:
+    if not isinstance(value, str | int | float | None):
+        return ()
+    if type(value) is float and value.is_integer():
+        return _typed(value), (int, int(value))
+    return (_typed(value), (float, float(value))) if type(value) is int and abs(value) < 2**53 else (_typed(value),)
+
+
+# --------------------------------------------------------------------------------------------------------------- keys
+
+
+class _Key:
+    """A key, beside others that are equal."""
+
+    __slots__ = ("text", "value")
+
+    def __init__(self, text: object, value: object) -> None:
+        self.text = text
+        self.value = value
+
+
+def _may_fall_together(keys: Core | None) -> bool:
+    if keys is None or keys["type"] in _DISTINCT_AS_WRITTEN:
+        return False
+    return keys["type"] != "str" or any(keys.get(flag) for flag in _CHANGING)
+
+
+def _with_distinct_keys(core: Core, config: CoreConfig) -> CoreSchema:
+    """Parses a mapping whose keys are not strings, and refuses those that mean the same."""
+    keys: Core = core["keys_schema"]
+    form, fault = _KEYS.get(innermost(keys, {})["type"], ("", ""))
+    fits = re.compile(form).match
+    validator = SchemaValidator(without_name(keys), config)
+
+    def parsed(text: object) -> _Key:
+        if not isinstance(text, str):  # from a validator before
+            return _Key(text, validator.validate_python(text, strict=True))
+        if not fits(text):
+            raise PydanticCustomError("form", fault)
+        return _Key(text, validator.validate_json(json.dumps(text), strict=not form))
+
+    as_pairs = {**without_name(core), "keys_schema": core_schema.no_info_plain_validator_function(parsed)}
+    return core_schema.no_info_after_validator_function(_distinct, cast("CoreSchema", as_pairs))
+
+
+def _distinct(found: Mapping[_Key, object]) -> object:
+    texts: dict[object, object] = {}
+    made: dict[object, object] = {}
+    for key, item in found.items():
+        if key.value in made:
+            one, other = quoted(str(texts[key.value])), quoted(str(key.text))
+            raise PydanticCustomError(
+                "keys", "two of its keys mean the same: {one} and {other}", {"one": one, "other": other}
+            )
+        texts[key.value] = key.text
+        made[key.value] = item
+    make: Any = type(found)
+    return made if make is dict else make(made)

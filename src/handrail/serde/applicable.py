@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from handrail.serde.core_schemas import Core, choices_of, definitions_of, places_of, python_view
-from handrail.serde.fields import refuse
 from handrail.serde.formatting import type_name
+from handrail.serde.supported_types import refuse
 
 _SAMPLES: Final[Mapping[str, object]] = {
     "str": "",

@@ -41,10 +41,10 @@ from pydantic_core import from_json
 from handrail.errors import DumpError
 from handrail.serde.formatting import place, quoted
 from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.json_values import json_of
 from handrail.serde.secrets import is_secret_value
 from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
 from handrail.serde.unions import TYPE, VALUE
-from handrail.serde.untyped import json_of
 
 _DEEPEST: Final = 200
 _MOST_DIGITS: Final = 4300

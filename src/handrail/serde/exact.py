@@ -43,8 +43,8 @@ from handrail.serde.fitting import (
     pairs,
 )
 from handrail.serde.formatting import place
+from handrail.serde.json_values import parts_of_value
 from handrail.serde.location import Path
-from handrail.serde.untyped import parts_of_value
 
 MOST_LEVELS: Final = 192
 """How deeply a stored value may nest; the parser takes 201 levels, and stores wrap a value into a few of their own."""

@@ -1,4 +1,4 @@
-"""How places and types are written in messages: `$.steps[2].title`, `Page[Item]`."""
+"""How places, types, names and counts are written in messages: `$.steps[2].title`, `Page[Item]`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _LONGEST_COMPARED = 100
 _MOST_NEAR = 10
 _LEAST_LIKENESS = 0.4
 _MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
+
+_MANY = {"character": "characters", "item": "items", "entry": "entries"}
 
 
 def place(segments: Iterable[str | int]) -> str:
@@ -89,3 +91,8 @@ def type_name(kind: object) -> str:
 def stable_name(cls: type[Any]) -> str | None:
     """The name that `stored_as` gave a class; it is not inherited. `None` if it gave none."""
     return getattr(vars(cls).get(STORED_AS), "name", None)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 item`, `2 items`."""
+    return f"{number} {what if number == 1 else _MANY[what]}"

@@ -1,10 +1,15 @@
-"""The JSON Schema that a model sees, and the check that it leaves nothing open."""
+"""The JSON Schema that a model sees, and the check that it leaves nothing open.
+
+What is not a string and is written in a string of JSON, as a value or as a key of an object, has a pattern here. The
+patterns are regular expressions of the dialect that JSON Schema recommends. Those of decimals, fractions and keys are
+published as `pattern`; those of the others are what their `format` stands for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Literal, TypeGuard, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -13,7 +18,6 @@ from pydantic_core import core_schema, to_json
 from handrail.errors import SchemaError
 from handrail.serde.core_schemas import Core
 from handrail.serde.formatting import type_name
-from handrail.serde.forms import DECIMAL, FRACTION, KEYS
 
 Mode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
@@ -44,6 +48,32 @@ _MADE_FOR = {
     "max_digits": _NOTHING,
     "decimal_places": _NOTHING,
 }
+
+DECIMAL: Final = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+"""A `Decimal`."""
+
+FRACTION: Final = r"^[-+]?[0-9]+(/0*[1-9][0-9]*|\.[0-9]+)?$"
+"""A `Fraction`."""
+
+KEYS: Final[Mapping[str, str]] = {
+    "integer": r"^-?(0|[1-9][0-9]*)$",
+    "number": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
+    "boolean": r"^(true|false)$",
+}
+"""A key that is not a string, by the type that it has in JSON Schema."""
+
+FORMATS: Final[Mapping[str, str]] = {
+    "date-time": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:",
+    "date": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    "time": r"^[0-9]{2}:[0-9]{2}",
+    "duration": r"^[-+]?P",
+    "uuid": r"^(urn:uuid:|\{)?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?",
+    "base64url": r"^[A-Za-z0-9_+/-]*=*$",
+}
+"""How the texts of a format begin."""
+
+MASK: Final = "**********"
+"""What stands in the place of a secret, whatever its length; it is written as pydantic writes it."""
 
 
 def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonSchemaValue:
@@ -218,3 +248,8 @@ def _check(node: Node, path: str, kind: object) -> None:
             )
     if not isinstance(node.get("description", ""), str):
         raise SchemaError(f"{path}: its description is not a string; write one", type=kind, path=path)
+
+
+def options_of(node: Node) -> list[Node]:
+    """The alternatives of `node`, if it is a union."""
+    return [*node.get("anyOf", ()), *node.get("oneOf", ())]

@@ -1,21 +1,31 @@
-"""JSON text as it arrives: its size, whether it is JSON at all, and the numbers that JSON does not have.
+r"""JSON without a declared type: a text as it arrives, and values written by what they are.
 
-A model, or a client in between, writes this text; whatever it holds, the answer is a value or a fault in words.
+A model, or a client in between, writes the text; whatever it holds, the answer is a value or a fault in words: it is
+too large, it is no JSON, or it has numbers that JSON does not have.
+
+A lone surrogate is a character that a string of Python may hold and UTF-8 cannot encode. Text that a model reads, or
+that is stored, has the escapes of Python and JSON in their place: `\ud800`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from itertools import islice
-from typing import Final
+from pathlib import PurePath
+from typing import Any, Final, cast
 
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault
-from handrail.serde.formatting import place
+from handrail.errors import DumpError
+from handrail.serde.adapter import BYTES_AS
+from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, message_of
+from handrail.serde.formatting import place, shortened, type_name
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
 
@@ -25,6 +35,12 @@ Text = str | bytes | bytearray
 # What a number beyond the range of a float must hold: one of the two words, an exponent, or very many digits.
 _SUSPECT: Final = re.compile(r"NaN|Infinity|[0-9][eE]|[0-9]{309}")
 _SUSPECT_BYTES: Final = re.compile(_SUSPECT.pattern.encode())
+
+_LONGEST_REASON = 200
+
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+
+_DEEPEST: Final = 200
 
 
 def size_in_bytes(data: Text) -> int:
@@ -162,3 +178,156 @@ def _not_finite(value: object, path: Path) -> Iterator[Path]:
     elif is_array(value):
         for position, child in enumerate(value):
             yield from _not_finite(child, (*path, position))
+
+
+def json_of(value: object) -> bytes:
+    """`value` as JSON; a float that is not finite is written as Python does, for the reader to refuse.
+
+    Raises:
+        DumpError: something in it is not Unicode, endless, or of a type that JSON has no form for.
+    """
+    try:
+        return _written(value)
+    except PydanticSerializationError:
+        faults = (culprit(value) or ("$", "JSON cannot say it"),)
+    raise DumpError(message_of(faults), faults=faults)
+
+
+def jsonable(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """`value` as decoded JSON; lone surrogates stay in its texts, but not in keys.
+
+    Raises:
+        PydanticSerializationError: as `json_of` raises `DumpError`.
+        UnicodeEncodeError: a key holds a lone surrogate.
+    """
+    return to_jsonable_python(value, bytes_mode=BYTES_AS, fallback=_known)
+
+
+def culprit(value: object, path: Path = ()) -> Fault | None:
+    """The innermost part of `value` that JSON cannot say, if there is one."""
+    try:
+        _written(value)
+    except PydanticSerializationError as error:
+        reason = str(error).removeprefix("Error serializing to JSON: ")
+    else:
+        return None
+    if "Circular reference" in reason:
+        return place(path), "contains itself"
+    if "Maximum serialization depth" in reason:
+        return place(path), "nested too deeply"
+    inner = (culprit(child, (*path, segment)) for segment, child in parts_of_value(value))
+    return next((fault for fault in inner if fault), (place(path), _explained(reason)))
+
+
+def is_decoded(value: object) -> bool:
+    """Whether `value` is what decoded JSON is made of, exactly; found out far sooner than where something else stands.
+
+    Like `bytes_in`, for values that `json_of` could write: those have an end.
+    """
+    if type(value) in _PLAIN:
+        return True
+    if type(value) is dict:
+        for key, child in cast("dict[object, object]", value).items():
+            if type(key) is not str or (type(child) not in _PLAIN and not is_decoded(child)):
+                return False
+        return True
+    return type(value) is list and all(map(is_decoded, cast("list[object]", value)))
+
+
+def bytes_in(value: object, path: Path = ()) -> Iterator[tuple[Path, bool]]:
+    """Where bytes stand in a value that `json_of` could write, and whether they are a key of the mapping there."""
+    if isinstance(value.value if isinstance(value, Enum) else value, bytes | bytearray):
+        yield path, False
+        return
+    if isinstance(value, Mapping):
+        value = cast("Mapping[object, object]", value)
+        if any(isinstance(key, bytes) for key in value):
+            yield path, True
+    for segment, child in parts_of_value(value):
+        yield from bytes_in(child, (*path, segment))
+
+
+def _written(value: object) -> bytes:
+    return to_json(value, bytes_mode=BYTES_AS, fallback=_known)
+
+
+def _known(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, PurePath):  # pydantic knows the paths of this machine only
+        return str(value)
+    raise TypeError(f"a value of type {type_name(type(value))} has no form in JSON")
+
+
+def _explained(reason: str) -> str:
+    if reason.startswith("UnicodeEncodeError"):
+        return "a string with one half of a surrogate pair is not Unicode"
+    return shortened(reason.removeprefix("TypeError: "), _LONGEST_REASON)
+
+
+def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
+    """What a value holds directly, with the key, position or name of each; nothing for a scalar."""
+    if isinstance(value, Mapping):
+        yield from ((_key_text(key), child) for key, child in cast("Mapping[object, object]", value).items())
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        yield from enumerate(cast("Iterable[object]", value))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+
+
+def _key_text(key: object) -> str:
+    try:
+        return str(key)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return f"<{type_name(type(key))}>"
+
+
+def escaped(text: str) -> str:
+    """The text with an escape in the place of each lone surrogate; the very same text if there is none."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text
+
+
+def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401 - a value of any type
+    """The same for all texts of mappings, lists and tuples; the very same value if none of them holds any.
+
+    Args:
+        value: the value; what is nested more than 200 deep, or in itself, is left as it is.
+        within: the ids of what it stands in.
+    """
+    if isinstance(value, str):
+        return escaped(value)
+    if len(within) > _DEEPEST or id(value) in within:
+        return value
+    if isinstance(value, Mapping):
+        parts = [part for entry in cast("Mapping[object, object]", value).items() for part in entry]
+    elif isinstance(value, list | tuple):
+        parts = list(cast("Sequence[Any]", value))
+    else:
+        return value
+    inner = (*within, id(cast("object", value)))
+    texts = [escaped_within(part, inner) for part in parts]
+    if all(one is other for one, other in zip(parts, texts, strict=True)):
+        return cast("Any", value)
+    return dict(zip(texts[::2], texts[1::2], strict=True)) if isinstance(value, Mapping) else texts
+
+
+def escaped_json(value: object) -> str | None:
+    """The JSON of a value whose texts hold lone surrogates, with their escapes; `None` for any other.
+
+    Types that are declared are not looked at: it is for values that `dump` refuses.
+    """
+    try:
+        texts = escaped_within(value)
+        decoded = jsonable(texts)
+        made = escaped_within(decoded)
+        if texts is value and made is decoded:
+            return None
+        return json.dumps(made, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (PydanticSerializationError, RecursionError, TypeError, ValueError):  # it has no form in JSON
+        return None

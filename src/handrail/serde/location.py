@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
-from handrail.serde.json_schema import Node, is_array, is_object, resolved
-from handrail.serde.wording import options_of
+from handrail.serde.json_schema import Node, is_array, is_object, options_of, resolved
 
 _ARRAYS = {"list", "tuple", "set", "frozenset"}
 _SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}

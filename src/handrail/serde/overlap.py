@@ -1,7 +1,7 @@
 """Whether two JSON Schemas have a value in common: then JSON alone does not say of which of the two types a value is.
 
 It is decided by what the schemas say of types, formats, choices, items and fields. Bounds and patterns are not looked
-at, but for the forms of `handrail.serde.forms`; where that does not decide it, there is a value in common.
+at, but for the forms of `handrail.serde.json_schema`; where that does not decide it, there is a value in common.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from handrail.serde.forms import DECIMAL, FORMATS, FRACTION, KEYS
-from handrail.serde.json_schema import Node, is_object, resolved
-from handrail.serde.wording import kind_of, options_of
+from handrail.serde.faults import kind_of
+from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEYS, Node, is_object, options_of, resolved
 
 _TEXT: Final = "text"
 _PATTERNS: Final = {DECIMAL: "decimal", FRACTION: "fraction", **{pattern: kind for kind, pattern in KEYS.items()}}

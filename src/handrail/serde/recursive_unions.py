@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import CoreSchema, core_schema
 
-from handrail.serde.core_schemas import Core, in_place_of, parts_of, without_name
+from handrail.serde.core_schemas import Core, choices_of, in_place_of, parts_of, without_name
 from handrail.serde.location import ALL_MEMBERS, MARKS_ALONE
 
 _NOT_OBJECTS: Final = frozenset(
@@ -107,11 +107,6 @@ def optional_mark(one: Core, other: Core, definitions: Mapping[str, Core]) -> st
         return None
     shared = first.marks.keys() & second.marks.keys() - first.required - second.required
     return next((name for name in sorted(shared) if not first.marks[name] & second.marks[name]), None)
-
-
-def choices_of(union: Core) -> list[Core]:
-    """The members of a union, without the labels that they may have."""
-    return [cast("Core", each[0] if isinstance(each, tuple) else each) for each in union["choices"]]
 
 
 def _is_recursive(core: Core, definitions: Mapping[str, Core], above: frozenset[str], done: set[str]) -> bool:

@@ -17,16 +17,10 @@ from dataclasses import Field, is_dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
-from handrail.serde import forms
-from handrail.serde.fields import field_types
-from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.kept import Kept
-from handrail.serde.supported_types import admit, bare, is_union
-from handrail.serde.typed import codec, dump
-from handrail.serde.untyped import json_of
-
-MASK: Final = forms.MASK
-"""What stands in the place of a secret, whatever its length."""
+from handrail.serde.json_schema import MASK, is_array, is_object
+from handrail.serde.json_values import json_of
+from handrail.serde.supported_types import admit, bare, field_types, is_union
+from handrail.serde.typed import Kept, codec, dump
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE = "pydantic.types"  # not imported, because it takes long; whoever has a secret has imported it

@@ -20,14 +20,12 @@ from pydantic_core import (
     core_schema,
 )
 
-from handrail.serde.adapter import Adapter, closed_adapter, core_config
-from handrail.serde.agreement import agreeing
+from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, rebuilt
-from handrail.serde.forms import MASK
-from handrail.serde.json_schema import Node, core_json_schema, inlined
+from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
+from handrail.serde.json_values import is_decoded
 from handrail.serde.location import Path
 from handrail.serde.unions import UnionMembers, ambiguous, read_tagged, write_tagged
-from handrail.serde.untyped import is_decoded
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 _SECRETS_OF: Final = "pydantic.types"  # not imported, because it takes long

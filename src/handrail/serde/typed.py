@@ -6,11 +6,14 @@
 * `bytes` are base64 with the alphabet that is safe in URLs (RFC 4648, section 5), a `Decimal` is a string, an enum its
   value, a set an array. A moment's offset from UTC is written in whole minutes (RFC 3339).
 * The limit on nesting, some two hundred levels, is the parser's own.
+* A number with a fraction of zero is an integer in JSON Schema: `5.0` is `5`, and so is `5e0`. pydantic's strict
+  integers refuse it. It is looked for only in arguments that do not fit, so that it costs those nothing that do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
 from itertools import islice
@@ -25,28 +28,63 @@ from handrail.serde.adapter import closed_adapter
 from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import Exact, exact_of
-from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, message_of, reason_of
+from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, kinds_asked, message_of, reason_of
 from handrail.serde.formatting import place
-from handrail.serde.json_schema import Mode
+from handrail.serde.json_schema import Mode, Node
 from handrail.serde.json_values import (
     FlatKeys,
     Text,
+    bytes_in,
+    culprit,
+    is_decoded,
+    json_of,
     lone_surrogate,
     malformed,
     number_faults,
     repeated_keys,
     size_faults,
 )
-from handrail.serde.kept import Kept
-from handrail.serde.location import followed
+from handrail.serde.location import Path, followed, followed_each
 from handrail.serde.stored_values import stored_recheck
-from handrail.serde.untyped import bytes_in, culprit, is_decoded, json_of
-from handrail.serde.whole_numbers import make_whole
+
+V = TypeVar("V")
+
+MOST_KEPT: Final = 1024
+"""So many values are kept. What is beyond that has come from types that are made at run time."""
 
 T = TypeVar("T")
 
 Extra = Literal["forbid", "ignore"]
 """What becomes of fields that the dataclass does not have: a fault, or nothing."""
+
+_NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
+
+
+class Kept(Generic[V]):
+    """Values by key, each made once; the oldest goes when there are too many. Safe to use from any thread."""
+
+    __slots__ = ("_lock", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[object, V] = {}
+        self._lock = threading.RLock()
+
+    def get(self, key: object, make: Callable[[], V]) -> V:
+        """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
+        try:
+            value = self._values.get(key)
+        except TypeError:  # a part of the type cannot be hashed
+            return make()
+        if value is not None:
+            return value
+        with self._lock:
+            value = self._values.get(key)
+            if value is None:
+                value = make()
+                while len(self._values) >= MOST_KEPT:
+                    self._values.pop(next(iter(self._values)))
+                self._values[key] = value
+            return value
 
 
 class Codec(Generic[T]):
@@ -362,7 +400,6 @@ def _is_of_type(line: ErrorDetails) -> bool:
     return line["type"].endswith("_type") or line["type"] in {"not_given_back", "is_instance_of"}
 
 
-_NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _built: Final[Kept[Built]] = Kept()
 _codecs: Final[Kept[Codec[Any]]] = Kept()
 _stored: Final[Kept[Codec[Any]]] = Kept()
@@ -385,3 +422,30 @@ def _made_stored(kind: object) -> Codec[Any]:
     shown = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
     exact = exact_of(cast("Core", shown.adapter.made.core_schema))
     return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)
+
+
+def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object) -> bool:
+    """Write integers in `data`, in place, where an integer is asked for and a number with a fraction of zero stands.
+
+    Args:
+        lines: what pydantic found wrong.
+        schema: the JSON Schema that the data does not fit.
+        data: the decoded input.
+
+    Returns:
+        Whether there was one.
+    """
+    paths: set[Path] = set()
+    for spot in followed_each((line["loc"] for line in lines), schema, data):
+        is_whole = isinstance(spot.value, float) and spot.value.is_integer()
+        if is_whole and any("integer" in kinds_asked(node, schema) for node in spot.nodes):
+            paths.add(spot.path)
+    for path in paths:
+        _make_whole_at(data, path)
+    return bool(paths)
+
+
+def _make_whole_at(data: Any, path: Path) -> None:  # noqa: ANN401 - decoded JSON
+    for segment in path[:-1]:
+        data = data[segment]
+    data[path[-1]] = int(data[path[-1]])

@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
 
-from handrail.serde.core_schemas import Core, in_place_of, innermost, python_view, rebuilt, without_name
+from handrail.serde.core_schemas import Core, choices_of, in_place_of, innermost, python_view, rebuilt, without_name
 from handrail.serde.json_schema import Node, core_json_schema
 from handrail.serde.location import ALL_MEMBERS
 from handrail.serde.member_names import class_of, kinds_of, names_of, parts_in, spelling
 from handrail.serde.overlap import Side, overlaps
-from handrail.serde.recursive_unions import choices_of, optional_mark
+from handrail.serde.recursive_unions import optional_mark
 
 TYPE: Final = "$type"
 """The key of the name of the member."""

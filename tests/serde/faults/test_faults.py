@@ -9,9 +9,9 @@ from inline_snapshot import snapshot
 
 from handrail.errors import ParseError
 from handrail.serde import codec, parse
+from tests.serde.expected_faults import told
 from tests.serde.shapes import Drawing, Json, Plan, Step, Tree
 from tests.serde.slips import Wide
-from tests.serde.told import told
 
 
 def test_all_faults_of_one_input_are_told_at_once() -> None:

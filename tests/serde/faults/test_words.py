@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from inline_snapshot import snapshot
 
+from tests.serde.expected_faults import told
 from tests.serde.slips import SLIPS, Wide
-from tests.serde.told import told
 
 WORDS = snapshot(
     {

@@ -59,7 +59,7 @@ from handrail.prompt.declaration import Declaration
 from handrail.prompt.effect import Effect
 from handrail.runtime import ToolMessage
 from handrail.serde import Codec, Masking, schema_masking
-from handrail.serde.surrogates import escaped
+from handrail.serde.json_values import escaped
 
 _CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
 

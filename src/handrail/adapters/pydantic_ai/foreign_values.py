@@ -23,8 +23,8 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import ToolValidationError
 from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.json_values import escaped, escaped_within
 from handrail.serde.secrets import SecretValue, is_secret_value, schema_masking
-from handrail.serde.surrogates import escaped, escaped_within
 
 UNSAID: Final = object()
 """Stands for what JSON cannot say."""

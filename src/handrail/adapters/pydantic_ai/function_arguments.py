@@ -20,12 +20,10 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to_json
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
-from handrail.serde.adapter import BUILD_ERRORS
-from handrail.serde.agreement import agreeing
+from handrail.serde.adapter import BUILD_ERRORS, agreeing
 from handrail.serde.core_schemas import Core, rebuilt
-from handrail.serde.kept import Kept
-from handrail.serde.untyped import is_decoded
-from handrail.serde.whole_numbers import make_whole
+from handrail.serde.json_values import is_decoded
+from handrail.serde.typed import Kept, make_whole
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _EXACT: Final = frozenset({"int", "float", "bool", "str", "time"})

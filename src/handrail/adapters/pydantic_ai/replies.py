@@ -44,7 +44,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.serde.surrogates import escaped
+from handrail.serde.json_values import escaped
 from handrail.session import Session
 from handrail.session.calls import CallRef, is_reply, is_storable_id
 

@@ -25,8 +25,7 @@ from handrail.agents.approval.values import Verdict
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
-from handrail.serde.document import read_document
-from handrail.serde.yaml_reader import Reader, listed, shown
+from handrail.serde.document import Reader, listed, read_document, shown
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 KEYS = ("defaults", "allow", "ask", "deny")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from handrail.serde.kept import MOST_KEPT, Kept
+from handrail.serde.typed import MOST_KEPT, Kept
 
 
 def test_a_value_is_made_once() -> None:

@@ -1,11 +1,11 @@
-"""`handrail.serde.yaml_reader`: mappings, lists and texts of a document, and their faults."""
+"""`handrail.serde.document`: mappings, lists and texts of a document, and their faults."""
 
 from __future__ import annotations
 
 import pytest
 
 from handrail.errors import ApprovalRulesError, DocumentError
-from handrail.serde.yaml_reader import Reader, listed, shown
+from handrail.serde.document import Reader, listed, shown
 from handrail.serde.yaml_tree import YamlNode, read_tree
 
 KNOWN = ("allow", "ask", "deny")
