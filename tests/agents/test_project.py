@@ -29,7 +29,7 @@ from tests.agents.folders import agent, write
 PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
 PLAN = """
 from dataclasses import dataclass
-from handrail.session.stored_types import stored_as
+from handrail.session.persistence.stored_types import stored_as
 
 @stored_as("tests.project.plan")
 @dataclass

@@ -18,7 +18,7 @@ import pytest
 
 from handrail.cli import main
 from handrail.session.calls import CallRef
-from handrail.session.storage import Entry, SessionRow
+from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
 

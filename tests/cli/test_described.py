@@ -10,7 +10,7 @@ import pytest
 from handrail.cli import described
 from handrail.cli.described import Beside
 from handrail.errors import StoreCorruptError
-from handrail.session.storage import Entry, Role
+from handrail.session.persistence.protocol import Entry, Role
 from handrail.store import EffectRow
 from tests.cli.desk import HOUR, SESSION, effect
 

@@ -12,8 +12,8 @@ from handrail import store as stores
 from handrail.adapters.pydantic_ai.conversation import Said
 from handrail.cli.beside import found_beside
 from handrail.cli.ledger import newest
-from handrail.session.storage import Entry, SessionRow
-from handrail.session.stored_types import stored_type
+from handrail.session.persistence.protocol import Entry, SessionRow
+from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store, protocol
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import FORK, SESSION, Command, Terminal, effect

@@ -10,7 +10,7 @@ from cyclopts import CycloptsError
 from handrail.cli import options
 from handrail.cli.options import StoreOptions
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.session.storage import SessionRow
+from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from tests.cli.desk import Command
 

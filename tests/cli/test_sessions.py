@@ -18,7 +18,7 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
-from handrail.session.storage import Entry, SessionRow
+from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.store import Store
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write

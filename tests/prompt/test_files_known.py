@@ -36,8 +36,8 @@ from handrail.prompt.files_known import (
 )
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.serde import canonical_json
-from handrail.session.storage import Entry
-from handrail.session.stored_types import stored_type
+from handrail.session.persistence.protocol import Entry
+from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import held

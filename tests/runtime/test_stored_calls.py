@@ -15,7 +15,7 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.events import Step
 from handrail.runtime.stored_calls import load_fields
 from handrail.session import stored_as
-from handrail.session.stored_types import stored_type
+from handrail.session.persistence.stored_types import stored_type
 from tests.runtime.bench import Note
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 from uuid import UUID
 
-from handrail.session.stored_types import stored_as
+from handrail.session.persistence.stored_types import stored_as
 
 
 @dataclass(frozen=True)

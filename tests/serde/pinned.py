@@ -26,7 +26,7 @@ from pydantic import SecretStr
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.serde import digest
-from handrail.session.stored_types import stored_type
+from handrail.session.persistence.stored_types import stored_type
 from tests.serde.shapes import Circle, Drawing, Empty, Inner, Level, Loose, Page, Plan, Square, Status, Step, Tree
 
 FILE: Final = Path(__file__).with_name("pinned.json")

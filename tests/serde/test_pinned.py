@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from handrail.session.stored_types import stored_type
+from handrail.session.persistence.stored_types import stored_type
 from tests.serde.pinned import FILE, pinned, stored, values
 
 PINNED: Final[dict[str, dict[str, Any]]] = json.loads(FILE.read_text())

@@ -17,7 +17,7 @@ from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import canonical_json, codec, digest, has_ambiguous_unions, result_codec, schema, stored_codec
 from handrail.serde.adapter import closed_adapter
 from handrail.serde.stored_values import stored_adapter
-from handrail.session.stored_types import stored_as
+from handrail.session.persistence.stored_types import stored_as
 from tests.serde.members import NOON, PAIRS, Approve, Clear, Decision, Defer, Digit, Reject, Renamed, State, When
 from tests.serde.shapes import Circle, Drawing, Everything, Loose, Page, Plan, Square
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import EffectRow, Store, Testimony, Wake
 from tests.store.stores import STORES
 

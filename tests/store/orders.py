@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.session.storage import Connection
+from handrail.session.persistence.protocol import Connection
 from handrail.store import Store
 from tests.store.calls import call
 

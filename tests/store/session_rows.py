@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from handrail.clock import Clock
-from handrail.session.storage import Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import Entry, Hold, SessionRow
 from handrail.store import Store
 
 NOW = timedelta(0)

@@ -14,7 +14,7 @@ import pytest
 
 import handrail.store
 from handrail.errors import SessionHeldError, SessionLostError, StoreUnavailableError
-from handrail.session.storage import Hold
+from handrail.session.persistence.protocol import Hold
 from handrail.store import Store
 from handrail.store.session_locks import HeldSessions, NoLocks
 from handrail.testing import FakeClock

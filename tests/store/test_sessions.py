@@ -8,7 +8,7 @@ import pytest
 
 from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
 from handrail.session.calls import CallRef
-from handrail.session.storage import Checkpoint, Hold
+from handrail.session.persistence.protocol import Checkpoint, Hold
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import NOW, entries, entry, held, session_row

@@ -9,7 +9,7 @@ import pytest
 
 from handrail import crash_points
 from handrail.errors import StoreUnavailableError
-from handrail.session.storage import Checkpoint
+from handrail.session.persistence.protocol import Checkpoint
 from handrail.store import EffectRow, MemoryStore, Store
 from handrail.testing import FakeClock
 from tests.store.failing import Stop, failing

@@ -36,7 +36,7 @@ from types import ModuleType
 
 from handrail.agents.told import message_of, place_of, without_library_path
 from handrail.errors import DiscoveryError
-from handrail.session.stored_types import forget_types
+from handrail.session.persistence.stored_types import forget_types
 
 _PREFIX = "handrail_project_"
 _INIT = "__init__.py"

@@ -12,7 +12,7 @@ from handrail.errors import StoreCorruptError
 from handrail.runtime.effect_states import expired, lapsed, possible_duplicate
 from handrail.runtime.recorded_arguments import read_arguments
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.storage import Entry, SessionRow
+from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.store import EffectRow, Testimony
 from handrail.store.processes import process_in_words
 

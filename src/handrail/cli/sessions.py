@@ -19,7 +19,7 @@ from handrail.errors import SessionError, SessionNotFoundError
 from handrail.serde.formatting import shortened
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
-from handrail.session.storage import Entry, SessionRow
+from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.store import Store
 
 _LONGEST_SHOWN = 200

@@ -1,11 +1,11 @@
 """The form in which `ToolInvoked` is stored: its parameters and its value are of whatever types the tools declare.
 
-A value of a dataclass is written with the name and version of its class (`handrail.session.stored_types`). It comes
-back as a value of that class where the program knows it, and as decoded JSON where it does not: a record stays readable
-when the tool that made it is gone. So does a value that holds what JSON does not give back (a date in a place of type
-`Any`, a lone surrogate, for which its escape is written). Values of other types are written as the JSON that is shown,
-and beside it as what the tool reads, if that differs (`handrail.runtime.recorded_values`). A value that JSON cannot say
-is left out, and its place says so.
+A value of a dataclass is written with the name and version of its class (`handrail.session.persistence.stored_types`).
+It comes back as a value of that class where the program knows it, and as decoded JSON where it does not: a record stays
+readable when the tool that made it is gone. So does a value that holds what JSON does not give back (a date in a place
+of type `Any`, a lone surrogate, for which its escape is written). Values of other types are written as the JSON that is
+shown, and beside it as what the tool reads, if that differs (`handrail.runtime.recorded_values`). A value that JSON
+cannot say is left out, and its place says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from handrail.prompt import ToolResult
 from handrail.runtime.messages import ToolCall
 from handrail.serde import codec, dump, parse
 from handrail.serde.json_values import escaped_json
-from handrail.session.stored_types import find_type, stored_type
+from handrail.session.persistence.stored_types import find_type, stored_type
 
 _log = logging.getLogger("handrail.runtime")
 

@@ -18,8 +18,8 @@ from handrail.errors import ReducerError, SessionBusyError, SessionUseError, Sna
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecords, CallRef
 from handrail.session.changes import Append, Change, SliceChange, check_change
-from handrail.session.keeping import Kept
 from handrail.session.log import Log
+from handrail.session.persistence.recorder import Kept
 from handrail.session.reducers import Reducer
 from handrail.session.rules import Reducers, Route, Rules
 from handrail.session.slice import Slice

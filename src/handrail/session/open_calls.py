@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
-from handrail.session.opening import known_items, recorded_item
+from handrail.session.persistence.loading import known_items, recorded_item
+from handrail.session.persistence.protocol import SessionRow, SessionStore
+from handrail.session.persistence.stored_types import stored_as
 from handrail.session.slice import Slice
 from handrail.session.slices import SlicePolicy
-from handrail.session.storage import SessionRow, SessionStore
-from handrail.session.stored_types import stored_as
 
 T = TypeVar("T")
 

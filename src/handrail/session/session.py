@@ -18,15 +18,15 @@ from handrail.errors import SessionError, SessionNotFoundError, SessionUseError
 from handrail.errors.mistakes import check_argument
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, shown_id, still_open
-from handrail.session.given import check_given, check_stored_id
+from handrail.session.identity import check_given, check_stored_id
 from handrail.session.intake import Intake
-from handrail.session.keeping import Kept
+from handrail.session.json_export import Saved, read, write
 from handrail.session.open_calls import listed_calls
-from handrail.session.opening import Opening, RecordsInStore, end_of_call, open_kept, stored_slices
+from handrail.session.persistence.loading import Opening, RecordsInStore, end_of_call, open_kept, stored_slices
+from handrail.session.persistence.protocol import Connection, Hold, SessionStore
+from handrail.session.persistence.recorder import Kept
 from handrail.session.rules import Rules
-from handrail.session.saved import Saved, read, write
 from handrail.session.slices import FixedView, SlicePolicy, Version, Versions
-from handrail.session.storage import Connection, Hold, SessionStore
 from handrail.transaction import Transaction, current
 
 

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.storage import SessionStore
+from handrail.session.persistence.protocol import SessionStore
 from handrail.store.processes import process_in_words
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]

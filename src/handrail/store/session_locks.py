@@ -18,7 +18,7 @@ from typing import Protocol
 
 from handrail.clock import Clock
 from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
-from handrail.session.storage import Entry, Hold
+from handrail.session.persistence.protocol import Entry, Hold
 
 _POLL_SECONDS = 0.01
 

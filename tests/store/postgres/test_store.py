@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
 from handrail.session.calls import CallRef
-from handrail.session.storage import Checkpoint, Entry, Hold
+from handrail.session.persistence.protocol import Checkpoint, Entry, Hold
 from handrail.store import EffectRow, protocol
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row

@@ -45,7 +45,7 @@ _CONTROL = frozenset(
 
 
 class CallConnection:
-    """The connection of one call; see `handrail.session.storage.Connection`.
+    """The connection of one call; see `handrail.session.persistence.protocol.Connection`.
 
     Args:
         root: the outermost transaction of the call.

@@ -39,7 +39,7 @@ class Types(NamedTuple):
 
 
 class FetchedRows:
-    """What a handler's statement came to; a `handrail.session.storage.Cursor`.
+    """What a handler's statement came to; a `handrail.session.persistence.protocol.Cursor`.
 
     Attributes:
         rowcount: how many rows the statement changed or found; -1 where the database does not tell.

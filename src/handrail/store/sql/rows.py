@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
-from handrail.session.storage import Checkpoint, Entry, Role, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, Entry, Role, SessionRow
 from handrail.store.protocol import TESTIMONY_STATUSES, ClaimOwner, EffectRow, Testimony
 
 Columns: TypeAlias = Sequence[Any]

@@ -13,7 +13,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreError
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.storage import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import session_locks
 from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
 from handrail.store.session_locks import HeldSessions

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
-from handrail.session.storage import Connection
+from handrail.session.persistence.protocol import Connection
 from handrail.store import SqliteStore, Store
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresDriver, PostgresLink

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from handrail.session.persistence.protocol import Role
 from handrail.session.slices import Version
-from handrail.session.storage import Role
 from handrail.session.stored_items import StoredItems
 
 

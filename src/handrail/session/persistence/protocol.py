@@ -1,7 +1,7 @@
 """What a session needs of a store: rows of sessions, entries in order, checkpoints, and the right to write.
 
 The store decides nothing. It keeps what it is given and changes a session only for who holds it; what entries mean is
-the session's affair (`handrail.session.keeping`).
+the session's affair (`handrail.session.persistence.recorder`).
 
 The rules that every store keeps:
 

@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 
 from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
 from handrail.session.calls import CallRecord, CallRecords, CallRef
-from handrail.session.layout import Layout, dump_layouts, layout_of
 from handrail.session.log import Log
+from handrail.session.persistence.entry_index import Layout, dump_layouts, layout_of
+from handrail.session.persistence.protocol import Checkpoint, Entry, Hold, Role, SessionStore
+from handrail.session.persistence.stored_changes import difference, in_order
+from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import FixedView
 from handrail.session.state import State
-from handrail.session.storage import Checkpoint, Entry, Hold, Role, SessionStore
-from handrail.session.stored_changes import difference, in_order
-from handrail.session.stored_types import StoredType, stored_type
 from handrail.transaction import Transaction
 from handrail.transaction.commit import keep
 from handrail.transaction.participants import Prepares

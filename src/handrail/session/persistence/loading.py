@@ -21,12 +21,12 @@ from handrail.errors import (
 )
 from handrail.errors.mistakes import check_argument
 from handrail.session.calls import CallRef, shown_id, storable_id
-from handrail.session.keeping import Kept
-from handrail.session.layout import Layout, layout_of, load_layouts, spans
+from handrail.session.persistence.entry_index import Layout, layout_of, load_layouts, spans
+from handrail.session.persistence.protocol import Entry, SessionRow, SessionStore
+from handrail.session.persistence.recorder import Kept
+from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import Owner, SlicePolicy, Version
-from handrail.session.storage import Entry, SessionRow, SessionStore
 from handrail.session.stored_items import StoredItems
-from handrail.session.stored_types import StoredType, find_type, stored_type, unknown_type
 
 _log = logging.getLogger("handrail.session")
 

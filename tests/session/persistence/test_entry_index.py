@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.session.layout import Layout, Run, dump_layouts, layout_of, load_layouts, spans
-from handrail.session.storage import Entry
+from handrail.session.persistence.entry_index import Layout, Run, dump_layouts, layout_of, load_layouts, spans
+from handrail.session.persistence.protocol import Entry
 
 
 @dataclass

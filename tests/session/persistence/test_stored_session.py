@@ -11,7 +11,7 @@ import pytest
 from handrail.errors import SessionError, SessionNotFoundError
 from handrail.session import Session, SlicePolicy, replace_latest
 from handrail.session.calls import CallRef
-from handrail.session.storage import SessionRow
+from handrail.session.persistence.protocol import SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore

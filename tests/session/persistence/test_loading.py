@@ -11,7 +11,7 @@ import pytest
 
 from handrail.errors import SessionHeldError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.session import Session
-from handrail.session.storage import Checkpoint, Entry, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, Entry, SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore

@@ -12,7 +12,7 @@ import pytest
 
 from handrail.errors import SessionError, UnknownTypeError
 from handrail.session import stored_as
-from handrail.session.stored_types import StoredType, find_type, forget_types, stored_type, unknown_type
+from handrail.session.persistence.stored_types import StoredType, find_type, forget_types, stored_type, unknown_type
 from tests.session.samples import A, B, Note, Rich
 
 

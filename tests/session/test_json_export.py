@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import SnapshotError
 from handrail.session import Session, SlicePolicy, replace_latest
-from handrail.session.saved import Saved, write
+from handrail.session.json_export import Saved, write
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 
 TYPES = (Note, Happened, Rich, Task)
@@ -210,7 +210,7 @@ def test_an_item_that_json_cannot_say_is_named(value: object) -> None:
     session = Session()
     session[Loose].seed(Loose(1), Loose(value))
     with pytest.raises(
-        SnapshotError, match=r"slice tests\.session\.test_saved:Loose cannot be saved: item 1: .*anything"
+        SnapshotError, match=r"slice tests\.session\.test_json_export:Loose cannot be saved: item 1: .*anything"
     ):
         session.to_json()
 
@@ -225,9 +225,11 @@ def test_a_type_that_has_no_form_in_json_is_named() -> None:
     """On either way."""
     session = Session()
     session.dispatch(Unsayable(print))
-    with pytest.raises(SnapshotError, match=r"slice tests\.session\.test_saved:Unsayable has no form in JSON: .*call"):
+    with pytest.raises(
+        SnapshotError, match=r"slice tests\.session\.test_json_export:Unsayable has no form in JSON: .*call"
+    ):
         session.to_json()
-    data = json.dumps({**saved(), "state": {"tests.session.test_saved:Unsayable": [{}]}})
+    data = json.dumps({**saved(), "state": {"tests.session.test_json_export:Unsayable": [{}]}})
     with pytest.raises(SnapshotError, match="Unsayable has no form in JSON"):
         Session.from_json(data, types=(Unsayable,))
 

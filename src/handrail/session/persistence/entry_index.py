@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, cast
 
-from handrail.session.storage import Entry
+from handrail.session.persistence.protocol import Entry
 
 _FORMAT = "handrail.checkpoint/1"
 
