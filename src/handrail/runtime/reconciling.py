@@ -16,7 +16,7 @@ from handrail.runtime.failures import Refusal, told
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.recorded_arguments import is_record_of, read_arguments, recorded_arguments
 from handrail.runtime.ways import OverranError, run_to_end
-from handrail.serde.secrets import MASK
+from handrail.serde.json_schema import MASK
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction
 

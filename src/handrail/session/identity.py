@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import NoneType
 from typing import cast
 
 from handrail.errors import InvalidArgumentError
 from handrail.errors.mistakes import check_argument
+from handrail.events import Dispatcher
 
 _TEXT = "text of valid Unicode"
 _TAGS = "a mapping from text to text: {'customer': '7'}"
@@ -48,3 +50,19 @@ def _check_text(function: str, argument: str, given: object, expected: str) -> N
         str(given).encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected) from None
+
+
+def check_relatives(function: str, session_type: type[object], parent: object, dispatcher: object) -> None:
+    """Refuse what cannot be the parent or the dispatcher of a session.
+
+    Args:
+        function: what was called, for the error.
+        session_type: the class of sessions.
+        parent: given as the parent.
+        dispatcher: given as the dispatcher.
+
+    Raises:
+        InvalidArgumentError: one of them is something else.
+    """
+    check_argument(function, "parent", parent, (session_type, NoneType), "a Session, or None")
+    check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")

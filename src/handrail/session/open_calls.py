@@ -14,8 +14,7 @@ from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slice import Slice
-from handrail.session.slices import SlicePolicy
+from handrail.session.slices import Slice, SlicePolicy
 
 T = TypeVar("T")
 

@@ -2,26 +2,30 @@
 
 A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Keep`. A state slice is a
 dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value of the class.
+
+`Rules` says which slices of a session are LOGs, and which reducers take which events.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
-from handrail.errors import ReducerError
-from handrail.session.changes import Append, Change, Keep, Replace, SliceChange
-from handrail.session.slices import SliceView
+from handrail.errors import ReducerError, SessionUseError
+from handrail.session.slices import Append, Change, Keep, Reducer, Replace, S, SliceChange, SlicePolicy, SliceView
 
-S = TypeVar("S")
-E = TypeVar("E")
 M = TypeVar("M", bound=Callable[..., Any])
 
-Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
-"""Takes the slice and the event; returns what becomes of the slice. Has no effects."""
-
 _MARK = "__handrail_reducer_on__"
+
+T = TypeVar("T")
+
+E = TypeVar("E")
+
+Reducers: TypeAlias = tuple[tuple[type[Any], Reducer[Any, Any]], ...]
+"""Reducers of one event, each with the slice that it decides on."""
 
 
 def append_all(_view: SliceView[S], event: S) -> Append[S]:
@@ -107,3 +111,120 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
         raise ReducerError(msg)
 
     return reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What becomes of the events of one type.
+
+    Attributes:
+        logged: whether their own slice is a LOG, which gets them whatever else becomes of them.
+        reducers: who decides; where there is nobody, and no LOG either, an event is appended to its own slice.
+        what: names the taking in of such an event, for messages.
+        append: names the appending of such a value past all reducers, for messages.
+    """
+
+    logged: bool
+    reducers: Reducers
+    what: str
+    append: str
+
+
+class Rules:
+    """The rules of one session, which guards their changing with its lock; looking them up needs none."""
+
+    __slots__ = ("_policies", "_reducers", "_routes")
+
+    def __init__(self, policies: dict[type[Any], SlicePolicy], reducers: dict[type[Any], Reducers]) -> None:
+        """Make rules of dictionaries that the caller hands over; a class that is not among them speaks for itself."""
+        self._policies = policies
+        self._reducers = reducers
+        self._routes: dict[type[Any], Route] = {}  # replaced whenever the rules change
+
+    def copy(self) -> Rules:
+        """The same rules for another session."""
+        return Rules(dict(self._policies), dict(self._reducers))
+
+    def policy(self, kind: type[Any]) -> SlicePolicy:
+        """What becomes of the slice of a type on rollback.
+
+        Raises:
+            SessionUseError: `kind` is not a dataclass.
+        """
+        policy = self._policies.get(kind)
+        if policy is None:
+            policy = self._policies[kind] = _policy_of(kind)
+        return policy
+
+    def route(self, event_type: type[Any]) -> Route:
+        """What becomes of the events of a type.
+
+        Raises:
+            SessionUseError: it is not a dataclass.
+        """
+        routes = self._routes  # before the rules are read: what is found by old rules must not be kept among new ones
+        route = routes.get(event_type)
+        if route is None:
+            logged = self.policy(event_type) is SlicePolicy.LOG
+            reducers = self._reducers.get(event_type, ())
+            route = routes[event_type] = Route(
+                logged, reducers, f"dispatch {event_type.__name__}", f"append to {event_type.__name__}"
+            )
+        return route
+
+    def reduces(self, event_type: type[Any]) -> bool:
+        """Whether a reducer takes events of this type."""
+        return event_type in self._reducers
+
+    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
+        """Set the policy of a slice, which is empty; see `Session.declare`."""
+        self.policy(kind)  # raises for what is no dataclass
+        if policy is SlicePolicy.LOG and self._decides_on(kind):
+            raise _no_log(kind)
+        self._policies[kind] = policy
+        self._routes = {}
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
+        """Add a reducer; see `Session.register`."""
+        self.policy(event_type)  # raises for what is no dataclass
+        if self.policy(into) is SlicePolicy.LOG:
+            raise _no_log(into)
+        reducers = self._reducers.get(event_type, ())
+        known = dict(reducers).get(into, reducer)
+        if known is not reducer:
+            msg = f"slice {into.__name__} has another reducer for {event_type.__name__} already"
+            raise ReducerError(msg)
+        self._reducers[event_type] = (*(entry for entry in reducers if entry[0] is not into), (into, reducer))
+        self._routes = {}
+
+    def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
+        """Add the reducers that a state slice declares; see `Session.install`."""
+        if self._decides_on(state):
+            msg = f"{state.__name__} has reducers in this session already"
+            raise ReducerError(msg)
+        methods = methods_of(state, initial)
+        for kind in (state, *methods):
+            self.policy(kind)  # all must be dataclasses before anything is registered
+        for event_type, reducer in methods.items():
+            self.register(event_type, reducer, into=state)
+
+    def _decides_on(self, kind: type[Any]) -> bool:
+        return any(into is kind for reducers in self._reducers.values() for into, _ in reducers)
+
+
+def _no_log(kind: type[Any]) -> ReducerError:
+    return ReducerError(
+        f"slice {kind.__name__} is a LOG, which gets every event of its own type and no other; let reducers decide on "
+        "STATE slices"
+    )
+
+
+def _policy_of(kind: object) -> SlicePolicy:
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        msg = f"a slice holds values of a dataclass, and {kind!r:.100} is none; name a class decorated with @dataclass"
+        raise SessionUseError(msg)
+    policy: object = getattr(kind, "slice_policy", SlicePolicy.STATE)
+    if not isinstance(policy, SlicePolicy):
+        msg = f"{kind.__name__}.slice_policy is {policy!r:.100}; make it SlicePolicy.STATE or SlicePolicy.LOG"
+        raise SessionUseError(msg)
+    return policy

@@ -1,36 +1,72 @@
 """A session: events go in, reducers decide, slices come out.
 
-What goes in is the affair of `handrail.session.intake`. Here stands what a session is to the program: its name and its
-relatives, and the forms in which it outlives the process: JSON for people, and a store.
+It outlives the process in two forms: as JSON for people, and in a store.
+
+Who may write
+    Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was
+    reached. Until the call has committed, everybody outside it goes on seeing what was there before.
+    Outside of calls each write is a transaction of its own, and needs the session's turn to be free.
+    A LOG takes events from anybody at any time. Rules are no state: what is registered inside a call stays.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from types import MappingProxyType, NoneType
-from typing import Any, Self
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Self, TypeVar, cast
 
-from handrail.errors import SessionError, SessionNotFoundError, SessionUseError
-from handrail.errors.mistakes import check_argument
+from handrail.errors import (
+    ReducerError,
+    SessionBusyError,
+    SessionError,
+    SessionUseError,
+    SnapshotError,
+)
 from handrail.events import Dispatcher
-from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, shown_id, still_open
-from handrail.session.identity import check_given, check_stored_id
-from handrail.session.intake import Intake
+from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, still_open
+from handrail.session.identity import check_given, check_relatives, check_stored_id
 from handrail.session.json_export import Saved, read, write
 from handrail.session.open_calls import listed_calls
-from handrail.session.persistence.loading import Opening, RecordsInStore, end_of_call, open_kept, stored_slices
-from handrail.session.persistence.protocol import Connection, Hold, SessionStore
+from handrail.session.persistence.loading import (
+    Opening,
+    RecordsInStore,
+    copy_for_fork,
+    open_kept,
+    release_with,
+    stored_slices,
+)
+from handrail.session.persistence.protocol import Connection, SessionStore
 from handrail.session.persistence.recorder import Kept
-from handrail.session.rules import Rules
-from handrail.session.slices import FixedView, SlicePolicy, Version, Versions
-from handrail.transaction import Transaction, current
+from handrail.session.reducers import Reducers, Route, Rules
+from handrail.session.slices import (
+    Append,
+    Change,
+    FixedView,
+    Owner,
+    Reducer,
+    SessionSnapshot,
+    Slice,
+    SliceChange,
+    SlicePolicy,
+    Version,
+    Versions,
+    check_change,
+    filled,
+    versions_of,
+)
+from handrail.session.state import Changes, Log, State
+from handrail.transaction import Transaction, current, undoing
+from handrail.turns import Turn, draw
+
+T = TypeVar("T")
+E = TypeVar("E")
 
 
-class Session(Intake):
+class Session:
     """The state of one conversation or run.
 
     Attributes:
@@ -56,8 +92,19 @@ class Session(Intake):
             InvalidArgumentError: something is of another type: an id is text, and so are tags.
         """
         check_given("Session", session_id, tags)
-        _check_relatives("Session", parent, dispatcher)
-        super().__init__(session_id if session_id is not None else new_id(), dispatcher)
+        check_relatives("Session", Session, parent, dispatcher)
+        self.session_id = session_id if session_id is not None else new_id()
+        self.dispatcher = dispatcher if dispatcher is not None else Dispatcher()
+        self.turn = Turn()
+        self._owner = Owner(self.session_id)
+        self._lock = threading.RLock()
+        self._outside = threading.RLock()
+        self._rules = Rules({}, {})
+        self._state = State(self._owner, {})
+        self._log = Log(self._owner, {})
+        self._access: dict[type[Any], Slice[Any]] = {}
+        self._records = CallRecords()
+        self._kept: Kept | None = None
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent = parent
         self._new_id = new_id
@@ -104,7 +151,7 @@ class Session(Intake):
         """
         check_stored_id("Session.open", session_id)
         check_given("Session.open", session_id, tags)
-        _check_relatives("Session.open", parent, dispatcher)
+        check_relatives("Session.open", Session, parent, dispatcher)
         opening = Opening.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
@@ -128,7 +175,7 @@ class Session(Intake):
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
         with self._lock:
-            return (*_filled(self._state.seen()), *_filled(self._log.slices))
+            return (*filled(self._state.seen()), *filled(self._log.slices))
 
     def close(self) -> None:
         """Let others open the session; what is written from here on is refused. Only stored sessions need it.
@@ -290,7 +337,7 @@ class Session(Intake):
         """
         with self._lock:
             state, log = self._state.seen(), dict(self._log.slices)
-        return write(Saved(self.session_id, self.tags, _filled(state), _filled(log)))
+        return write(Saved(self.session_id, self.tags, filled(state), filled(log)))
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
@@ -301,10 +348,7 @@ class Session(Intake):
         """
         saved = read(data, types=types)
         session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)
-        state, log = (
-            {kind: Version(session._owner, list(items), len(items)) for kind, items in slices.items()}
-            for slices in (saved.state, saved.log)
-        )
+        state, log = (versions_of(items, session._owner) for items in (saved.state, saved.log))
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
         session._adopt(state, log, Rules(policies, {}))
         return session
@@ -318,19 +362,7 @@ class Session(Intake):
         kept.flush(self._state, self._log)
         with self._lock:
             kinds = tuple(kept.kinds.values())
-        row = store.find(self.session_id)
-        end = None if row is None else row.head
-        if at is not None:
-            end = end_of_call(store, self.session_id, at)
-        if row is None:
-            raise SessionNotFoundError(f"session {self.session_id!r} is no longer in the store", session_id=new_id)
-        if end is None:
-            raise SessionError(
-                f"session {self.session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there"
-            )
-        fork_row = row._replace(session_id=new_id, parent=self.session_id, created_at=store.now(), head=end)
-        if not store.copy(self.session_id, fork_row):
-            raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
+        copy_for_fork(store, self.session_id, new_id, at)
         return self._resume(opening._replace(types=(*opening.types, *kinds)), new_id, rules=self._rules)
 
     @classmethod
@@ -352,21 +384,215 @@ class Session(Intake):
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
         kept.lock = session._lock
-        weakref.finalize(
-            session, _abandon, opening.store, kept.hold
-        ).atexit = False  # a process that ends holds nothing
+        release_with(session, opening.store, kept.hold)
         return session
 
+    def __getitem__(self, kind: type[T]) -> Slice[T]:
+        """The slice of a type; empty when nothing of that type has come in.
 
-def _check_relatives(function: str, parent: object, dispatcher: object) -> None:
-    check_argument(function, "parent", parent, (Session, NoneType), "a Session, or None")
-    check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
+        Raises:
+            SessionUseError: `kind` is not a dataclass.
+        """
+        access = self._access.get(kind)
+        if access is None:
+            self._rules.policy(kind)
+            access = self._access[kind] = Slice(self, kind)
+        return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
 
+    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
+        """Say what becomes of a type's slice on rollback, in this session, before anything is in it.
 
-def _abandon(store: SessionStore, hold: Hold) -> None:
-    """Let go of a session that nobody has closed, from a thread: who collects garbage may hold any lock."""
-    threading.Thread(target=store.release, args=(hold,), name="handrail-release", daemon=True).start()
+        Raises:
+            SessionUseError: the slice holds something already, or something that has not been committed yet.
+            ReducerError: it would be a LOG, and reducers decide on it.
+        """
+        with self._lock:
+            if self._state.is_used(kind) or kind in self._log.slices:
+                raise SessionUseError(f"slice {kind.__name__} is in use; declare its policy before the first event")
+            self._rules.declare(kind, policy)
 
+    def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
+        """Register the methods of a state slice that are marked `@reducer(on=Event)`.
 
-def _filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
-    return {kind: FixedView(version).all() for kind, version in slices.items() if version.length}
+        Args:
+            state: the class; its newest value is `session[state].latest()`.
+            initial: makes the value that the first event meets; without it, events are passed over until the slice is
+                seeded.
+
+        Raises:
+            ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
+            SessionUseError: the class or one of the events is no dataclass. Nothing is registered.
+        """
+        with self._lock:
+            self._rules.install(state, initial)
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
+        """Let a reducer decide what becomes of slice `into` when an event of that type is dispatched.
+
+        Registering the same reducer again changes nothing.
+
+        Raises:
+            ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
+        """
+        with self._lock:
+            self._rules.register(event_type, reducer, into=into)
+
+    def listens(self, event_type: type[Any]) -> bool:
+        """Whether a reducer or a subscriber would hear of events of this type."""
+        return self._rules.reduces(event_type) or (not self.dispatcher.is_quiet and self.dispatcher.listens(event_type))
+
+    def dispatch(self, event: object) -> None:
+        """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
+
+        Inside a call, all of it belongs to the call. Outside, the event is taken in whole or, when a reducer or a
+        subscriber raises, not at all. An event whose slice is a LOG is kept in either case; if no reducer takes it, it
+        needs no turn.
+
+        Raises:
+            SessionError: the event is no dataclass instance, or the session's store cannot hold it.
+            SessionBusyError: outside of calls, while a call holds the session.
+            StoreUnavailableError: outside of calls, the session's store does not answer; nothing is taken in.
+            DispatchError: subscribers raised.
+            ReducerError: a reducer returned what no slice can become, or wrote to the session; what a reducer raises
+                itself passes unchanged.
+        """
+        route = self._rules.route(type(event))
+        if route.logged:
+            self._log_item(type(event), event)
+            if not route.reducers and self.dispatcher.is_quiet:
+                return
+        self.announce(event)
+
+    def announce(self, event: object) -> None:
+        """The same for an event that is in its LOG already; see `dispatch`."""
+        route = self._rules.route(type(event))
+        if route.logged and not route.reducers:
+            if not self.dispatcher.is_quiet:
+                self.dispatcher.dispatch(event)
+            return
+        call = current()
+        if call is None:
+            self._alone(route.what, partial(self._take_in, event, route))
+        else:
+            self._take_in(event, route, call)
+
+    def append(self, kind: type[T], item: T) -> None:
+        """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
+        route = self._rules.route(kind)
+        call = current()
+        if route.logged or call is None or type(item) is not kind:
+            self.change(kind, Append(item), route.append)
+        else:
+            with self._lock:
+                self._open(call, route.append)
+                self._state.append(kind, item)
+
+    def change(self, kind: type[T], change: Change[T], what: str) -> None:
+        """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
+        check_change(change, kind)
+        if self._rules.policy(kind) is SlicePolicy.LOG:
+            if not isinstance(change, Append):
+                raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
+            self._log_item(kind, change.item)
+        else:
+            self._write(what, partial(self._state.apply, ((kind, change),)), current())
+
+    def version_of(self, kind: type[T]) -> Version[T] | None:
+        """The version of a slice that this context sees: its call's own changes, or what has been committed."""
+        slices = self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()
+        return slices.get(kind)
+
+    def snapshot(self) -> SessionSnapshot:
+        """The STATE slices as this context sees them; costs the same however much they hold."""
+        if self._state.joining == threading.get_ident():
+            return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
+        with self._lock:
+            return SessionSnapshot(self._owner, self._state.held())
+
+    def restore(self, snapshot: SessionSnapshot) -> None:
+        """Put the STATE slices back; LOG slices stay. It is a write like any other, and undone with its call.
+
+        Raises:
+            SnapshotError: the snapshot belongs to another session.
+            SessionBusyError: outside of calls, while a call holds the session.
+        """
+        if snapshot.owner is not self._owner:
+            raise SnapshotError(f"the snapshot belongs to session {snapshot.owner.session_id}, not {self.session_id}")
+        if undoing():
+            with self._lock:
+                self._state.undo(snapshot.slices, snapshot.taken)
+        else:
+            self._write("restore a snapshot", partial(self._state.go_back, snapshot.slices), current())
+
+    def _adopt(self, state: Versions, log: Versions, rules: Rules) -> None:
+        self._state = State(self._owner, state)
+        self._log = Log(self._owner, log)
+        self._rules = rules
+
+    def _open(self, call: Transaction, what: str) -> None:
+        """Make sure that a call may write to the STATE slices; see `State.open`."""
+        if self._state.open(self, call, what) and self._kept is not None:
+            self._kept.part_of(call.root, self._state, self._log)
+
+    def _log_item(self, kind: type[Any], item: object, call: CallRef | None = None, *, closing: bool = False) -> None:
+        """Let a LOG get an item; what its store cannot hold is refused before, as is all but what closes a call."""
+        kept = self._kept
+        if kept is None:
+            with self._lock:
+                self._log.append(kind, item)
+            return
+        if not closing:
+            kept.check_open()
+        with self._lock:
+            kept.note(kept.noting(kind, item, call))
+            self._log.append(kind, item)
+        caller = current()
+        if caller is None or not caller.holds(self.turn):  # else it goes with the call that writes to this session
+            kept.flush(self._state, self._log)
+
+    def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
+        """Change the STATE slices by `act`, in a call or alone; `what` names the act in errors."""
+        if call is None:
+            self._alone(what, partial(self._write, what, act))
+        else:
+            with self._lock:
+                self._open(call, what)
+                act()
+
+    def _alone(self, what: str, write: Callable[[Transaction], None]) -> None:
+        """Write in a transaction of its own, from outside of calls; such writes wait for each other."""
+        with self._outside:
+            ticket = draw((self.turn,), exclusive=True)
+            try:
+                if ticket.waiter is not None:
+                    raise SessionBusyError(self.session_id)
+                with Transaction(what, ticket=ticket, writes=True) as transaction:
+                    write(transaction)
+                    transaction.commit()
+            finally:
+                ticket.release()
+
+    def _take_in(self, event: object, route: Route, call: Transaction) -> None:
+        with self._lock:
+            self._open(call, route.what)
+            if route.reducers:
+                self._state.apply(self._decisions(event, route.reducers))
+            else:
+                self._state.append(type(event), event)
+            if self._kept is not None and not route.logged:
+                self._state.taken.append(event)
+        if not self.dispatcher.is_quiet:
+            self.dispatcher.dispatch(event)
+
+    def _decisions(self, event: object, reducers: Reducers) -> Changes:
+        """What all reducers make of an event; nothing is applied before all have answered."""
+        now = self._state.now
+        changes: list[tuple[type[Any], SliceChange]] = []
+        for into, reducer in reducers:
+            change = reducer(FixedView(now[1].get(into)), event)
+            check_change(change, into)
+            changes.append((into, change))
+        if self._state.now is not now:
+            msg = f"a reducer of {type(event).__name__} wrote to the session itself; it may only return what to change"
+            raise ReducerError(msg)
+        return changes

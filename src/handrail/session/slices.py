@@ -1,4 +1,4 @@
-"""What a slice holds: versions of a growing list, cheap to keep and cheap to go back to.
+"""Slices: what a program sees of the values of one type, what may become of them, and the versions under them.
 
 A `Version` is a list and a length: the first `length` items are the slice. Appending at the end of the list by its
 owner grows the list in place and gives a version that is one longer; every older version stays as it was, because it
@@ -7,18 +7,89 @@ to an old version, appending by another owner, as a fork does) makes a new list.
 
 Going back may cut off the end of the list, so that the next append grows it in place again. Only who knows that nobody
 holds a version that looks at what is cut off may do that: see `handrail.session.session`.
+
+A slice gets an item more, becomes other items, or stays as it is (`Append`, `Replace`, `Keep`). The beginning of its
+items may lie in the store until somebody looks at it (`StoredItems`).
 """
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
-from handrail.session.stored_items import StoredItems
+from handrail.errors import ReducerError
 
 T = TypeVar("T")
+
+E = TypeVar("E")
+
+S = TypeVar("S")
+
+
+class StoredItems(Generic[T]):
+    """As much of a list as a slice needs. Its first items are read when one of them is asked for, all at once.
+
+    Adding to the end reads nothing, so a slice of a hundred thousand items costs nothing to those who only add.
+
+    Args:
+        count: how many items are in the store.
+        load: reads them. What it raises passes to whoever asked, and the next one who asks tries again.
+    """
+
+    __slots__ = ("_count", "_items", "_load", "_lock")
+
+    def __init__(self, count: int, load: Callable[[], list[T]]) -> None:
+        self._count = count
+        self._load = load
+        self._lock = threading.RLock()
+        self._items: list[T] = []
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether nothing is left to be read from the store."""
+        return not self._count
+
+    def __len__(self) -> int:
+        """How many items there are, read or not."""
+        with self._lock:
+            return self._count + len(self._items)
+
+    def append(self, item: T) -> None:
+        """Add an item at the end."""
+        with self._lock:
+            self._items.append(item)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[T]: ...
+    def __getitem__(self, place: int | slice) -> T | list[T]:
+        """An item, or a list of some."""
+        with self._lock:
+            start = place.start or 0 if isinstance(place, slice) else place
+            if start < self._count:
+                self._read()
+            elif isinstance(place, slice):
+                stop = None if place.stop is None else place.stop - self._count
+                return self._items[start - self._count : stop]
+            else:
+                return self._items[place - self._count]
+            return self._items[place]
+
+    def __delitem__(self, place: slice) -> None:
+        """Cut the end off: `del items[length:]`."""
+        with self._lock:
+            if place.start < self._count:
+                self._read()
+            del self._items[place.start - self._count :]
+
+    def _read(self) -> None:
+        self._items[:0] = self._load()
+        self._count = 0
 
 
 class SlicePolicy(Enum):
@@ -175,3 +246,147 @@ class FixedView(SliceView[T], Generic[T]):
     def version(self) -> Version[T] | None:
         """The version that is looked at."""
         return self._version
+
+
+class Slices(Protocol):
+    """What a slice asks of the session that it belongs to."""
+
+    def version_of(self, kind: type[T]) -> Version[T] | None:
+        """The version of a slice that this context sees."""
+        ...
+
+    def append(self, kind: type[T], item: T) -> None:
+        """Add one item to a slice."""
+        ...
+
+    def change(self, kind: type[T], change: Change[T], what: str) -> None:
+        """Change one slice."""
+        ...
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
+        """Let a reducer decide what becomes of a slice."""
+        ...
+
+
+class Slice(SliceView[T], Generic[T]):
+    """The values of one type in a session: `session[Plan]`.
+
+    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
+    not by changing an item, which nothing could undo.
+    """
+
+    __slots__ = ("_kind", "_session")
+
+    def __init__(self, session: Slices, kind: type[T]) -> None:
+        """Made by `session[kind]`."""
+        self._session = session
+        self._kind = kind
+
+    @property
+    def version(self) -> Version[T] | None:
+        """The version that this context sees now."""
+        return self._session.version_of(self._kind)
+
+    def append(self, item: T) -> None:
+        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
+        self._session.append(self._kind, item)
+
+    def seed(self, *items: T) -> None:
+        """Make the slice hold just these items."""
+        self._session.change(self._kind, Replace(items), f"seed {self._kind.__name__}")
+
+    def clear(self) -> None:
+        """Make the slice empty."""
+        self._session.change(self._kind, Replace(()), f"clear {self._kind.__name__}")
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
+        """Let a reducer decide what becomes of this slice; see `Session.register`."""
+        self._session.register(event_type, reducer, into=self._kind)
+
+
+class SliceChange:
+    """What `Append`, `Replace` and `Keep` have in common."""
+
+    __slots__ = ()
+
+    @property
+    def brings(self) -> tuple[object, ...]:
+        """The items that come into the slice."""
+        return ()
+
+    def apply(self, version: Version[Any] | None, _owner: Owner, /) -> Version[Any] | None:
+        """The version that the change leads to; `None` is the slice that nothing has come into."""
+        return version
+
+
+@dataclass(frozen=True, slots=True)
+class Append(SliceChange, Generic[T]):
+    """A reducer's answer: the slice gets one item more."""
+
+    item: T
+
+    @property
+    def brings(self) -> tuple[object, ...]:
+        """The one item."""
+        return (self.item,)
+
+    def apply(self, version: Version[Any] | None, owner: Owner, /) -> Version[Any]:
+        """Grow the version's list in place where `Version.append` does."""
+        return Version(owner, [self.item], 1) if version is None else version.append(owner, self.item)
+
+
+@dataclass(frozen=True, slots=True)
+class Replace(SliceChange, Generic[T]):
+    """A reducer's answer: the slice becomes these items."""
+
+    items: tuple[T, ...]
+
+    @property
+    def brings(self) -> tuple[object, ...]:
+        """All the items."""
+        return tuple(self.items)
+
+    def apply(self, _version: Version[Any] | None, owner: Owner, /) -> Version[Any]:
+        """Make a new list."""
+        return Version(owner, list(self.items), len(self.items))
+
+
+@dataclass(frozen=True, slots=True)
+class Keep(SliceChange):
+    """A reducer's answer: the slice stays as it is."""
+
+
+Change: TypeAlias = Append[T] | Replace[T] | Keep
+"""What a reducer returns."""
+
+
+def check_change(change: object, slice_type: type[object]) -> None:
+    """Check what a reducer has returned.
+
+    Raises:
+        ReducerError: it is not a `Change`, or brings something that is no item of the slice.
+    """
+    if not isinstance(change, SliceChange):
+        msg = (
+            f"a reducer of slice {slice_type.__name__} returned {change!r:.100}; return Append(item), "
+            "Replace((item, ...)) or Keep()"
+        )
+        raise ReducerError(msg)
+    for item in change.brings:
+        if not isinstance(item, slice_type):
+            msg = f"slice {slice_type.__name__} cannot hold a {type(item).__name__}: {item!r:.100}"
+            raise ReducerError(msg)
+
+
+Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
+"""Takes the slice and the event; returns what becomes of the slice. Has no effects."""
+
+
+def filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
+    """The items of the slices that have any, by their type."""
+    return {kind: FixedView(version).all() for kind, version in slices.items() if version.length}
+
+
+def versions_of(items: Mapping[type[Any], Sequence[Any]], owner: Owner) -> Versions:
+    """The slices that hold these items, by their type; `owner` may grow them in place."""
+    return {kind: Version(owner, list(held), len(held)) for kind, held in items.items()}

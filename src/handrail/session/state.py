@@ -1,4 +1,4 @@
-"""The STATE slices of a session: what its writer sees, what everybody else sees, and how a call is undone.
+"""STATE slices: what their writer sees, what everybody else sees, and how a call is undone. LOG slices: they only grow.
 
 The slices are a mapping from type to `Version` that is replaced, never changed. A snapshot is that mapping, so it costs
 nothing; going back is putting the mapping back.
@@ -14,6 +14,8 @@ When an end is cut off
     place. Nobody outside of the call can hold a version that looks at those items, but somebody inside can, who has
     taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
     outermost transaction has ended, and the next append copies the list instead.
+
+A LOG slice grows whoever writes, and whatever becomes of the call.
 """
 
 from __future__ import annotations
@@ -23,8 +25,7 @@ from threading import get_ident
 from typing import Any, TypeAlias
 
 from handrail.errors import TurnConflictError
-from handrail.session.changes import SliceChange
-from handrail.session.slices import Owner, Version, Versions
+from handrail.session.slices import Owner, SliceChange, Version, Versions
 from handrail.transaction import Snapshotable, Transaction, current
 
 Changes: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
@@ -142,3 +143,27 @@ class State:
                 if later is not version and later is not None:
                     version.cut_off(later)
         self.now = (writer, slices, before)
+
+
+class Log:
+    """The LOG slices of one session; `append` is called with the session's lock held.
+
+    Attributes:
+        owner: stands for the session.
+        slices: the slices by their type.
+    """
+
+    __slots__ = ("owner", "slices")
+
+    def __init__(self, owner: Owner, slices: Versions) -> None:
+        """Begin with what another session has logged, in versions of its own, because those of a LOG grow."""
+        self.owner = owner
+        self.slices = {kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()}
+
+    def append(self, kind: type[Any], item: object) -> None:
+        """Add an item; the list is never copied, but for the first item that a fork adds."""
+        version = self.slices.get(kind)
+        if version is None:
+            self.slices[kind] = Version(self.owner, [item], 1)
+        elif not version.grow(self.owner, item):
+            self.slices[kind] = version.append(self.owner, item)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -22,11 +24,10 @@ from handrail.errors import (
 from handrail.errors.mistakes import check_argument
 from handrail.session.calls import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import Layout, layout_of, load_layouts, spans
-from handrail.session.persistence.protocol import Entry, SessionRow, SessionStore
+from handrail.session.persistence.protocol import Entry, Hold, SessionRow, SessionStore
 from handrail.session.persistence.recorder import Kept
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
-from handrail.session.slices import Owner, SlicePolicy, Version
-from handrail.session.stored_items import StoredItems
+from handrail.session.slices import Owner, SlicePolicy, StoredItems, Version
 
 _log = logging.getLogger("handrail.session")
 
@@ -318,3 +319,39 @@ def _corrupt(fault: str, first: int, last: int, session_id: str, store: SessionS
     return StoreCorruptError(
         f"{entries} of session {session_id!r} in {store.url}: {fault}. Restore the store from a copy.", store=store.url
     )
+
+
+def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | tuple[str | None, str] | None) -> None:
+    """Copy a session, up to the end of a call, or to its own.
+
+    Args:
+        store: where both are.
+        session_id: the session.
+        new_id: the id of its fork.
+        at: the id of the call, or its reply and id; `None` for all of the session.
+
+    Raises:
+        SessionNotFoundError: the session is not in the store.
+        SessionError: it has recorded no such call, or the store has a session of the new id.
+    """
+    row = store.find(session_id)
+    end = None if row is None else row.head
+    if at is not None:
+        end = end_of_call(store, session_id, at)
+    if row is None:
+        raise SessionNotFoundError(f"session {session_id!r} is no longer in the store", session_id=new_id)
+    if end is None:
+        raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
+    fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
+    if not store.copy(session_id, fork):
+        raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
+
+
+def release_with(session: object, store: SessionStore, hold: Hold) -> None:
+    """Have a session released that is collected without having been closed. A process that ends holds nothing."""
+    weakref.finalize(session, _release, store, hold).atexit = False
+
+
+def _release(store: SessionStore, hold: Hold) -> None:
+    """Release a session from a thread: who collects garbage may hold any lock."""
+    threading.Thread(target=store.release, args=(hold,), name="handrail-release", daemon=True).start()

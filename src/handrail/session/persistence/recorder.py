@@ -24,18 +24,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
 from handrail.session.calls import CallRecord, CallRecords, CallRef
-from handrail.session.log import Log
 from handrail.session.persistence.entry_index import Layout, dump_layouts, layout_of
 from handrail.session.persistence.protocol import Checkpoint, Entry, Hold, Role, SessionStore
-from handrail.session.persistence.stored_changes import difference, in_order
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import FixedView
-from handrail.session.state import State
+from handrail.session.slices import FixedView, StoredItems, Version
+from handrail.session.state import Log, State
 from handrail.transaction import Transaction
 from handrail.transaction.commit import keep
 from handrail.transaction.participants import Prepares
@@ -352,3 +351,65 @@ class _Draft:
         self.entries.append(entry)
         if role != "event":
             self.layouts[stored.name] = layout_of(self.layouts, stored.name, role).after(entry)
+
+
+class SliceDifference(NamedTuple):
+    """From `start` on, `removed` items have gone, and `items` have come in their place."""
+
+    start: int
+    removed: int
+    items: Sequence[Any]
+    role: Role = "state"
+
+
+def difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
+    """What has become of a slice, told by the identity of its items; `None` if nothing has.
+
+    What is read of `before` is no more than what has been read already.
+    """
+    if after is None:  # back to before its first item
+        return SliceDifference(0, before.length, ()) if before is not None and before.length else None
+    if before is None:
+        return SliceDifference(0, 0, after.items[: after.length]) if after.length else None
+    if after.items is before.items:
+        if after.length < before.length:
+            return SliceDifference(after.length, before.length - after.length, ())
+        grown = after.items[before.length : after.length]
+        return SliceDifference(before.length, 0, grown) if grown else None
+    items = after.items[: after.length]
+    stored = before.items
+    if isinstance(stored, StoredItems) and not stored.is_loaded:
+        return SliceDifference(0, before.length, items)
+    old = stored[: before.length]
+    shorter = min(len(old), len(items))
+    start = next((place for place in range(shorter) if old[place] is not items[place]), shorter)
+    left = shorter - start
+    same_end = next((place for place in range(left) if old[-1 - place] is not items[-1 - place]), left)
+    removed, come = len(old) - start - same_end, items[start : len(items) - same_end]
+    return SliceDifference(start, removed, come) if removed or come else None
+
+
+def in_order(
+    taken: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
+) -> Iterator[tuple[type[Any], SliceDifference]]:
+    """The differences in the order of the events that made them, and between them the events that no slice has kept.
+
+    An event that was appended to its own slice stands where it was taken in; what reducers, seeds and restores have
+    made of slices comes after all events.
+    """
+    told: dict[type[Any], int] = {}
+    for event in taken:
+        kind = type(event)
+        change = differences.get(kind)
+        place = told.get(kind, 0)
+        if change and not change.removed and place < len(change.items) and change.items[place] is event:
+            told[kind] = place + 1
+            yield kind, SliceDifference(change.start + place, 0, (event,))
+        else:
+            yield kind, SliceDifference(0, 0, (event,), "event")
+    for kind, change in differences.items():
+        place = told.get(kind, 0)
+        if change and not place:
+            yield kind, change
+        elif change and place < len(change.items):
+            yield kind, SliceDifference(change.start + place, 0, change.items[place:])

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.session.persistence.stored_changes import SliceDifference, difference, in_order
-from handrail.session.slices import Owner, Version
-from handrail.session.stored_items import StoredItems
+from handrail.session.persistence.recorder import SliceDifference, difference, in_order
+from handrail.session.slices import Owner, StoredItems, Version
 from tests.session.samples import NOTES, A, Add, B, C, Note
 
 OWNER = Owner("s")

@@ -6,8 +6,7 @@ import pytest
 
 from handrail.errors import ReducerError
 from handrail.session import Append, Keep, Replace
-from handrail.session.changes import check_change
-from handrail.session.slices import FixedView, Owner, Version
+from handrail.session.slices import FixedView, Owner, Version, check_change
 from tests.session.samples import A, B, C, Note
 
 ME = Owner("me")

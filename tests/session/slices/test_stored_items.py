@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import StoreUnavailableError
-from handrail.session.stored_items import StoredItems
+from handrail.session.slices import StoredItems
 
 
 class Loading:
