@@ -7,20 +7,20 @@ and the resources that the handlers need. Nothing here runs a handler: that is `
 from __future__ import annotations
 
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
-from handrail.prompt.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
 from handrail.prompt.context import ToolContext
 from handrail.prompt.external import External
-from handrail.prompt.files_known import FileShown, TextReplaced
 from handrail.prompt.idempotency import IdempotencyConfig
+from handrail.prompt.known_files import FileShown, TextReplaced
 from handrail.prompt.markdown import MarkdownSection, ToolsSection
-from handrail.prompt.policy import MayBlock, PolicyDecision, ToolPolicy
+from handrail.prompt.policies.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
+from handrail.prompt.policies.policy import MayBlock, PolicyDecision, ToolPolicy
+from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
+from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
 from handrail.prompt.prompt import Prompt
-from handrail.prompt.read_before_write import ReadBeforeWritePolicy
 from handrail.prompt.render import RenderedPrompt
 from handrail.prompt.section import Section
-from handrail.prompt.sequential_dependency import SequentialDependencyPolicy
 from handrail.prompt.template import PromptTemplate
-from handrail.prompt.tool import Tool, ToolExample, ToolHandler
+from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult
 
 __all__ = [

@@ -13,8 +13,8 @@ from handrail.prompt.effect import DeclaredEffect, Effect
 from handrail.prompt.external import External, Reconcile
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.signature import Contract, handler_fault, reconcile_fault
-from handrail.prompt.subscript import is_dataclass_type, name_of
 from handrail.prompt.tool_result import check_value
+from handrail.prompt.type_parameters import is_dataclass_type, name_of
 from handrail.serde import Codec, codec, stored_codec
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")

@@ -13,7 +13,7 @@ from textwrap import dedent
 from typing import cast
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.subscript import name_of
+from handrail.prompt.type_parameters import name_of
 from handrail.serde import dump
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")

@@ -11,8 +11,8 @@ from handrail.errors import PromptValidationError
 from handrail.errors.mistakes import check_argument
 from handrail.prompt.render import RenderedPrompt, enabled_sections, render_template
 from handrail.prompt.section import registry_of
-from handrail.prompt.subscript import name_of
 from handrail.prompt.template import Out, PromptTemplate
+from handrail.prompt.type_parameters import name_of
 from handrail.resources import ResourceContext, ResourceRegistry
 
 

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from handrail.errors import PromptRenderError
-from handrail.prompt.policy import ToolPolicy
+from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.template import Out, PromptTemplate
-from handrail.prompt.tool import Tool
+from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tree import PlacedSection
 
 _DEEPEST_HEADING = 6

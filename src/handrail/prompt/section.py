@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar  # pydantic brings it; `typing` knows no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.policy import ToolPolicy, check_policy
+from handrail.prompt.policies.policy import ToolPolicy, check_policy
 from handrail.prompt.signature import calling_fault, is_async
-from handrail.prompt.subscript import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
-from handrail.prompt.tool import Tool
+from handrail.prompt.tool_definition import Tool
+from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
 from handrail.resources import ResourceRegistry
 
 ParamsT = TypeVar("ParamsT", default=None)

@@ -14,8 +14,8 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Never, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 from handrail.prompt.context import ToolContext
-from handrail.prompt.subscript import name_of
 from handrail.prompt.tool_result import ToolResult
+from handrail.prompt.type_parameters import name_of
 
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar  # pydantic brings it; `typing` knows no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError
-from handrail.prompt.policy import ToolPolicy, check_policy
+from handrail.prompt.policies.policy import ToolPolicy, check_policy
 from handrail.prompt.section import Section, registry_of
-from handrail.prompt.subscript import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
 from handrail.prompt.tree import PlacedSection, check_tree, place
+from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
 from handrail.resources import ResourceRegistry
 from handrail.serde import codec
 

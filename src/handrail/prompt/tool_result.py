@@ -10,8 +10,8 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overload
 
-from handrail.prompt.files_known import FileShown
-from handrail.prompt.subscript import name_of
+from handrail.prompt.known_files import FileShown
+from handrail.prompt.type_parameters import name_of
 from handrail.serde import dump, result_codec
 from handrail.serde.json_values import escaped, escaped_json
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.policy import ChecksReach, ChecksTools, ToolPolicy
+from handrail.prompt.policies.policy import ChecksReach, ChecksTools, ToolPolicy
 from handrail.prompt.section import Section
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem
-from handrail.prompt.files_known import FilesKnown, known_of
+from handrail.prompt.known_files import FilesKnown, known_of
 from tests.contrib.suites import SuiteRun
 
 SEVEN_HUNDRED_LINES = "".join(f"line {number}\n" for number in range(700))

@@ -21,7 +21,7 @@ from itertools import islice
 from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, LineEnds, ReadFile, counted, numbered_lines
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
-from handrail.prompt.files_known import Position, TextReplaced
+from handrail.prompt.known_files import Position, TextReplaced
 
 _LOOKED_AT = 8_192
 """So many bytes at the start of a file decide whether it is binary."""

@@ -25,7 +25,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.files_known import (
+from handrail.prompt.known_files import (
     FileKnown,
     FilesKnown,
     all_known,

@@ -18,7 +18,7 @@ from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import normalise
 from handrail.prompt.context import ToolContext
-from handrail.prompt.files_known import (
+from handrail.prompt.known_files import (
     FileKnown,
     FileShown,
     FilesKnown,
@@ -27,9 +27,9 @@ from handrail.prompt.files_known import (
     known_of,
     remember,
 )
-from handrail.prompt.path_fields import AnyPath, fault_of_path_field, path_fields, path_in
-from handrail.prompt.policy import PolicyDecision
-from handrail.prompt.tool import Tool
+from handrail.prompt.policies.path_fields import AnyPath, fault_of_path_field, path_fields, path_in
+from handrail.prompt.policies.policy import PolicyDecision
+from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 
 PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]

@@ -15,8 +15,8 @@ from handrail.prompt.effect import Effect, GivenEffect
 from handrail.prompt.external import External, Reconcile
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import is_async
-from handrail.prompt.subscript import Subscripted, arguments_of, subscript
 from handrail.prompt.tool_result import ToolResult, check_value
+from handrail.prompt.type_parameters import Subscripted, arguments_of, subscript
 from handrail.serde import Codec, Masking, codec, masking_of
 
 P = TypeVar("P")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NewType, Union, cast, get_args, get_
 
 from typing_extensions import TypeAliasType
 
-from handrail.prompt.subscript import name_of
+from handrail.prompt.type_parameters import name_of
 from handrail.serde.supported_types import field_types
 
 AnyPath = str | PurePath

@@ -9,7 +9,7 @@ from inline_snapshot import snapshot
 
 from handrail.errors import PromptValidationError
 from handrail.prompt import PolicyDecision, ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
-from handrail.prompt.policy import check_policy
+from handrail.prompt.policies.policy import check_policy
 
 
 class Always:
@@ -74,10 +74,10 @@ def test_anything_else_is_told_what_it_lacks() -> None:
         told.append(str(caught.value).partition(" object at ")[0])
     assert told == snapshot(
         [
-            "<tests.prompt.test_policy.Always",
-            "<tests.prompt.test_policy.Always",
+            "<tests.prompt.policies.test_policy.Always",
+            "<tests.prompt.policies.test_policy.Always",
             (
-                "<class 'tests.prompt.test_policy.Always'> is no policy, because it has no name: a policy "
+                "<class 'tests.prompt.policies.test_policy.Always'> is no policy, because it has no name: a policy "
                 "is an object with a `name` (a string), `check(tool, params, *, context)` and "
                 "`on_result(tool, params, result, *, context)`."
             ),

@@ -25,8 +25,8 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.files_known import FilesKnown, all_known
-from handrail.prompt.path_fields import path_in
+from handrail.prompt.known_files import FilesKnown, all_known
+from handrail.prompt.policies.path_fields import path_in
 from handrail.resources import Binding
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.serde import canonical_json

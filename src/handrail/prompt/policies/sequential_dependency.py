@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from handrail.errors import PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.policy import PolicyDecision
-from handrail.prompt.tool import Tool
+from handrail.prompt.policies.policy import PolicyDecision
+from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session import stored_as
 

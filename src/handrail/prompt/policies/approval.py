@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from handrail.prompt.tool import Tool
+from handrail.prompt.tool_definition import Tool
 from handrail.session.calls import CallRef
 
 

@@ -21,7 +21,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.sequential_dependency import ToolSucceeded
+from handrail.prompt.policies.sequential_dependency import ToolSucceeded
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from tests.prompt.samples import named_tool

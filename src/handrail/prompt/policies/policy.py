@@ -1,6 +1,7 @@
 """What judges a call before it runs: `ToolPolicy` and its answer, `PolicyDecision`.
 
-Handrail brings two policies, in `handrail.prompt.sequential_dependency` and `handrail.prompt.read_before_write`.
+Handrail brings two policies, in `handrail.prompt.policies.sequential_dependency` and
+`handrail.prompt.policies.read_before_write`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 from handrail.errors import PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import calling_fault, is_async
-from handrail.prompt.tool import Tool
+from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 
 
