@@ -13,7 +13,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidReturnError, PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolResult
-from handrail.prompt.policies.path_fields import fault_of_path_field, path_in
+from handrail.prompt.policies.read_before_write import fault_of_path_field, path_in
 from handrail.runtime import Session, ToolCall
 
 Name = NewType("Name", str)

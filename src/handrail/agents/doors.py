@@ -40,7 +40,7 @@ from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.section import registry_of
-from handrail.prompt.tree import PlacedSection
+from handrail.prompt.template import PlacedSection
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.foresight import foresee
 from handrail.serde import digest, dump

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.prompt.context import ToolContext
-from handrail.prompt.external import External
+from handrail.prompt.effect import External
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
-from handrail.prompt.markdown import MarkdownSection, ToolsSection
-from handrail.prompt.policies.approval import Approval, ApprovalRequest, Approver, PolicyQuestion
-from handrail.prompt.policies.policy import MayBlock, PolicyDecision, ToolPolicy
+from handrail.prompt.policies.policy import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    MayBlock,
+    PolicyDecision,
+    PolicyQuestion,
+    ToolPolicy,
+)
 from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
 from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
-from handrail.prompt.prompt import Prompt
-from handrail.prompt.render import RenderedPrompt
-from handrail.prompt.section import Section
+from handrail.prompt.prompt import Prompt, RenderedPrompt
+from handrail.prompt.section import MarkdownSection, Section, ToolsSection
 from handrail.prompt.template import PromptTemplate
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult

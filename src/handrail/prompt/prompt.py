@@ -1,19 +1,31 @@
-"""A prompt with its parameters and resources: what a run is started with."""
+"""A prompt with its parameters and resources, with which a run is started, and the same as the model gets it.
+
+What the model gets is the text of the enabled sections, and their tools.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, cast
 
-from handrail.errors import PromptValidationError
+from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.mistakes import check_argument
-from handrail.prompt.render import RenderedPrompt, enabled_sections, render_template
+from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import registry_of
-from handrail.prompt.template import Out, PromptTemplate
+from handrail.prompt.template import Out, PlacedSection, PromptTemplate
+from handrail.prompt.tool_definition import Tool
 from handrail.prompt.type_parameters import name_of
 from handrail.resources import ResourceContext, ResourceRegistry
+
+_DEEPEST_HEADING = 6
+"""Markdown knows six levels of headings."""
+
+BoundParams = Mapping[type[Any], object]
+"""The parameters of sections by their type."""
 
 
 class Prompt(Generic[Out]):
@@ -129,3 +141,140 @@ def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
         f"{told} was bound, but the sections of {template.name} take {f'instances of {names}' if known else names}.",
         dataclass=type(given) if dataclasses.is_dataclass(given) else None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RenderedPrompt(Generic[Out]):
+    """What a model is sent. Made by `Prompt.render`.
+
+    Attributes:
+        name: the name of the prompt.
+        text: headings and bodies of the enabled sections, as Markdown.
+        tools: the tools of the enabled sections, in the order of their declaration.
+        policies: what judges the calls of each tool, by its name, outermost section first.
+        output_type: the type of the answer: a dataclass, `str`, or `None`.
+    """
+
+    name: str
+    text: str
+    tools: tuple[Tool[Any, Any], ...]
+    policies: Mapping[str, tuple[ToolPolicy, ...]]
+    output_type: type[Out] | None
+    _by_name: dict[str, Tool[Any, Any]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {tool.name: tool for tool in self.tools})
+
+    def tool(self, name: str) -> Tool[Any, Any] | None:
+        """The tool of that name, if there is one."""
+        return self._by_name.get(name)
+
+    def policies_for(self, tool_name: str) -> tuple[ToolPolicy, ...]:
+        """What judges the calls of a tool: policies of the prompt, of the outermost section, and so on to its own.
+
+        Raises:
+            KeyError: there is no tool of that name.
+        """
+        return self.policies[tool_name]
+
+
+@dataclass(frozen=True, slots=True)
+class EnabledSection:
+    """A section that is rendered.
+
+    Attributes:
+        placed: the section in its place.
+        numbers: its number among its enabled neighbours, and those of its ancestors before it.
+    """
+
+    placed: PlacedSection
+    numbers: tuple[int, ...]
+
+
+def render_template(template: PromptTemplate[Out], params: BoundParams) -> RenderedPrompt[Out]:
+    """Render a template with its parameters.
+
+    Raises:
+        PromptRenderError: an enabled section lacks its parameters, or its `enabled` or `render_body` failed.
+    """
+    blocks: list[str] = []
+    tools: list[Tool[Any, Any]] = []
+    policies: dict[str, tuple[ToolPolicy, ...]] = {}
+    for enabled in enabled_sections(template.tree, params):
+        blocks.append(_block(enabled, params))
+        for tool in enabled.placed.section.tools:
+            tools.append(tool)
+            policies[tool.name] = enabled.placed.policies
+    return RenderedPrompt(
+        name=template.name,
+        text="\n\n".join(blocks),
+        tools=tuple(tools),
+        policies=MappingProxyType(policies),
+        output_type=template.output_type,
+    )
+
+
+def enabled_sections(
+    tree: tuple[PlacedSection, ...], params: BoundParams, numbers: tuple[int, ...] = ()
+) -> Iterator[EnabledSection]:
+    """The sections that are enabled, and that stand below none that is not; depth first.
+
+    Raises:
+        PromptRenderError: a section whose `enabled` is a function lacks its parameters, or the function failed.
+    """
+    number = 0
+    for placed in tree:
+        if _is_enabled(placed, params):
+            number += 1
+            yield EnabledSection(placed, (*numbers, number))
+            yield from enabled_sections(placed.children, params, (*numbers, number))
+
+
+def _is_enabled(placed: PlacedSection, params: BoundParams) -> bool:
+    enabled = placed.section.enabled
+    if isinstance(enabled, bool):
+        return enabled
+    own = _params_of(placed, params)
+    try:
+        answer = cast("object", enabled(own))  # whatever somebody's function returns
+    except Exception as error:
+        raise PromptRenderError(f"enabled raised {_told(error)}", section_path=placed.path) from error
+    if not isinstance(answer, bool):
+        raise PromptRenderError(f"enabled returned {answer!r}; it must return True or False.", section_path=placed.path)
+    return answer
+
+
+def _block(enabled: EnabledSection, params: BoundParams) -> str:
+    placed, numbers = enabled.placed, enabled.numbers
+    level = "#" * min(len(numbers) + 1, _DEEPEST_HEADING)
+    heading = f"{level} {'.'.join(map(str, numbers))}. {placed.section.title}"
+    own = _params_of(placed, params)
+    try:
+        body = placed.section.render_body(own)
+    except Exception as error:
+        raise PromptRenderError(f"render_body raised {_told(error)}", section_path=placed.path) from error
+    return f"{heading}\n\n{body}" if body else heading
+
+
+def _params_of(placed: PlacedSection, params: BoundParams) -> object:
+    """The parameters of a section: those that were bound, or the dataclass with all its defaults."""
+    kind = placed.section.params_type
+    if kind is None or kind in params:
+        return None if kind is None else params[kind]
+    needed = [
+        one.name
+        for one in dataclasses.fields(kind)
+        if one.init and one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    ]
+    if needed:
+        raise PromptRenderError(
+            f"needs {kind.__name__}, and none was bound. Write prompt.bind({kind.__name__}("
+            f"{', '.join(f'{name}=...' for name in needed)})).",
+            section_path=placed.path,
+            dataclass=kind,
+        )
+    return kind()
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

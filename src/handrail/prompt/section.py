@@ -1,10 +1,18 @@
-"""What a section of a prompt is: a heading, a text, and the tools, policies and resources that belong to it."""
+"""What a section of a prompt is: a heading, a text, and the tools, policies and resources that belong to it.
+
+The text of a `MarkdownSection` is a template with `${name}` in it: checked against a dataclass once, filled in often.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar  # pydantic brings it; `typing` knows no defaults before Python 3.13
@@ -15,10 +23,13 @@ from handrail.prompt.signature import calling_fault, is_async
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
 from handrail.resources import ResourceRegistry
+from handrail.serde import dump
 
 ParamsT = TypeVar("ParamsT", default=None)
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,3 +162,140 @@ def _checked_key(key: object, title: str) -> str:
             f"starts with a letter or digit, e.g. key={_slug(title) or 'guidance'!r}."
         )
     return key
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MarkdownSection(Section[ParamsT]):
+    """A section with a text. `MarkdownSection[Params](...)` if the text has placeholders.
+
+    Attributes:
+        template: Markdown, dedented; `${name}` stands for a field of the parameters, `$${` for a plain `${`.
+        text: the same, read once.
+
+    Raises:
+        PromptValidationError: a placeholder names no field of the parameters.
+    """
+
+    template: str
+    text: PlaceholderText = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "text", parsed(self, "template", self.template))
+
+    def render_body(self, params: ParamsT) -> str:
+        """The template with the values of the parameters in place of its placeholders."""
+        return self.text.fill(params)
+
+
+def parsed(section: Section[Any], name: str, template: object) -> PlaceholderText:
+    """The template of a section, its placeholders checked; `name` is what the template is called there.
+
+    Raises:
+        PromptValidationError: the template is no text, or a placeholder names no field of the parameters.
+    """
+    if not isinstance(template, str):
+        raise PromptValidationError(
+            f"the {name} is a {type(template).__name__}; it must be a string.", section_path=(section.key,)
+        )
+    return PlaceholderText.parse(template, section.params_type, section=section.key)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ToolsSection(Section[ParamsT]):
+    """A section that is there for its tools: a heading, and a description if there is one. It lists no tools.
+
+    The model is told of the tools by the adapter, with their schemas, so listing them in the text would say it twice.
+
+    Attributes:
+        description: Markdown with placeholders, as the template of a `MarkdownSection`; `None` for none.
+        text: the same, read once.
+    """
+
+    description: str | None = None
+    text: PlaceholderText = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "text", parsed(self, "description", self.description or ""))
+
+    def render_body(self, params: ParamsT) -> str:
+        """The description with the values of the parameters in place of its placeholders."""
+        return self.text.fill(params)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderText:
+    """A text whose placeholders are known.
+
+    `${name}` stands for a field of the parameters; `$${` is a plain `${`; any other dollar sign is itself.
+
+    Attributes:
+        parts: the text in pieces, plain ones and names of fields in turn, beginning and ending with a plain one.
+    """
+
+    parts: tuple[str, ...]
+
+    @staticmethod
+    def parse(template: str, params_type: type[object] | None, *, section: str) -> PlaceholderText:
+        """Read a template, and hold its placeholders to the fields of the parameters.
+
+        Common indentation and blank lines around the text are taken away.
+
+        Raises:
+            PromptValidationError: a placeholder names no field, or is not closed. The message lists the fields.
+        """
+        text = dedent(template).strip()
+        parts: list[str] = [""]
+        end = 0
+        for match in _PLACEHOLDER.finditer(text):
+            parts[-1] += text[end : match.start()]
+            end = match.end()
+            if match[0] == "$${":
+                parts[-1] += "${"
+                continue
+            if not match[2]:
+                raise PromptValidationError(
+                    f"{match[0][:40]!r} is not closed; write ${{name}}, or $${{ for a plain ${{.",
+                    section_path=(section,),
+                )
+            _check_name(match[1], params_type, section=section)
+            parts += (match[1], "")
+        parts[-1] += text[end:]
+        return PlaceholderText(tuple(parts))
+
+    def fill(self, params: object) -> str:
+        """The text with the values of the parameters in place of the placeholders; values are not read for more."""
+        filled = list(self.parts)
+        filled[1::2] = [_shown(getattr(params, name)) for name in self.parts[1::2]]
+        return "".join(filled)
+
+
+def _check_name(name: str, params_type: type[object] | None, *, section: str) -> None:
+    if params_type is None:
+        raise PromptValidationError(
+            f"the template has the placeholder ${{{name}}}, but the section has no parameters. Write "
+            f"MarkdownSection[Params](...) with a dataclass that has a field {name or '...'}, or $${{ for a plain ${{.",
+            section_path=(section,),
+        )
+    fields = [field.name for field in dataclasses.fields(params_type)] if dataclasses.is_dataclass(params_type) else []
+    if name not in fields:
+        near = get_close_matches(name, fields, n=1)
+        hint = f" Did you mean ${{{near[0]}}}?" if near else ""
+        raise PromptValidationError(
+            f"the template has the placeholder ${{{name}}}, but {name_of(params_type)} has no such field, only "
+            f"{', '.join(fields) or 'none at all'}.{hint}",
+            section_path=(section,),
+            dataclass=params_type,
+        )
+
+
+def _shown(value: object) -> str:
+    """A value as it stands in a text: words and numbers as they are, what has a structure as JSON."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping | Sequence | frozenset | set) or dataclasses.is_dataclass(value):
+        return json.dumps(dump(cast("object", value)), ensure_ascii=False)
+    return str(value)

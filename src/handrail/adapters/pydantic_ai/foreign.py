@@ -55,8 +55,8 @@ from handrail.adapters.pydantic_ai.foreign_values import (
 from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.declaration import Declaration
 from handrail.prompt.effect import Effect
+from handrail.prompt.tool_definition import Declaration
 from handrail.runtime import ToolMessage
 from handrail.serde import Codec, Masking, schema_masking
 from handrail.serde.json_values import escaped

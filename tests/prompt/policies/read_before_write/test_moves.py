@@ -11,7 +11,7 @@ from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
 from handrail.prompt.known_files import FileKnown, FilesKnown, all_known, known_of
-from handrail.prompt.policies.path_fields import path_in
+from handrail.prompt.policies.read_before_write import path_in
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.prompt.known_files import FilesKnown, all_known
-from handrail.prompt.policies.path_fields import path_in
+from handrail.prompt.policies.read_before_write import path_in
 from handrail.resources import Binding
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.serde import canonical_json

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.placeholders import PlaceholderText
+from handrail.prompt.section import PlaceholderText
 from tests.prompt.samples import Guidance
 
 
