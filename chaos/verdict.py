@@ -18,7 +18,7 @@ from chaos.service import Report
 from chaos.table import rows_of
 from chaos.worker import World
 from handrail.runtime import Session
-from handrail.runtime.effect_states import possible_duplicate
+from handrail.runtime.ledger.states import possible_duplicate
 from handrail.store import Store
 
 _PATIENCE = timedelta(seconds=30)

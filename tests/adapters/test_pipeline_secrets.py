@@ -13,7 +13,7 @@ from pydantic_ai import Tool
 
 from handrail.adapters.pydantic_ai.foreign import arguments_of
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
-from handrail.runtime.recorded_arguments import read_arguments
+from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.serde import MASK, digest
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import Call, Outcome

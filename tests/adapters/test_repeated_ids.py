@@ -23,7 +23,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, 
 from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
-from handrail.runtime.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner

@@ -17,7 +17,7 @@ from handrail.errors import AgentError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.runtime import EffectLedger
-from handrail.runtime.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner

@@ -9,7 +9,7 @@ import pytest
 
 from handrail.cli import ledger_changes
 from handrail.runtime import EffectLedger
-from handrail.runtime.effects import NotApplied
+from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow, Store
 from tests.cli.desk import SESSION, Command, Terminal, effect
 

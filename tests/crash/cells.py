@@ -18,7 +18,7 @@ from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
-from handrail.runtime.effect_states import possible_duplicate
+from handrail.runtime.ledger.states import possible_duplicate
 from handrail.testing import crash_at
 from handrail.testing.crash import Trap
 from tests.handler_threads import HandlerThreads

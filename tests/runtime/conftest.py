@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import LedgerStore
 from handrail.testing import FakeClock
 from tests.runtime.worlds import World

@@ -13,7 +13,7 @@ from handrail.errors import PromptValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import EffectKey
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
-from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult
 from handrail.session.persistence.stored_types import stored_as
 from handrail.store import SqliteStore
 from tests.runtime.bench import executor

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall
-from handrail.runtime.effects import ClaimRequest
+from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import canonical_json, digest
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from tests.runtime.bench import Note, executor, tool

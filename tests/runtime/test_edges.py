@@ -14,7 +14,7 @@ from handrail.errors import DeadlineExceededError, PromptEvaluationError, ToolVa
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
-from handrail.runtime.effects import ClaimRequest
+from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import digest
 from tests.runtime.bench import Kept, Note, call, echo, events, executor, soon, tool
 

@@ -15,7 +15,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectAwaited, EffectLedger, IdempotencyConfig, Session, ToolMessage
-from handrail.runtime.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
 from tests.runtime.bench import BOTH_WAYS, Note, call, executor, soon, tool

@@ -25,7 +25,7 @@ from handrail.errors import (
 )
 from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.effects import NotApplied
+from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow
 from tests.runtime.bench import BOTH_WAYS, Note, call, echo, executor, tool
 

@@ -25,7 +25,7 @@ from handrail.errors import EffectNotApplied, EffectUncertain, EndsRun, ToolVali
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall
-from handrail.runtime.effects import EffectResult, NotApplied
+from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, executor, tool

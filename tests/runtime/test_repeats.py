@@ -1,4 +1,4 @@
-"""`handrail.runtime.repeats`: a call without a key that repeats one whose effect may have happened."""
+"""`handrail.runtime.unknown_effects`: a call without a key that repeats one whose effect may have happened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolInvoked, ToolMessage
-from handrail.runtime.effects import EffectResult, NotApplied
+from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.runtime import payments

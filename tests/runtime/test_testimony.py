@@ -16,8 +16,8 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectNotApplied
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
-from handrail.runtime.effect_states import possible_duplicate
-from handrail.runtime.effects import NotApplied
+from handrail.runtime.ledger.effects import NotApplied
+from handrail.runtime.ledger.states import possible_duplicate
 from handrail.store import EffectRow, Store, protocol
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads

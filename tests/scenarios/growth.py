@@ -20,9 +20,9 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, ToolInvoked, Transaction
-from handrail.runtime.claim import Claim
-from handrail.runtime.effects import Claimed
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.claim import Claim
+from handrail.runtime.ledger.effects import Claimed
 from handrail.turns import Ticket, Turn
 from tests.runtime.bench import Note, call, executor, files, scribble, tool
 

@@ -22,7 +22,7 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import EffectLedger, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.session import Session, SlicePolicy
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import PostponedCall, open_calls_in_store

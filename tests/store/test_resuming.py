@@ -13,8 +13,8 @@ import handrail.store
 from handrail.clock import SYSTEM_CLOCK
 from handrail.prompt import ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger
-from handrail.runtime.effect_keeper import EffectKeeper
-from handrail.runtime.effects import Claimed, ClaimRequest, Unknown
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Unknown
+from handrail.runtime.ledger.lease_renewal import EffectKeeper
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.store import Store

@@ -17,7 +17,7 @@ import pytest
 import handrail.store
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, Step, ToolCall, ToolInvoked
-from handrail.runtime.effects import (
+from handrail.runtime.ledger.effects import (
     ClaimAnswer,
     Claimed,
     ClaimRequest,

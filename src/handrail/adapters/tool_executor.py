@@ -21,8 +21,8 @@ from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, ledger_of
+from handrail.runtime.execution import INLINE, ON_LOOP, drive
 from handrail.runtime.invoke import invoke
-from handrail.runtime.ways import INLINE, ON_LOOP, drive
 from handrail.session import Session
 from handrail.session.calls import MAX_IDENTITY_CHARACTERS, NESTED_MARK, is_reply
 

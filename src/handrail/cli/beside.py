@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from handrail.cli.described import Beside
-from handrail.runtime.effect_states import possible_duplicate
+from handrail.runtime.ledger.states import possible_duplicate
 from handrail.store import EffectRow, Store, Testimony
 
 _SAID: Final = "handrail.said"

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from handrail.cli.text import moment, span
 from handrail.errors import StoreCorruptError
-from handrail.runtime.effect_states import expired, lapsed, possible_duplicate
-from handrail.runtime.recorded_arguments import read_arguments
+from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.runtime.ledger.states import expired, lapsed, possible_duplicate
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.store import EffectRow, Testimony

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.screen import Screen
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.effects import EffectResult, NotApplied
+from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow
 
 

@@ -22,8 +22,8 @@ from handrail.cli.text import counted
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
-from handrail.runtime.effect_states import expired, removable, resolved
-from handrail.runtime.effects import NotApplied
+from handrail.runtime.ledger.effects import NotApplied
+from handrail.runtime.ledger.states import expired, removable, resolved
 from handrail.store import EffectRow, Store
 
 DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]

@@ -14,9 +14,9 @@ from handrail.events import Dispatcher
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import IdempotencyConfig
 from handrail.runtime.applying import EffectApplied
-from handrail.runtime.effects import ToolEffect
-from handrail.runtime.events import EffectAwaited, Step, ToolInvoked, ToolRaised
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.calls import EffectAwaited, Step, ToolInvoked, ToolRaised
+from handrail.runtime.ledger.effects import ToolEffect
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
 from handrail.transaction import Transaction

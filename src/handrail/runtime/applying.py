@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from handrail.prompt import ToolResult
-from handrail.runtime.claim import Claim
-from handrail.runtime.events import Step
+from handrail.runtime.calls import Step
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.claim import Claim
 from handrail.session import stored_as
 from handrail.transaction import Transaction
 

@@ -6,7 +6,7 @@ from typing import Any, Never
 
 from handrail.errors import ParseError
 from handrail.prompt import Tool
-from handrail.runtime.events import Step
+from handrail.runtime.calls import Step
 from handrail.runtime.failures import Refusal
 from handrail.runtime.invocation import Invocation
 from handrail.serde.formatting import enumerated, nearest, shortened

@@ -9,7 +9,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.resources import ResourceContext
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.session import Session
 from handrail.store.protocol import LedgerStore
 

@@ -11,12 +11,12 @@ from handrail.crash_points import reached
 from handrail.errors import DeadlineExceededError
 from handrail.limits import Deadline
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime.claim import Claim, is_result
-from handrail.runtime.events import Step
+from handrail.runtime.calls import Step
+from handrail.runtime.execution import OverranError, awaited, drop_unawaited, run_to_end
 from handrail.runtime.failures import Refusal, overran, wrong_handler
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.claim import Claim, is_result
 from handrail.runtime.outcomes import unknown_because
-from handrail.runtime.ways import OverranError, awaited, drop_unawaited, run_to_end
 
 _RESULT: type[object] = ToolResult
 """What nearly all handlers return."""

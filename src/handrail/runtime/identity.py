@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from handrail.errors import CallIdReusedError, DumpError, SchemaError
-from handrail.runtime.events import ToolInvoked
+from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.messages import ToolCall
 from handrail.runtime.stored_calls import as_recorded
 from handrail.serde import digest

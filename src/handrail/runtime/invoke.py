@@ -30,15 +30,15 @@ from __future__ import annotations
 
 from handrail.runtime.applying import apply_result
 from handrail.runtime.arguments import parse_arguments, unknown_tool
-from handrail.runtime.claim import NO_CLAIM
-from handrail.runtime.claiming import claim_effect
+from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
+from handrail.runtime.execution import Way
 from handrail.runtime.handlers import run_handler
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.judging import approve, judge
+from handrail.runtime.ledger.claim import NO_CLAIM
 from handrail.runtime.messages import ToolCall, ToolMessage
 from handrail.runtime.recording import record
-from handrail.runtime.ways import Way
+from handrail.runtime.steps import approve, judge
 
 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, way: Way) -> ToolMessage:

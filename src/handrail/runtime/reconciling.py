@@ -10,12 +10,12 @@ from typing import Any
 from handrail.errors import DeveloperMistake, EndsRun, ParseError
 from handrail.prompt import Tool
 from handrail.prompt.signature import is_async, takes_context
-from handrail.runtime.claim import is_result, to_store
-from handrail.runtime.effects import Unknown
+from handrail.runtime.execution import OverranError, run_to_end
 from handrail.runtime.failures import Refusal, told
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.recorded_arguments import is_record_of, read_arguments, recorded_arguments
-from handrail.runtime.ways import OverranError, run_to_end
+from handrail.runtime.ledger.claim import is_result, to_store
+from handrail.runtime.ledger.effects import Unknown
+from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments, recorded_arguments
 from handrail.serde.json_schema import MASK
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction

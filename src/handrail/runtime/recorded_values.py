@@ -17,7 +17,7 @@ from handrail.errors import ParseError
 from handrail.prompt import Tool, ToolResult
 
 if TYPE_CHECKING:
-    from handrail.runtime.events import ToolInvoked
+    from handrail.runtime.calls import ToolInvoked
 
 _log = logging.getLogger("handrail.runtime")
 

@@ -8,7 +8,7 @@ from typing import Any
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, CallPostponed, SessionBusyError
 from handrail.prompt import ToolResult
-from handrail.runtime.events import ToolInvoked
+from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.invocation import Invocation
 from handrail.session.open_calls import note_postponed
 from handrail.transaction import Transaction, current

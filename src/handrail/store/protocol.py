@@ -1,7 +1,8 @@
 """What a ledger needs of a store: one kind of row, and a handful of atomic operations on it; and what a store is.
 
 The store decides nothing. It keeps rows, tells the time, and changes a row only if the row is still the one that the
-caller has seen. What the rows mean, and how one follows from another, is the ledger's (`handrail.runtime.ledger`).
+caller has seen. What the rows mean, and how one follows from another, is the ledger's
+(`handrail.runtime.ledger.ledger`).
 
 The rules that every store keeps:
 
@@ -109,7 +110,7 @@ class EffectRow(NamedTuple):
         exclude_value_from_context: whether the model sees only the message.
         note: why it failed, or why nobody knows; for people.
         arguments: the arguments as JSON in UTF-8, for people, without secrets; `None` if they were not recorded. The
-            ledger writes at most 64 KiB (`handrail.runtime.recorded_arguments`).
+            ledger writes at most 64 KiB (`handrail.runtime.ledger.recorded_arguments`).
         applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
             that was recorded on its own.
     """

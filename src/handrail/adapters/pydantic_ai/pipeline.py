@@ -44,8 +44,8 @@ from handrail.errors import CallPostponed, ParseError, StoreError
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
+from handrail.runtime.execution import ON_LOOP
 from handrail.runtime.invoke import invoke
-from handrail.runtime.ways import ON_LOOP
 from handrail.serde.faults import faults_of, message_of
 
 _log = logging.getLogger("handrail.adapters")

@@ -35,7 +35,7 @@ from handrail.agents.approval.values import (
 )
 from handrail.errors import AgentError, EndsRun
 from handrail.prompt.signature import is_async
-from handrail.runtime.ways import ON_LOOP
+from handrail.runtime.execution import ON_LOOP
 from handrail.session.calls import CallRef
 
 OnEvent = Callable[[GatedCall, Decision | None], None]

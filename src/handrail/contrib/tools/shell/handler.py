@@ -17,7 +17,7 @@ from handrail.errors import EffectUncertain, FilesystemError, ToolValidationErro
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime.ways import on_own_thread
+from handrail.runtime.execution import on_own_thread
 from handrail.session import stored_as
 
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})

@@ -22,10 +22,10 @@ from handrail.errors import (
 )
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, PolicyQuestion, Tool, ToolContext
 from handrail.prompt.signature import is_async
-from handrail.runtime.events import Step
+from handrail.runtime.calls import Step
+from handrail.runtime.execution import OverranError, drop_unawaited, run_to_end
 from handrail.runtime.failures import Denial, Refusal, told
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ways import OverranError, drop_unawaited, run_to_end
 
 _log = logging.getLogger("handrail.runtime")
 

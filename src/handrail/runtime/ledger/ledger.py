@@ -1,6 +1,6 @@
 """The record of external effects: who may carry one out, and what came of it.
 
-How a row changes is written in `handrail.runtime.effect_states`, where nothing but values is touched. Here each change
+How a row changes is written in `handrail.runtime.ledger.states`, where nothing but values is touched. Here each change
 is brought about: read, decide, write if the row is still the one read, and begin again if it is not.
 """
 
@@ -23,9 +23,8 @@ from handrail.crash_points import reached
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, SchemaError
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.tool_result import ToolResult
-from handrail.runtime import effect_states as states
-from handrail.runtime.effect_keeper import EffectKeeper
-from handrail.runtime.effects import (
+from handrail.runtime.ledger import states
+from handrail.runtime.ledger.effects import (
     Busy,
     ClaimAnswer,
     Claimed,
@@ -38,7 +37,8 @@ from handrail.runtime.effects import (
     ToolEffect,
     Unknown,
 )
-from handrail.runtime.recorded_arguments import as_arguments
+from handrail.runtime.ledger.lease_renewal import EffectKeeper
+from handrail.runtime.ledger.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, has_ambiguous_unions, masking_of, stored_codec
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import ClaimOwner, EffectRow, LedgerStore, Testimony

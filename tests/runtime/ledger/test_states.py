@@ -1,4 +1,4 @@
-"""The table at the head of `handrail.runtime.effect_states`, read and held to the ledger."""
+"""The table at the head of `handrail.runtime.ledger.states`, read and held to the ledger."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.tool_result import ToolResult
-from handrail.runtime import effect_states
-from handrail.runtime.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger import states
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.testing import FakeClock
@@ -125,7 +125,7 @@ def _apply(world: World) -> object:
 
 
 def _found_dead(world: World) -> object:
-    return world.ledger.store.replace(world.seen(), effect_states.orphaned(world.seen(), world.clock.now()))
+    return world.ledger.store.replace(world.seen(), states.orphaned(world.seen(), world.clock.now()))
 
 
 def _testify(
@@ -215,14 +215,14 @@ def becomes(before: EffectRow | None, after: EffectRow | None, words: str, now: 
     assert before is not None
     if fence == "lapsed":
         same = after == before._replace(lease_until=after.lease_until, note=after.note)
-        return same and effect_states.lapsed(after, now)
+        return same and states.lapsed(after, now)
     same_effect = after.effect_id == before.effect_id and after.created_at == before.created_at
     return same_effect and after.fence == before.fence + {"same": 0, "fence + 1": 1}[fence]
 
 
 def table() -> list[tuple[str, ...]]:
     """The rows of the table in the docstring."""
-    between_rules = re.split(r"^    =[ =]+$", str(effect_states.__doc__), flags=re.MULTILINE)
+    between_rules = re.split(r"^    =[ =]+$", str(states.__doc__), flags=re.MULTILINE)
     return [tuple(re.split(r" {2,}", line.strip())) for line in between_rules[2].strip().splitlines()]
 
 

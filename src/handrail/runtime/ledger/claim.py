@@ -33,10 +33,10 @@ from uuid import UUID
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.effect_states import TestimonyWord
-from handrail.runtime.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
 from handrail.runtime.failures import told
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
+from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.ledger.states import TestimonyWord
 from handrail.runtime.outcomes import unknown_because
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Enlisted, UnitStore
@@ -119,7 +119,7 @@ class Claim:
         """
 
     def ended_late(self, ended: Future[Any]) -> None:
-        """Take note of what a handler ended with that had overrun its time; see `handrail.runtime.ways.Late`."""
+        """Take note of what a handler ended with that had overrun its time; see `handrail.runtime.execution.Late`."""
 
     def aftermath(self) -> str:
         """What the model is to know of the effect when the call has failed, in sentences; empty if there is nothing."""

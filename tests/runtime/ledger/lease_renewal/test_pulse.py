@@ -12,9 +12,9 @@ from datetime import timedelta
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.runtime.effects import Claimed, ClaimRequest
-from handrail.runtime.ledger import EffectLedger
-from handrail.runtime.pulse import Pulse
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.ledger.pulse import Pulse
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 

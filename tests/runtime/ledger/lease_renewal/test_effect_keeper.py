@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from handrail.errors import LeaseLostError
-from handrail.runtime.effects import Claimed, Unknown
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.effects import Claimed, Unknown
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import LedgerStore
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed

@@ -1,6 +1,6 @@
 """What happens to effects while time passes: claims are kept alive, and those who wait are told of a change.
 
-It owns the ledger's one timer (`handrail.runtime.pulse.Pulse`), on which both rest.
+It owns the ledger's one timer (`handrail.runtime.ledger.pulse.Pulse`), on which both rest.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from handrail.clock import Clock
-from handrail.runtime.effect_states import kept_alive, lapsed
-from handrail.runtime.effects import Claimed
-from handrail.runtime.pulse import Pulse
+from handrail.runtime.ledger.effects import Claimed
+from handrail.runtime.ledger.pulse import Pulse
+from handrail.runtime.ledger.states import kept_alive, lapsed
 from handrail.store.protocol import EffectRow, LedgerStore
 
 _SHORTEST_BEAT = 0.001  # seconds; an absurd lease must not keep a processor busy

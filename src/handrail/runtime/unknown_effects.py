@@ -23,12 +23,12 @@ from typing import Any
 
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
-from handrail.runtime.effect_states import expired
-from handrail.runtime.effects import NotApplied, Unknown
 from handrail.runtime.failures import FinalRefusal, Refusal
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.effects import NotApplied, Unknown
+from handrail.runtime.ledger.recorded_arguments import same_arguments
+from handrail.runtime.ledger.states import expired
 from handrail.runtime.reconciling import has_not_happened
-from handrail.runtime.recorded_arguments import same_arguments
 from handrail.store.protocol import EffectRow
 
 _LOOKED_UP = NotApplied("found out by its reconciler")

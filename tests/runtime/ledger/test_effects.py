@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from handrail.runtime.effects import Busy, Claimed, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
+from handrail.runtime.ledger.effects import Busy, Claimed, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
 from handrail.store import ClaimOwner, EffectRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError, ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
-from handrail.runtime.effects import EffectResult
+from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
 from handrail.testing import FakeClock
 from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, soon, tool

@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime.effects import (
+from handrail.runtime.ledger.effects import (
     Busy,
     ClaimAnswer,
     Claimed,
@@ -35,7 +35,7 @@ from handrail.runtime.effects import (
     NotApplied,
     NotKnown,
 )
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import STORES, StoreFactory

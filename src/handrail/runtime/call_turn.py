@@ -23,7 +23,7 @@ from handrail.errors import DeadlineExceededError, ReadOnlyViolation, Transactio
 from handrail.limits import Deadline
 from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
-from handrail.runtime.ways import OverranError, Way
+from handrail.runtime.execution import OverranError, Way
 from handrail.transaction import Transaction, current
 from handrail.turns import Ticket, Turn, draw
 

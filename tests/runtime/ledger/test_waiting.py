@@ -11,8 +11,8 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.runtime.effects import Busy, Claimed, EffectResult, Hit, Unknown
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.effects import Busy, Claimed, EffectResult, Hit, Unknown
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import Wake
 from handrail.testing import FakeClock

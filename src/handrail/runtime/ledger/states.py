@@ -16,7 +16,7 @@ Theory of operation
     owner, does it resolve the row. Testimony that an effect is done, of which another owner has started the effect or
     may start it, is answered `duplicate`: the effect may happen twice.
 
-The table, which `tests/runtime/test_effect_states.py` reads and holds to the code. "Expired" is a done or failed row
+The table, which `tests/runtime/ledger/test_states.py` reads and holds to the code. "Expired" is a done or failed row
 whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has passed.
 A write by anybody but the owner of the row as it stands is answered `refused`, and changes nothing; but an owner that
 records once more what it has recorded is answered `kept`, because the first answer may have been lost on the way.
@@ -121,7 +121,7 @@ from typing import Literal
 
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
-from handrail.runtime.effects import EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import EffectResult, NotApplied, NotKnown
 from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, Testimony
 
 ClaimWord = Literal["claimed", "hit", "busy", "conflict", "unknown"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from handrail.runtime import ToolCall
-from handrail.runtime.recorded_arguments import (
+from handrail.runtime.ledger.recorded_arguments import (
     MOST_BYTES,
     RecordedArguments,
     as_arguments,

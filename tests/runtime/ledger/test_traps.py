@@ -9,8 +9,8 @@ import pytest
 
 from handrail.errors import LeaseLostError
 from handrail.prompt.tool_result import ToolResult
-from handrail.runtime.effects import Conflict, EffectResult, Hit, Unknown
-from handrail.runtime.ledger import EffectLedger
+from handrail.runtime.ledger.effects import Conflict, EffectResult, Hit, Unknown
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import KEY, REQUEST, claimed, hit, record

@@ -10,8 +10,8 @@ from datetime import timedelta
 import pytest
 
 from handrail.prompt.tool_result import ToolResult
-from handrail.runtime.effects import Claimed, EffectResult, Hit
-from handrail.runtime.ledger import EffectLedger, new_effect_id
+from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit
+from handrail.runtime.ledger.ledger import EffectLedger, new_effect_id
 from handrail.serde import digest
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock

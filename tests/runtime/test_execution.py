@@ -14,7 +14,7 @@ import pytest
 
 from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime.ways import INLINE, ON_LOOP, Inline, OnLoop, OverranError, drive
+from handrail.runtime.execution import INLINE, ON_LOOP, Inline, OnLoop, OverranError, drive
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, call, executor, tool
@@ -227,7 +227,7 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
     way: Inline | OnLoop, fails: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has swallowed its cancellation."""
-    monkeypatch.setattr("handrail.runtime.ways._CLEAN_UP_SECONDS", SOON)
+    monkeypatch.setattr("handrail.runtime.execution._CLEAN_UP_SECONDS", SOON)
     release, late, error = threading.Event(), Heard(), ConnectionError("reset")
 
     async def stubborn() -> str:
@@ -287,7 +287,7 @@ def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
     ending: str, monkeypatch: pytest.MonkeyPatch, threads: HandlerThreads
 ) -> None:
     """It cannot be cancelled there, and has ended in time as far as its own loop knows."""
-    monkeypatch.setattr("handrail.runtime.ways._CLEAN_UP_SECONDS", SOON)
+    monkeypatch.setattr("handrail.runtime.execution._CLEAN_UP_SECONDS", SOON)
     release, late = threading.Event(), Heard()
 
     async def blocking() -> str:
