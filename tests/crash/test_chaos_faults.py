@@ -15,8 +15,8 @@ from chaos.history import Change
 from handrail import store
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger
+from handrail.runtime.failures import unknown_because
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult
-from handrail.runtime.outcomes import unknown_because
 from tests.store.postgres_server import fresh_url
 
 

@@ -42,7 +42,7 @@ from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.section import registry_of
 from handrail.prompt.template import PlacedSection
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.foresight import foresee
+from handrail.runtime.steps import foresee
 from handrail.serde import digest, dump
 from handrail.session import Session
 from handrail.session.calls import CallRef

@@ -1,19 +1,200 @@
-"""What is recorded of every call and emitted while one waits, and the thirteen steps that say how far a call got."""
+"""A call as values: what a model asks for, what goes back to it, and what is recorded of it.
+
+`ToolInvoked` is recorded of every call; its `Step` says how far the call got. `EffectAwaited` is emitted while one
+waits. Two calls of one identity are the same call if they ask for the same tool in the same words.
+
+A recorded value of a dataclass is written with the name and version of its class
+(`handrail.session.persistence.stored_types`). It comes back as a value of that class where the program knows it, and as
+decoded JSON where it does not: a record stays readable when the tool that made it is gone. So does a value that holds
+what JSON does not give back (a date in a place of type `Any`, a lone surrogate, for which its escape is written).
+Values of other types are written as the JSON that is shown, and beside it as what the tool reads, if that differs: with
+the tags of unions whose members that JSON does not tell apart. A value that JSON cannot say is left out, and its place
+says so.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
+from pydantic_core import from_json, to_json
+
+from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaError, SessionError
 from handrail.limits import RunContext
-from handrail.prompt import ToolResult
-from handrail.runtime.messages import ToolCall
-from handrail.runtime.stored_calls import dump_event, load_fields
+from handrail.prompt import Tool, ToolResult
+from handrail.serde import codec, digest, dump, parse
+from handrail.serde.json_values import escaped_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.calls import CallRef
+from handrail.session.calls import CallRef, shown_id
+from handrail.session.persistence.stored_types import find_type, stored_type
 from handrail.store.protocol import ClaimOwner
+
+_log = logging.getLogger("handrail.runtime")
+
+_ADDED = ("reply", "final")
+"""Fields that a record may lack: none names a reply of `None`, and those of version 1 name neither."""
+
+_AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the model asked for.
+
+    Attributes:
+        id: names the call within its reply; the message that answers it carries the same id. Without a reply it names
+            the call within its session, unless it is empty.
+        name: the tool's name, as the model wrote it.
+        arguments: the arguments as the JSON text of an object, or already decoded.
+        written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where
+            `arguments` are what the model wrote.
+    """
+
+    id: str
+    name: str
+    arguments: str | bytes | Mapping[str, Any] = "{}"
+    written: str | bytes | Mapping[str, Any] | None = None
+
+    @property
+    def words(self) -> str | bytes | Mapping[str, Any]:
+        """The arguments as the model wrote them; the same call has the same words."""
+        return self.arguments if self.written is None else self.written
+
+
+class ToolMessage(NamedTuple):
+    """What goes back to the model: exactly one for each call. A named tuple, because one is made for each call.
+
+    Attributes:
+        call_id: the id of the call that it answers.
+        content: the text that the model reads.
+        success: whether the call succeeded; when it is false, everything the call did to state has been undone.
+        result: what the handler returned, or the failed result that stands for what went wrong.
+        replayed: whether the result comes from the ledger, and the handler was not run.
+    """
+
+    call_id: str
+    content: str
+    success: bool
+    result: ToolResult[Any]
+    replayed: bool = False
+
+
+def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
+    """A `ToolInvoked` as one JSON object in UTF-8; never fails for what a call may hold."""
+    call, result, run_context = event.call, event.result, event.run_context
+    plain: dict[str, Any] = {
+        "id": call.id,
+        "name": call.name,
+        "arguments": as_recorded(call.arguments),
+        "final": event.final,
+        "message": result.message,
+        "success": result.success,
+        "exclude_value": result.exclude_value_from_context,
+        "run_context": None if run_context is None else codec(RunContext).dump(run_context),
+        "at": event.at,
+        "refused_at": event.refused_at,
+        "handler_seconds": event.handler_seconds,
+        "total_seconds": event.total_seconds,
+        "effect_key": event.effect_key,
+        "replayed": event.replayed,
+        "session_id": event.session_id,
+    }
+    if call.written is not None:
+        plain["written"] = as_recorded(call.written)
+    if event.reply is not None:
+        plain["reply"] = event.reply
+    try:
+        head = to_json(plain)
+    except Exception:  # noqa: BLE001 - a model may send what is no Unicode, and nothing at all may keep it unrecorded
+        head = json.dumps(plain, default=_spelled).encode()
+    written = _tagged(result.value)
+    if event.value_read is not None and not is_dataclass(result.value):
+        written = b'%s,"read":%s}' % (written[:-1], to_json(event.value_read))
+    return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), written)
+
+
+def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the `ToolInvoked` that `dump_event` wrote, by their names.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        context = data["run_context"]
+        result = ToolResult(data["message"], _untagged(data["value"]), data["success"], data["exclude_value"])
+        fields: dict[str, Any] = {
+            "call": ToolCall(data["id"], data["name"], data["arguments"], data.get("written")),
+            "params": _untagged(data["params"]),
+            "value_read": _to_be_read(data["value"]),
+            "result": result,
+            "run_context": None if context is None else parse(RunContext, context),
+            "at": datetime.fromisoformat(data["at"]),
+        }
+        added = {name: data[name] for name in _ADDED if name in data}
+        return fields | added | {name: data[name] for name in _AS_THEY_ARE}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no record of a call: {error!r}") from error
+
+
+def _spelled(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
+
+
+def as_recorded(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """Arguments as a record holds them: text as it is, other values as JSON, and what JSON cannot say as text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    with suppress(Exception):  # it did not parse, so it may be anything
+        return dump(value)
+    with suppress(Exception):
+        return repr(value)
+    return f"<{type(value).__name__}>"
+
+
+def _tagged(value: object) -> bytes:
+    if value is None:
+        return b"null"
+    try:
+        if is_dataclass(value):
+            with suppress(SessionError):  # it holds what would not come back as what it is
+                stored = stored_type(type(value))
+                items = stored.dump((value,))
+                return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, items)
+        return b'{"value":%s}' % to_json(dump(value))
+    except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
+        if (text := escaped_json(value)) is not None:
+            return b'{"value":%s}' % text.encode()
+        _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
+        return b'{"unavailable":%s}' % to_json(type(value).__qualname__)
+
+
+def _to_be_read(data: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """From what the tool makes a value that the record holds as JSON; `None` where there is nothing to make."""
+    if data is None or "value" not in data or "type" in data:
+        return None
+    return data.get("read", data["value"])
+
+
+def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of any type out
+    if data is None or "unavailable" in data:
+        return None
+    if "type" not in data:
+        return data["value"]
+    (item,) = data["value"]
+    try:
+        kind = find_type(data["type"])
+        return item if kind is None else stored_type(kind).load(to_json([item]), data["version"])[0]
+    except SessionError:
+        _log.warning("a recorded value of %s no longer fits its class; it is shown as JSON", data["type"])
+        return item
 
 
 class Step(IntEnum):
@@ -35,7 +216,7 @@ class Step(IntEnum):
 
 
 class _Form:
-    """How a `ToolInvoked` is stored; see `handrail.runtime.stored_calls`."""
+    """How a `ToolInvoked` is stored; see `handrail.runtime.calls`."""
 
     @staticmethod
     def dump(event: ToolInvoked, /) -> bytes:
@@ -202,3 +383,76 @@ def _was_final(event: ToolInvoked) -> bool:
 _FIELDS = tuple(each.name for each in fields(ToolInvoked))
 _DRAFT: Any = make_dataclass("_Draft", _FIELDS, slots=True)
 """Has the slots of a `ToolInvoked`, and is not frozen."""
+
+
+def written_arguments(call: ToolCall) -> object:
+    """The arguments as the model wrote them, decoded; as they are if they are not JSON."""
+    words: Any = call.arguments if call.written is None else call.written  # an adapter may hand over anything
+    if not isinstance(words, str | bytes):
+        return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
+    try:
+        return from_json(words)
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        return words if isinstance(words, str) else words.decode(errors="backslashreplace")
+
+
+def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
+    """Whether a call is the one that was recorded under its identity."""
+    if call.name != recorded.name:
+        return False
+    if call.words == recorded.words:
+        return True
+    try:
+        return digest(written_arguments(call)) == digest(written_arguments(recorded))
+    except (DumpError, SchemaError, RecursionError):  # not JSON, so the record holds them as text
+        return bool(as_recorded(call.words) == as_recorded(recorded.words))
+
+
+def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
+    """What to raise for a call whose identity stands for another one, or was used up.
+
+    Args:
+        recorded: the record of that identity.
+        call: the call that differs from it; `None` if a call without a reply has a final record.
+    """
+    when = f"recorded at {recorded.at.isoformat(timespec='seconds')}"
+    if call is None:
+        msg = (
+            f"call {shown_id(recorded.call_id)} of session {recorded.session_id!r} (tool {recorded.name}) has a final "
+            f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
+            "record; a new call needs an id of its own"
+        )
+    else:
+        other = f"tool {call.name}" if call.name != recorded.name else "other arguments"
+        msg = (
+            f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
+            f"{recorded.session_id!r} stands for a call of {recorded.name}, {when}, and was asked for again with "
+            f"{other}. Give each reply of the model a name of its own, and each call of a reply an id of its own"
+        )
+    return CallIdReusedError(
+        msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name
+    )
+
+
+def value_with_tags(tool: Tool[Any, Any] | None, value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """A value as decoded JSON with tags; `None` for one whose form without them can be read, as that of nearly all."""
+    if value is None or tool is None or tool.result_type is None or tool.value_codec is None:
+        return None
+    if not tool.value_codec.differs_from_shown or is_dataclass(value):
+        return None
+    written = tool.dump_value(value)
+    return None if written is None else from_json(written)
+
+
+def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResult[Any]:
+    """The result in a record, with its value as the tool declares it.
+
+    A value that does not fit stays decoded JSON: the tool has changed since, or is gone.
+    """
+    if event.value_read is None or tool is None or tool.value_codec is None:
+        return event.result
+    try:
+        return replace(event.result, value=tool.load_value(to_json(event.value_read)))
+    except (ParseError, ValueError):
+        _log.warning("the recorded value of %s no longer fits its type; it is given as JSON", tool.name)
+        return event.result

@@ -10,16 +10,14 @@ from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
-from handrail.runtime.calls import EffectAwaited, Step
+from handrail.runtime.calls import EffectAwaited, Step, written_arguments
 from handrail.runtime.execution import OverranError
 from handrail.runtime.failures import Refusal
-from handrail.runtime.identity import written_arguments
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectClaim, StoredResult, from_store, holder_of
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
-from handrail.runtime.reconciling import has_not_happened
-from handrail.runtime.unknown_effects import refuse_repeat
+from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
 from handrail.serde import has_ambiguous_unions
 from handrail.session.calls import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow

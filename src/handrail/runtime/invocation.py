@@ -19,14 +19,21 @@ from handrail.errors import (
 from handrail.limits import Deadline
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import Place
-from handrail.runtime.calls import Step, ToolInvoked, ToolRaised
+from handrail.runtime.calls import (
+    Step,
+    ToolCall,
+    ToolInvoked,
+    ToolMessage,
+    ToolRaised,
+    declared_result,
+    is_same_call,
+    reused_id,
+    value_with_tags,
+)
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import Way
 from handrail.runtime.failures import FinalRefusal, Refusal, failure_of, is_for_model, told
-from handrail.runtime.identity import is_same_call, reused_id
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
-from handrail.runtime.messages import ToolCall, ToolMessage
-from handrail.runtime.recorded_values import declared_result, value_with_tags
 from handrail.session.calls import CallRef
 from handrail.transaction import Transaction
 

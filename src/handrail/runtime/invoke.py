@@ -28,17 +28,13 @@ it (steps 7 and 8), and the place in the queue (step 3). Keeping is explicit: `r
 
 from __future__ import annotations
 
-from handrail.runtime.applying import apply_result
-from handrail.runtime.arguments import parse_arguments, unknown_tool
+from handrail.runtime.calls import ToolCall, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import Way
-from handrail.runtime.handlers import run_handler
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM
-from handrail.runtime.messages import ToolCall, ToolMessage
-from handrail.runtime.recording import record
-from handrail.runtime.steps import approve, judge
+from handrail.runtime.steps import apply_result, approve, judge, parse_arguments, record, run_handler, unknown_tool
 
 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, way: Way) -> ToolMessage:

@@ -1,35 +1,138 @@
-"""Steps 4 and 5: policies say allow, deny or ask; where they ask, a person or a rule of the program decides.
+"""The steps of a call that are functions, in the order of the table in `handrail.runtime.invoke`.
 
-A decision is a `Denial`. Where nobody has decided, because a policy or the approver raised or there is no approver, the
-call is refused as well, but the same call is judged anew when it is asked again. An answer that is none is a mistake of
-the program, and is raised to the developer.
+Steps 1 and 2 lead from a name and a text to a tool and its parameters.
+
+In steps 4 and 5 policies say allow, deny or ask; where they ask, a person or a rule of the program decides. A decision
+is a `Denial`. Where nobody has decided, because a policy or the approver raised or there is no approver, the call is
+refused as well, but the same call is judged anew when it is asked again. An answer that is none is a mistake of the
+program, and is raised to the developer. A person who is asked ahead, before the call is made, is asked about everything
+at once; nothing is refused then.
+
+In step 9 the handler runs, for so long and no longer. Step 10 is what a success means for the session: policies
+remember it, reducers take it in, subscribers hear of it. Step 12 records one `ToolInvoked` for each call, whatever came
+of it; none yet for a call that will be made again.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, Never, cast
+from uuid import UUID
 
+from handrail.crash_points import reached
 from handrail.errors import (
+    CallIdReusedError,
     CallPostponed,
     DeadlineExceededError,
     DeveloperMistake,
     EndsRun,
     InvalidReturnError,
+    ParseError,
+    SessionBusyError,
     ToldToModel,
     ToolValidationError,
 )
-from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, PolicyQuestion, Tool, ToolContext
+from handrail.limits import Deadline
+from handrail.prompt import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    PolicyDecision,
+    PolicyQuestion,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
 from handrail.prompt.signature import is_async
-from handrail.runtime.calls import Step
-from handrail.runtime.execution import OverranError, drop_unawaited, run_to_end
-from handrail.runtime.failures import Denial, Refusal, told
+from handrail.resources import CallScope
+from handrail.runtime.calls import Step, ToolCall, ToolInvoked
+from handrail.runtime.environment import Environment
+from handrail.runtime.execution import OverranError, awaited, drop_unawaited, run_to_end
+from handrail.runtime.failures import Denial, Refusal, overran, told, unknown_because, wrong_handler
 from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.claim import Claim, is_result
+from handrail.serde.formatting import enumerated, nearest, shortened
+from handrail.session import stored_as
+from handrail.session.calls import CallRef
+from handrail.session.open_calls import note_postponed
+from handrail.transaction import Transaction, current
+
+_LONGEST_NAME = 80
+"""Characters of an unknown name that are given back; tools have names of at most 64."""
+
+_LONGEST_MESSAGE = 999
+"""Bytes of UTF-8 in the message for an unknown tool, however many tools there are."""
 
 _log = logging.getLogger("handrail.runtime")
 
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
+
+Reach = Callable[[Tool[Any, Any], Any, ToolContext], Mapping[str, str] | None]
+"""Says which paths links in the parameters of a call lead to, by parameter."""
+
+_RESULT: type[object] = ToolResult
+"""What nearly all handlers return."""
+
+
+# --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
+
+
+def unknown_tool(run: Invocation) -> Never:
+    """Refuse a call of a tool that the prompt does not have.
+
+    Raises:
+        Refusal: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
+    """
+    asked = repr(run.call.name)
+    asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
+    wanted = asked.strip("'")
+    known = [tool.name for tool in run.environment.rendered_prompt.tools]
+    if not known:
+        raise Refusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
+    near = nearest(wanted, known)
+    hint = f" Did you mean {shortened(near, _LONGEST_NAME)}?" if near else ""
+    told = f"there is no tool {asked}.{hint} The tools are: "
+    left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
+    raise Refusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
+
+
+def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
+    """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
+
+    Raises:
+        ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
+            example.
+    """
+    run.step = Step.PARSE
+    try:
+        run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
+    except ParseError as error:
+        raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+
+
+def not_run(name: str, error: ParseError) -> str:
+    """What the model is told of a call whose arguments do not fit.
+
+    Args:
+        name: the tool.
+        error: what is wrong with the arguments.
+    """
+    return f"{name} was not run: {error}"
+
+
+def _example_of(tool: Tool[Any, Any]) -> str:
+    if tool.params_type is None:
+        return "\nIt takes no arguments: send {}."
+    return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""
+
+
+# ----------------------------------------------------------------------------------- steps 4 and 5: policies and people
 
 
 async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
@@ -129,3 +232,306 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
 def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
     drop_unawaited(returned)
     return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
+
+
+# ------------------------------------------------------------------------------------------------ before a call is made
+
+
+class Foreseen(NamedTuple):
+    """What a call will be.
+
+    Attributes:
+        tool: the tool.
+        params: its parsed arguments.
+        questions: what its policies want to have asked, as things stand.
+        reached: the paths that links in its parameters lead to, by parameter, as `Reach` says; `None` for none.
+    """
+
+    tool: Tool[Any, Any]
+    params: Any
+    questions: tuple[str, ...]
+    reached: Mapping[str, str] | None = None
+
+
+def foresee(
+    call: ToolCall, reply: str | None, environment: Environment, *, without: str = "", reach: Reach | None = None
+) -> Foreseen | None:
+    """Look at a call that is about to be made; `None` for one that will be refused as it is written.
+
+    Args:
+        call: the call.
+        reply: the reply that asks for it.
+        environment: what it will be made in.
+        without: the name of a policy that is not asked.
+        reach: says what the parameters lead to, if that is wanted.
+    """
+    prompt = environment.rendered_prompt
+    tool = prompt.tool(call.name)
+    if tool is None:
+        return None
+    try:
+        params = tool.parse(call.arguments, max_bytes=environment.max_argument_bytes)
+    except ParseError:
+        return None
+    resources = environment.resources.call_scope()
+    try:
+        context = ToolContext(environment, resources, CallRef(reply, call.id))
+        policies = [policy for policy in prompt.policies_for(tool.name) if policy.name != without]
+        asked = [question for policy in policies for question in _asked_by(policy, tool, params, context)]
+        reached = None if reach is None else _reached(reach, tool, params, context)
+    finally:
+        _close(resources, tool.name)
+    return Foreseen(tool, params, tuple(asked), reached)
+
+
+def _asked_by(
+    policy: ToolPolicy,
+    tool: Tool[Any, Any],
+    params: Any,  # noqa: ANN401 - of the tool's parameter type
+    context: ToolContext,
+) -> tuple[str, ...]:
+    try:
+        decision = policy.check(tool, params, context=context)
+        return (decision.reason,) if decision.verdict == "ask" else ()
+    except EndsRun:
+        raise
+    except Exception:  # noqa: BLE001 - it is asked again when the call is made, and denies it then
+        _log.debug("policy %s could not be asked ahead about %s", policy.name, tool.name, exc_info=True)
+        return ()
+
+
+def _reached(
+    reach: Reach,
+    tool: Tool[Any, Any],
+    params: Any,  # noqa: ANN401 - of the tool's parameter type
+    context: ToolContext,
+) -> Mapping[str, str] | None:
+    try:
+        return reach(tool, params, context)
+    except EndsRun:
+        raise
+    except Exception:  # noqa: BLE001 - as above: it is looked at again when the call is made
+        _log.debug("what %s reaches could not be found out ahead", tool.name, exc_info=True)
+        return None
+
+
+def _close(resources: CallScope, tool_name: str) -> None:
+    try:
+        resources.close()
+    except Exception:  # noqa: BLE001 - logged, as at the end of a call
+        _log.exception("a resource could not be closed after policies were asked ahead about %s", tool_name)
+
+
+# -------------------------------------------------------------------------------------------------- step 9: the handler
+
+
+async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
+    """Run the handler and check what it returns; tells the claim what is known of the effect.
+
+    What a `def` handler returns to be awaited is awaited, within the same time. Where the claim holds the result
+    already, the handler is not run.
+
+    Raises:
+        Refusal: there is no handler, it overran its timeout, or it returned something else than it declares.
+        DeadlineExceededError: it overran the deadline.
+        BaseException: what the handler raises.
+    """
+    run.step = Step.HANDLER
+    if claim.stored is not None:
+        return claim.stored
+    if tool.handler is None:
+        raise Refusal(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
+    now = run.environment.clock.monotonic
+    started = now()
+    try:
+        context = run.context(claim)
+        reached("before-handler")
+        if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
+            returned: object = _call(run, tool, context)
+            if type(returned) is not _RESULT and inspect.isawaitable(returned):
+                returned = await awaited(run.way, returned, seconds=None)
+        else:
+            returned = await _run_bounded(run, tool, claim, context)
+        reached("after-handler")
+    except BaseException as error:
+        _say_if_unknown(run, tool, claim, error)
+        raise
+    finally:
+        run.handler_seconds = now() - started
+    if not is_result(returned):
+        raise _no_result(tool, claim, returned)
+    if claim.effect is not None:
+        claim.happened(returned)
+    fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
+    fault = None if fits else tool.fault_of(returned)
+    if fault:
+        raise Refusal(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
+    return returned
+
+
+def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: BaseException) -> None:
+    """Tell the claim that the effect may have happened, if the exception does not prove the contrary."""
+    why = None if claim.effect is None else unknown_because(error, tool, entered=run.entered)
+    if why is not None:
+        claim.outcome_unknown(why)
+
+
+async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
+    seconds, by_deadline = _bound(tool.timeout, run.environment.deadline)
+    if by_deadline and not seconds:
+        raise DeadlineExceededError("the deadline has passed; it was not run")
+    body = partial(_call, run, tool, context)
+    heard = None if claim.effect is None else claim.ended_late
+    try:
+        return await run_to_end(run.way, body, is_async=tool.is_async, seconds=seconds, late=heard)
+    except OverranError as overrun:
+        run.entered = True  # its thread may not have come to the handler yet, and will
+        if heard is not None:
+            claim.left_behind = True
+        if by_deadline:
+            late = "the deadline passed while the handler ran; its changes were undone"
+            raise DeadlineExceededError(late) from overrun
+        raise overran(tool, tool.timeout or timedelta(0)) from overrun
+
+
+def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> Refusal:
+    """What to say of a handler that returned something else than a result."""
+    drop_unawaited(returned)
+    claim.happened(returned)
+    return Refusal(
+        f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "
+        "due. Its changes were undone; do without it."
+    )
+
+
+def _call(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
+    handler: Any = tool.handler
+    run.entered = True
+    try:
+        return handler(run.params, context=context)
+    except TypeError as error:
+        traceback = error.__traceback__
+        if traceback is not None and traceback.tb_next is None:  # raised before the handler's first line
+            run.entered = False
+            raise wrong_handler(tool, error) from error
+        raise
+
+
+def _bound(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
+    """How many seconds the handler has, and whether it is the deadline that says so."""
+    seconds = None if timeout is None else timeout.total_seconds()
+    if deadline is None:
+        return seconds, False
+    remaining = deadline.remaining().total_seconds()
+    return (remaining, True) if seconds is None or remaining < seconds else (seconds, False)
+
+
+# -------------------------------------------------------------------------------------------------- step 10: the result
+
+
+@stored_as("handrail.effect_applied")
+@dataclass(frozen=True, slots=True)
+class EffectApplied:
+    """This session has applied the result of an effect; its slice keeps a replay from applying it twice.
+
+    Attributes:
+        key: the effect's key.
+        effect_id: the effect's identity; a key that has expired and runs again has another one.
+    """
+
+    key: str
+    effect_id: UUID
+
+
+async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+    """Apply a successful result, once for each effect and session; whatever is raised undoes the call.
+
+    It is this call's turn to write: a call that ran beside others has waited for those that arrived before it.
+    """
+    run.step = Step.APPLY
+    session = run.environment.session
+    if not transaction.writes:
+        transaction.open_for_results(session)
+    if claim.effect is not None:
+        if claim.stored and any(applied.effect_id == claim.effect.effect_id for applied in session[EffectApplied]):
+            return
+        session[EffectApplied].append(EffectApplied(*claim.effect))
+    policies = run.policies
+    if policies and run.tool is not None:
+        context = run.context(claim)
+        for policy in policies:
+            await run.by_policy(policy, partial(policy.on_result, run.tool, run.params, result, context=context))
+    value: object = result.value
+    if hasattr(type(value), "__dataclass_fields__"):
+        session.dispatch(value)
+
+
+# -------------------------------------------------------------------------------------------------- step 12: the record
+
+
+def record(run: Invocation, result: ToolResult[Any]) -> None:
+    """Append the event to the session's log, unless it was committed with the call, and tell who listens.
+
+    The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
+    """
+    if run.raises is not None and _is_unrecorded(run):
+        return
+    session = run.environment.session
+    event = run.closed
+    if event is None:
+        event = run.event(result)
+        session.log_call(event, run.ref, nested=run.place.outer is not None)
+    reached("after-record")
+    if not session.listens(ToolInvoked):
+        return
+    try:
+        _announce(run, event)
+    except Exception:  # noqa: BLE001 - logged, because the call is over
+        _log.exception("%s was recorded, but who listens to it failed", run.call.name)
+
+
+def _is_unrecorded(run: Invocation) -> bool:
+    """Whether a call gets no record: it was postponed, or its identity stands for another call."""
+    if isinstance(run.raises, CallPostponed):
+        _note_postponed(run)
+        return True
+    return isinstance(run.raises, CallIdReusedError)
+
+
+def _note_postponed(run: Invocation) -> None:
+    """Have a stored session list the call among its open ones; it is not recorded, because it will be made again.
+
+    A call made inside another is not listed: it is made again with the outer one.
+    """
+    session = run.environment.session
+    if session.store is None or run.place.outer is not None:
+        return
+    try:
+        note_postponed(session, run.ref, run.call.name, run.environment.clock.now())
+    except Exception:  # noqa: BLE001 - logged; the caller is to learn that the call was postponed
+        _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
+
+
+def _announce(run: Invocation, event: ToolInvoked) -> None:
+    """Let reducers and subscribers hear of the call: in its turn, if it has come to it, and otherwise after it.
+
+    In its turn they may write, in a transaction of their own; beside other calls, to the session alone. A call that has
+    ended before it was first of its turn, or inside a call that has ended, gives up its place before; then reducers are
+    told only if the session is free.
+    """
+    session, place = run.environment.session, run.place
+    if place.is_first and place.ticket.runs and (place.outer is None or place.outer.is_open()):
+        record_of = f"record {run.call.name}"
+        with Transaction(record_of, ticket=place.ticket, writes=not place.shared, parent=place.outer) as transaction:
+            transaction.open_for_results(session)
+            session.announce(event)
+            transaction.commit()
+        return
+    place.ticket.release()
+    if current() is not None:
+        session.dispatcher.dispatch(event)
+        return
+    try:
+        session.announce(event)
+    except SessionBusyError:
+        session.dispatcher.dispatch(event)

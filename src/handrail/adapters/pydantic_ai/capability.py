@@ -61,7 +61,7 @@ from handrail.errors import (
     PromptEvaluationError,
 )
 from handrail.limits import TokenUsage
-from handrail.runtime.arguments import not_run
+from handrail.runtime.steps import not_run
 
 _UNKNOWN = {"handrail": "unknown"}
 """The metadata of a tool that stands for a name that nobody knows."""

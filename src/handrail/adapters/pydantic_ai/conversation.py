@@ -24,7 +24,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
 from handrail.errors import AgentError, HandrailError, PromptEvaluationError
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.identity import is_same_call, written_arguments
+from handrail.runtime.calls import is_same_call, written_arguments
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, OpenCall

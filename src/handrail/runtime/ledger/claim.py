@@ -11,7 +11,7 @@ When the ledger is told:
 With the commit means: in one unit of work with all that the call has done to its session, so that after a crash both
 are there or neither is.
 
-What the end of a handler says of its effect is decided in `handrail.runtime.outcomes`: an effect that may have been
+What the end of a handler says of its effect is decided in `handrail.runtime.failures`: an effect that may have been
 applied becomes unknown. It speaks of this attempt alone: where an earlier one may have been applied, which is run again
 by `on_orphan="retry"`, the effect of an attempt that was not applied is as unknown as it was.
 
@@ -33,11 +33,10 @@ from uuid import UUID
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.failures import told
+from handrail.runtime.failures import told, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.states import TestimonyWord
-from handrail.runtime.outcomes import unknown_because
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Enlisted, UnitStore
 from handrail.turns import Ticket

@@ -18,8 +18,7 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from handrail.errors import DumpError, SchemaError
-from handrail.runtime.identity import written_arguments
-from handrail.runtime.messages import ToolCall
+from handrail.runtime.calls import ToolCall, written_arguments
 from handrail.serde import Masking, masked_json
 from handrail.serde.json_schema import is_object
 

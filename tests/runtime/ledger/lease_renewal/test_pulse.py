@@ -13,8 +13,8 @@ import pytest
 
 from handrail.clock import SYSTEM_CLOCK
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.lease_renewal import Pulse
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.pulse import Pulse
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 

@@ -1,4 +1,4 @@
-"""`handrail.runtime.reconciling`: a reconciler is asked about the parameters that the effect was begun with, or not."""
+"""A reconciler is asked about the parameters that the effect was begun with, or not at all."""
 
 from __future__ import annotations
 

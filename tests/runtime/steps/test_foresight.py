@@ -1,4 +1,4 @@
-"""`handrail.runtime.foresight`: what can be told of a call before it is made, and that telling it changes nothing."""
+"""`handrail.runtime.steps`: what can be told of a call before it is made, and that telling it changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import IdempotencyConfig, ToolCall
-from handrail.runtime.foresight import Foreseen, foresee
+from handrail.runtime.steps import Foreseen, foresee
 from handrail.transaction import current
 from tests.runtime.bench import Note, call, echo, events, executor, prompt, tool
 

@@ -327,7 +327,7 @@ DIES = """
 import os, sys
 from handrail import store
 from handrail.runtime import EffectLedger, Session
-from tests.runtime import test_repeats as repeats
+from tests.runtime.unknown_effects import test_repeats as repeats
 
 class Deadly(repeats.Bank):
     def pay(self, params, *, context):

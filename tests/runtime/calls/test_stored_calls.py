@@ -12,8 +12,7 @@ import pytest
 from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.calls import Step
-from handrail.runtime.stored_calls import load_fields
+from handrail.runtime.calls import Step, load_fields
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
 from tests.runtime.bench import Note
