@@ -13,7 +13,7 @@ from pydantic_ai.tools import Tool as PlainTool
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, UnboundResourceError

@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.function_arguments`: functions take what the schema says that the model sees."""
+"""`handrail.adapters.pydantic_ai.foreign.arguments`: functions take what the schema says that the model sees."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import Unpack, override
 
-from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
+from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
 
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import Conversation, Said
-from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, StoreCorruptError
 from handrail.runtime import Session

@@ -12,7 +12,7 @@ from pydantic_ai import Agent, RunContext, ToolCallPart, ToolDefinition
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.adapters.pydantic_ai.foreign import ForeignTool
+from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
 from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.doors import RunDoors

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from handrail.adapters.pydantic_ai import foreign_effects
+from handrail.adapters.pydantic_ai.foreign import effects
 from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import KEYS, NAME_PATTERN
 from handrail.agents.approval import globs, matching
@@ -95,7 +95,7 @@ def test_tools_of_built_in_toolsets_are_those_of_their_sections() -> None:
 @pytest.mark.parametrize(
     "page, column, source",
     [
-        ("agents.md", "hints of an MCP server", foreign_effects.__file__),
+        ("agents.md", "hints of an MCP server", effects.__file__),
         ("approval.md", "in a glob", globs.__file__),
     ],
 )

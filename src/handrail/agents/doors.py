@@ -17,8 +17,8 @@ from pydantic_ai.capabilities import ValidatedToolArgs
 from pydantic_core import from_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.pydantic_ai.foreign import arguments_of
-from handrail.adapters.pydantic_ai.foreign_effects import declared
+from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
+from handrail.adapters.pydantic_ai.foreign.effects import declared
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile

@@ -22,7 +22,7 @@ if find_spec("pydantic_ai") is None:
 
 from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset

@@ -1,7 +1,7 @@
 """A whole prompt, run by PydanticAI on any model that it knows.
 
 On a stored session the conversation is stored too, each reply before its calls start, and an evaluation that was
-interrupted is resumed (`handrail.adapters.pydantic_ai.evaluations`).
+interrupted is resumed (`handrail.adapters.pydantic_ai.stored_evaluation`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pydantic_ai.models import Model
 from handrail.adapters.pydantic_ai.answer import declared_type, parser
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import Conversation
-from handrail.adapters.pydantic_ai.evaluations import NotedCapability, Unfinished, stored_conversation
 from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, over_budget, stopped
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.adapters.pydantic_ai.models import open_model
 from handrail.adapters.pydantic_ai.response import PromptResponse
+from handrail.adapters.pydantic_ai.stored_evaluation import NotedCapability, Unfinished, stored_conversation
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.errors.mistakes import check_argument

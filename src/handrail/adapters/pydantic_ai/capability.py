@@ -47,8 +47,8 @@ from pydantic_ai.capabilities import (
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.mistakes import first_of, note_mistakes
+from handrail.adapters.pydantic_ai.arrival_order import Line
 from handrail.adapters.pydantic_ai.failures import over_budget, past_deadline
-from handrail.adapters.pydantic_ai.line import Line
 from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
 from handrail.adapters.pydantic_ai.written_arguments import repeated_key

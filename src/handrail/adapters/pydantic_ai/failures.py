@@ -16,7 +16,7 @@ from __future__ import annotations
 from pydantic_ai import FallbackExceptionGroup, UnexpectedModelBehavior, UsageLimitExceeded
 from pydantic_ai.exceptions import AgentRunError
 
-from handrail.adapters.pydantic_ai.unreachable import unreachable
+from handrail.adapters.pydantic_ai.evaluation import unreachable
 from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.limits import Deadline
 

@@ -32,12 +32,12 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
+from handrail.adapters.pydantic_ai.arrival_order import step_up
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.closing import was_raised_by
-from handrail.adapters.pydantic_ai.foreign import ForeignCall, ForeignTool, arguments_of, foreign_tool
-from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared
-from handrail.adapters.pydantic_ai.function_arguments import read_by_signature
-from handrail.adapters.pydantic_ai.line import step_up
+from handrail.adapters.pydantic_ai.foreign.arguments import read_by_signature
+from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool, arguments_of, foreign_tool
+from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError

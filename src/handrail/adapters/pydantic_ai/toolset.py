@@ -15,7 +15,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.line import step_up
+from handrail.adapters.pydantic_ai.arrival_order import step_up
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool

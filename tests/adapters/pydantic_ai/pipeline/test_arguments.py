@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, computed_field
 from pydantic_ai import Tool, ToolDefinition
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
-from handrail.adapters.pydantic_ai.foreign import arguments_of
+from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.testing import Call, Outcome
 from tests.adapters.foreign_desk import called, events, pipeline, play
-from tests.adapters.test_pipeline_values import Shy
+from tests.adapters.pydantic_ai.pipeline.test_values import Shy
 
 
 def test_arguments_are_recorded_one_by_one() -> None:

@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.foreign`: what becomes of a foreign tool's call, row by row of its table."""
+"""`handrail.adapters.pydantic_ai.foreign.calls`: what becomes of a foreign tool's call, row by row of its table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn, UsageLimitExceeded
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign import tool_context
+from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.errors import PromptEvaluationError, ToolValidationError, VisibilityExpansionRequired
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.runtime import Session, Step

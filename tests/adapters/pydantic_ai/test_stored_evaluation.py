@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.conversation import Conversation, Said
-from handrail.adapters.pydantic_ai.evaluations import Unfinished
+from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, Secret, SecretBytes, SecretStr
 from pydantic_ai import Tool
 
-from handrail.adapters.pydantic_ai.foreign import arguments_of
+from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.serde import MASK, digest

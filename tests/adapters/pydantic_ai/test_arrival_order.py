@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.line`: calls reach the pipeline in the order in which they joined."""
+"""`handrail.adapters.pydantic_ai.arrival_order`: calls reach the pipeline in the order in which they joined."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from handrail.adapters.pydantic_ai.line import Line, step_up
+from handrail.adapters.pydantic_ai.arrival_order import Line, step_up
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.foreign_effects`: what tools that are not Handrail's say of themselves."""
+"""`handrail.adapters.pydantic_ai.foreign.effects`: what tools that are not Handrail's say of themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_ai import RunContext, RunUsage, Tool, ToolDefinition
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign_effects import Declared, declared, declared_effect, hinted_effect
+from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared, declared_effect, hinted_effect
 from handrail.errors import PromptValidationError
 from handrail.prompt import IdempotencyConfig
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign import ForeignTool
+from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
 from handrail.errors import CallIdReusedError
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
 from handrail.store import SqliteStore

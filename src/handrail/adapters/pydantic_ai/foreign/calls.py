@@ -40,8 +40,9 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.foreign_effects import Declared
-from handrail.adapters.pydantic_ai.foreign_values import (
+from handrail.adapters.pydantic_ai.foreign.effects import Declared
+from handrail.adapters.pydantic_ai.foreign.lost_answers import answer_lost
+from handrail.adapters.pydantic_ai.foreign.values import (
     UNSAID,
     UnreadableValueError,
     as_json,
@@ -52,7 +53,6 @@ from handrail.adapters.pydantic_ai.foreign_values import (
     settled,
     with_secrets_marked,
 )
-from handrail.adapters.pydantic_ai.lost_answers import answer_lost
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
