@@ -34,8 +34,7 @@ from pydantic_ai.models import Model
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import Conversation
-from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, stopped
-from handrail.adapters.pydantic_ai.models import open_model
+from handrail.adapters.pydantic_ai.evaluation import STOPPED_RUN, open_model, stopped
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.values import GatedCall

@@ -1,4 +1,4 @@
-"""The PydanticAI door: a prompt's tools inside a PydanticAI agent, and a whole prompt run by one.
+"""The adapter to PydanticAI: a prompt's tools inside a PydanticAI agent, and a whole prompt run by one.
 
     adapter = PydanticAIAdapter("openai:gpt-5.2")
     response = adapter.evaluate(prompt, session=session)
@@ -22,9 +22,9 @@ if find_spec("pydantic_ai") is None:
 
 from handrail.adapters.pydantic_ai.adapter import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
+from handrail.adapters.pydantic_ai.evaluation import PromptResponse
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
-from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset
 
 __all__ = [

@@ -16,13 +16,18 @@ from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 
-from handrail.adapters.pydantic_ai.answer import declared_type, parser
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import Conversation
-from handrail.adapters.pydantic_ai.failures import STOPPED_RUN, over_budget, stopped
+from handrail.adapters.pydantic_ai.evaluation import (
+    STOPPED_RUN,
+    PromptResponse,
+    declared_type,
+    open_model,
+    over_budget,
+    parser,
+    stopped,
+)
 from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.adapters.pydantic_ai.models import open_model
-from handrail.adapters.pydantic_ai.response import PromptResponse
 from handrail.adapters.pydantic_ai.stored_evaluation import NotedCapability, Unfinished, stored_conversation
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError

@@ -10,7 +10,8 @@ A PydanticAI capability stands around each step of a run. This one does seven th
   until it has reached the pipeline and drawn its place; from there on, turns decide what runs beside what.
 - It holds the developer's mistakes of a reply until its other calls have ended, and raises them before the model is
   asked again. PydanticAI cancels the other calls when one raises.
-- It refuses arguments in which a key is given twice, also those of tools that PydanticAI validates.
+- It refuses arguments in which a key is given twice, also those of tools that PydanticAI validates: once they are
+  decoded, that cannot be seen.
 - It brings the toolset along.
 """
 
@@ -48,10 +49,9 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 
 from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.adapters.pydantic_ai.arrival_order import Line
-from handrail.adapters.pydantic_ai.failures import over_budget, past_deadline
+from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
-from handrail.adapters.pydantic_ai.written_arguments import repeated_key
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
@@ -62,6 +62,8 @@ from handrail.errors import (
 )
 from handrail.limits import TokenUsage
 from handrail.runtime.steps import not_run
+from handrail.serde.faults import message_of
+from handrail.serde.json_values import repeated_keys
 
 _UNKNOWN = {"handrail": "unknown"}
 """The metadata of a tool that stands for a name that nobody knows."""
@@ -306,3 +308,17 @@ class HandrailCapability(AbstractCapability[Any]):
 def _is_answer(tools: dict[str, ToolsetTool[Any]], name: str) -> bool:
     """Whether a call of that name is PydanticAI's way to give a structured answer."""
     return name in tools and tools[name].tool_def.kind == "output"
+
+
+def repeated_key(args: RawToolArgs) -> ParseError | None:
+    """That an object in the arguments holds a key twice; `None` if none does, or they are not text that is JSON.
+
+    What is not JSON is refused by the validation of the tool.
+    """
+    if not isinstance(args, str) or args.count(":") < 2:  # noqa: PLR2004 - a key that is given twice has two
+        return None
+    try:
+        faults = repeated_keys(args)
+    except (ValueError, RecursionError):
+        return None
+    return ParseError(message_of(faults), faults=faults) if faults else None

@@ -1,24 +1,145 @@
-"""A provider that did not answer: which host was asked, and why there was no answer.
+"""One evaluation of a prompt: its model, the answer that is declared, what comes of it, and what ends it.
 
-PydanticAI and the clients of providers say `Connection error.`. Host and reason stand in the exceptions that theirs are
-chained to: those of HTTP clients have the request, and the last one is an `OSError`.
+The model of a run is open for as long as the run. The answer is asked for by the schema of Handrail, and parsed by its
+codec, as strictly as arguments are.
+
+What ends an evaluation is raised as `PromptEvaluationError` with the phase in which it happened:
+
+| what stopped the run | phase |
+|---|---|
+| the deadline, before or while the model was asked; a request that failed | `request` |
+| the provider did not answer: `ModelUnreachableError`, with host and cause | `request` |
+| the deadline while a call ran, and whatever else a call ends the run with | `tool`, from the pipeline |
+| a reply that is of no use: no answer, an answer of the wrong shape, a content filter | `response` |
+| the budget, or one of PydanticAI's usage limits | `budget` |
+
+What is the developer's fault (`pydantic_ai.UserError`, a wrong key of a provider) is not raised as one of these.
+
+Of a provider that does not answer, PydanticAI and the clients of providers say `Connection error.`. Host and reason
+stand in the exceptions that theirs are chained to: those of HTTP clients have the request, and the last one is an
+`OSError`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from socket import gaierror
 from ssl import SSLError
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
-from pydantic_ai import FallbackExceptionGroup
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+from pydantic_ai import (
+    FallbackExceptionGroup,
+    ModelMessage,
+    ModelRetry,
+    StructuredDict,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UserError,
+)
+from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
+from pydantic_ai.models import Model, infer_model
 
-from handrail.errors import ModelUnreachableError
+from handrail.errors import (
+    BudgetExceededError,
+    ModelUnreachableError,
+    ParseError,
+    PromptEvaluationError,
+    PromptValidationError,
+)
+from handrail.limits import Deadline, TokenUsage
+from handrail.serde import codec
+
+Out_co = TypeVar("Out_co", covariant=True)
+
+STOPPED_RUN = (AgentRunError, FallbackExceptionGroup)
+"""What PydanticAI raises when a run cannot go on."""
 
 _MOST_CHAINED = 20
+
+
+def declared_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
+    """What PydanticAI is to ask the model for: text, or an object with the schema of a dataclass.
+
+    Raises:
+        PromptValidationError: the dataclass refers to itself, for which PydanticAI has no schema.
+    """
+    if kind is None or kind is str:
+        return str
+    try:
+        return StructuredDict(codec(kind).schema, name=kind.__name__)
+    except UserError as error:
+        raise PromptValidationError(
+            f"the answer {kind.__name__} refers to itself, which PydanticAI cannot ask for; nest it to a fixed depth.",
+            dataclass=kind,
+        ) from error
+
+
+def parser(kind: type[Any]) -> Callable[[Any], Any]:
+    """What makes a dataclass of an answer; one that does not fit goes back to the model with all its faults."""
+    answer = codec(kind)
+
+    def parse(given: Any) -> Any:  # noqa: ANN401 - what PydanticAI has decoded, and whatever the prompt declares
+        try:
+            return answer.parse(given)
+        except ParseError as error:
+            raise ModelRetry(str(error)) from error
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptResponse(Generic[Out_co]):
+    """The model's answer to a prompt.
+
+    Attributes:
+        prompt_name: the name of the prompt.
+        text: what the model said in its last reply; may be empty beside a structured answer.
+        output: the answer as the prompt declares it: a dataclass, the text again for `str`, or `None`.
+        usage: the tokens that all requests of the run took.
+        messages: the whole conversation, as PydanticAI keeps it; hand it on as `message_history` to go on with it.
+    """
+
+    prompt_name: str
+    text: str
+    output: Out_co | None
+    usage: TokenUsage
+    messages: tuple[ModelMessage, ...] = field(repr=False)
+
+
+@asynccontextmanager
+async def open_model(model: Model | str) -> AsyncGenerator[Model]:
+    """A model as it is, or one of that name made anew: its connections belong to one event loop, and are closed."""
+    if isinstance(model, Model):
+        yield model
+    else:
+        async with infer_model(model) as made:
+            yield made
+
+
+def past_deadline(deadline: Deadline, when: str) -> PromptEvaluationError:
+    """The deadline passed outside of any call."""
+    return PromptEvaluationError(f"the deadline ({deadline.expires_at.isoformat()}) passed {when}", phase="request")
+
+
+def over_budget(error: BudgetExceededError) -> PromptEvaluationError:
+    """The budget is exceeded."""
+    return PromptEvaluationError(str(error), phase="budget")
+
+
+def stopped(error: AgentRunError | FallbackExceptionGroup, prompt_name: str) -> PromptEvaluationError:
+    """PydanticAI stopped the run."""
+    if (unreached := unreachable(error, prompt_name)) is not None:
+        return unreached
+    phase = "request"
+    if isinstance(error, UsageLimitExceeded):
+        phase = "budget"
+    elif isinstance(error, UnexpectedModelBehavior):
+        phase = "response"
+    return PromptEvaluationError(f"the evaluation of {prompt_name} stopped: {error}", phase=phase)
 
 
 def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError | None:

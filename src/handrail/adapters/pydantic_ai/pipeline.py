@@ -4,15 +4,19 @@
     agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
 
 The tools stay what they are. PydanticAI validates the arguments, those of functions once they are known to be what the
-schema says (`function_arguments`). Then the call takes the steps that every call takes (`handrail.runtime.invoke`), and
+schema says (`foreign.arguments`). Then the call takes the steps that every call takes (`handrail.runtime.invoke`), and
 in the middle of them the tool's own toolset carries it out.
+
+A toolset may fail to close. PydanticAI closes those of a run together, and raises what the last one has raised. The
+traceback has the toolsets whose `__aexit__` the exception has passed.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from typing import Any, Never
 
 from pydantic import ValidationError
@@ -34,7 +38,6 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 
 from handrail.adapters.pydantic_ai.arrival_order import step_up
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
-from handrail.adapters.pydantic_ai.closing import was_raised_by
 from handrail.adapters.pydantic_ai.foreign.arguments import read_by_signature
 from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool, arguments_of, foreign_tool
 from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared
@@ -324,3 +327,16 @@ def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception
 
 def _decoded(args: RawToolArgs) -> object:
     return from_json(args or "{}") if isinstance(args, str) else args
+
+
+def was_raised_by(error: Exception, toolsets: Iterable[AbstractToolset[object]]) -> bool:
+    """Whether closing one of these toolsets has raised an exception.
+
+    Args:
+        error: what was raised while several toolsets were closed.
+        toolsets: some of them.
+    """
+    closed = [
+        frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__) if frame.f_code.co_name == "__aexit__"
+    ]
+    return any(toolset is each for toolset in toolsets for each in closed)

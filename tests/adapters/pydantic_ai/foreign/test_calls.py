@@ -1,4 +1,4 @@
-"""`handrail.adapters.pydantic_ai.foreign.lost_answers`: which failures leave open whether a server has carried a call out."""
+"""`handrail.adapters.pydantic_ai.foreign.calls`: which failures leave open whether a server has carried a call out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic_ai import ModelRetry, RunContext, RunUsage, ToolFailed
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
 
-from handrail.adapters.pydantic_ai.foreign.lost_answers import answer_lost
+from handrail.adapters.pydantic_ai.foreign.calls import answer_lost
 from tests.adapters import mcp_desk
 
 CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")

@@ -5,7 +5,7 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 
 | the toolset | the pipeline | PydanticAI is told |
 |---|---|---|
-| returns | commits | what was returned, as it is, or as `foreign_values` has made it |
+| returns | commits | what was returned, as it is, or as `foreign.values` has made it |
 | returns what nobody reads: an asynchronous iterator | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception, lone surrogates escaped |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
@@ -14,6 +14,23 @@ call takes. The tool becomes a `ForeignTool`, whose handler carries out the call
 | raises any other exception | rolls back; a failed call, logged | `ToolFailed` with type and message |
 | is not asked, because a step refuses the call | a failed call | `ToolFailed` with the refusal |
 | is not asked, because the call has a record, or the ledger the result | answers from it | what is recorded |
+
+An MCP server may have been asked to carry a call out, and its answer lost. PydanticAI's `MCPToolset` makes one
+exception of many things: a server that refused a call, one that was too slow to answer, one that was gone before it
+did, and a gateway that answered in its place. To the model that is a call to be made again. For a tool that changes the
+world only the first proves that nothing was done.
+
+The MCP SDK makes JSON-RPC errors of its own for what it finds without an answer, under the codes that servers use. So
+an error proves that nothing was done only by a code that says so, and that the SDK does not use for something else:
+
+| code | says |
+|---|---|
+| -32601, method not found | nothing was done, unless it stands for an HTTP status of 404 |
+| -32602, invalid params | nothing was done |
+| any other | nothing: the answer may have been lost, or the server may have failed half-way |
+
+A server's error *result* is none of these: it is an answer. The codes are read off the exception: the SDK itself, an
+extra, is not imported.
 """
 
 from __future__ import annotations
@@ -41,7 +58,6 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai.foreign.effects import Declared
-from handrail.adapters.pydantic_ai.foreign.lost_answers import answer_lost
 from handrail.adapters.pydantic_ai.foreign.values import (
     UNSAID,
     UnreadableValueError,
@@ -63,6 +79,23 @@ from handrail.serde.json_values import escaped
 
 _CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
 
+NOTHING_HIDDEN = schema_masking({})
+"""That of a tool without secrets, or whose calls are only recorded."""
+
+_CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
+"""The call that is under way. A tool is made once for all its calls, so its handler finds out here which one it is."""
+
+_NOTHING = object()
+"""Stands for what a tool returns, as long as it has not."""
+
+_METHOD_NOT_FOUND = -32601
+
+_INVALID_PARAMS = -32602
+
+_HTTP_NOT_FOUND = "Not Found"
+"""The SDK's message for an HTTP status of 404 without a JSON-RPC error, to which it gives the code -32601 (mcp 2.3.0,
+`client/streamable_http.py`). Whatever stands before the server may answer so, also after the server has acted."""
+
 
 def tool_context() -> ToolContext | None:
     """What a call of Handrail's own tools is given as `context`, for a function that is called as a foreign tool.
@@ -83,9 +116,6 @@ class _PlainJson:
 
 
 _PLAIN_JSON = cast("Codec[Any]", _PlainJson())  # it does of a codec what is asked of that of a result
-
-NOTHING_HIDDEN = schema_masking({})
-"""That of a tool without secrets, or whose calls are only recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -256,10 +286,6 @@ def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
-_CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
-"""The call that is under way. A tool is made once for all its calls, so its handler finds out here which one it is."""
-
-
 def foreign_tool(name: str, description: str, said: Declared, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which carries out whatever call is under way."""
     acts_outside = said.effect == "external"
@@ -281,10 +307,6 @@ def foreign_tool(name: str, description: str, said: Declared, schema: Mapping[st
 def _not_said(effect: Effect) -> Effect | None:
     """The effect as a tool declares it that nobody but a server, or nobody at all, has spoken for."""
     return None if effect == "state" else effect
-
-
-_NOTHING = object()
-"""Stands for what a tool returns, as long as it has not."""
 
 
 def arguments_of(
@@ -344,3 +366,28 @@ def _may_be_object(schema: object) -> bool:
         return any(_may_be_object(branch) for branch in cast("list[object]", branches))  # each is looked at there
     kind: object = said.get("type", "object")
     return kind == "object"
+
+
+def answer_lost(error: BaseException) -> bool:
+    """Whether an exception of a tool leaves open what a server has done, by itself or by what it was raised from."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        if _says_so(found):
+            return True
+        found = found.__cause__
+    return False
+
+
+def _says_so(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)  # of whatever it is
+        return any(answer_lost(member) for member in group.exceptions)
+    described: object = getattr(error, "error", None)
+    code: object = getattr(described, "code", None)
+    if type(code) is not int:
+        return False
+    if code == _METHOD_NOT_FOUND:
+        return getattr(described, "message", None) == _HTTP_NOT_FOUND
+    return code != _INVALID_PARAMS
