@@ -13,9 +13,9 @@ from pydantic_ai.messages import ModelRequest
 
 from handrail.adapters.pydantic_ai.foreign.calls import tool_context
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
-from handrail.agents.approval.values import Answer, GatedCall
-from handrail.agents.builtin import built_ins
-from handrail.agents.events import CallEnded, CallStarted, RunEvent
+from handrail.agents.approval.decisions import Answer, GatedCall
+from handrail.agents.run.events import CallEnded, CallStarted, RunEvent
+from handrail.agents.toolsets.builtin import built_ins
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel

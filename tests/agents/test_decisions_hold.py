@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from pydantic_ai import RunContext, Tool, ToolCallPart
 
 from handrail.agents import Answer, ApprovalRules, Rule, current_run
-from handrail.agents.approval.kept import GrantRecord
-from handrail.agents.approval.values import GatedCall
+from handrail.agents.approval.decisions import GatedCall
+from handrail.agents.approval.records import GrantRecord
 from handrail.contrib.tools import PlanningToolsSection
 from handrail.errors import PromptEvaluationError
 from handrail.limits import Deadline

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from handrail.agents import ApprovalRules, Rule
-from handrail.agents.approval.kept import keep_decision, open_questions
-from handrail.agents.approval.values import Answer, Decision, GatedCall
+from handrail.agents.approval.decisions import Answer, Decision, GatedCall
+from handrail.agents.approval.records import keep_decision, open_questions
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.session import Session
@@ -18,7 +18,7 @@ from handrail.testing import Call, Reply
 from tests.agents.approval.calls import gated
 from tests.agents.desks import CallLog, Person, called, desk, play
 from tests.agents.folders import write
-from tests.agents.test_run_path_rules import answers, ruled
+from tests.agents.run.test_path_rules import answers, ruled
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents import ApprovalRules, LoadedAgent, Rule, current_run
-from handrail.agents.builtin import files_toolset, shell_toolset
+from handrail.agents.toolsets.builtin import files_toolset, shell_toolset
 from handrail.contrib.tools import READING, KeptText, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Section
@@ -20,7 +20,7 @@ from handrail.testing import Call, Reply
 from tests.agents.desks import CallLog, Person, desk, inside, play
 from tests.agents.folders import agent as agent_file
 from tests.agents.folders import write
-from tests.agents.test_run_path_rules import answers
+from tests.agents.run.test_path_rules import answers
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from handrail import store
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.adapters.pydantic_ai.replies import STAMP, name_in_history
 from handrail.agents import Answer
-from handrail.agents.approval.kept import ApprovalRecord
+from handrail.agents.approval.records import ApprovalRecord
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.calls import CallRef
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies, desk_in

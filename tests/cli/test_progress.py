@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from handrail.agents.approval.values import Decision
-from handrail.agents.events import (
+from handrail.agents.approval.decisions import Decision
+from handrail.agents.run.events import (
     CallEnded,
     CallStarted,
     CallWaits,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handrail.agents.approval.values import Answer, GatedCall
+from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.cli.questions import TerminalAsker, argument_lines, question_fields, shown_value
 from handrail.cli.screen import Screen
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue

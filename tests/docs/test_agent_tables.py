@@ -14,14 +14,14 @@ from handrail.adapters.pydantic_ai.foreign import effects
 from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import KEYS, NAME_PATTERN
 from handrail.agents.approval import globs, matching
+from handrail.agents.approval.decisions import Mode
 from handrail.agents.approval.path_rules import path_filter_of
 from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule
 from handrail.agents.approval.rules_file import KEYS as RULES_KEYS
 from handrail.agents.approval.rules_file import RULE_KEYS
-from handrail.agents.approval.values import Mode
-from handrail.agents.builtin import built_ins
-from handrail.agents.events import RunEvent
 from handrail.agents.project_config import ProjectConfig
+from handrail.agents.run.events import RunEvent
+from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection
 from handrail.filesystem import PathFilter

@@ -13,7 +13,7 @@ import pytest
 
 import handrail.store
 from handrail.agents import Answer
-from handrail.agents.approval.kept import ApprovalRecord, kept_decisions, kept_grants, open_questions
+from handrail.agents.approval.records import ApprovalRecord, kept_decisions, kept_grants, open_questions
 from handrail.errors import CallIdReusedError
 from handrail.runtime import Session, ToolCall
 from handrail.store import Store

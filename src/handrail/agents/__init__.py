@@ -18,14 +18,16 @@ if find_spec("pydantic_ai") is None or find_spec("ruamel") is None:
         name="pydantic_ai" if find_spec("pydantic_ai") is None else "ruamel.yaml",
     )
 
+from handrail.agents.active_run import current_run
+from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_file
+from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCall
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.agents.approval.rules_file import parse_rules, read_rules
-from handrail.agents.approval.values import Answer, Asker, Decision, GatedCall
-from handrail.agents.builtin import BUILT_INS, files_toolset, shell_toolset
-from handrail.agents.current import current_run
-from handrail.agents.entries import Entry, Origin, toolset_factory
-from handrail.agents.events import (
+from handrail.agents.exports.entries import Entry, Origin, toolset_factory
+from handrail.agents.exports.registry import Registry
+from handrail.agents.project import Project
+from handrail.agents.run.events import (
     CallEnded,
     CallStarted,
     CallWaits,
@@ -38,12 +40,10 @@ from handrail.agents.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.agents.loaded import LoadedAgent, load_agent
-from handrail.agents.options import RunOptions
-from handrail.agents.project import Project
-from handrail.agents.registry import Registry
-from handrail.agents.run import RunResult
-from handrail.agents.toolsets.shared import shared
+from handrail.agents.run.options import RunOptions
+from handrail.agents.run.run import RunResult
+from handrail.agents.toolsets.builtin import BUILT_INS, files_toolset, shell_toolset
+from handrail.agents.toolsets.shared_toolset import shared
 
 __all__ = [
     "BUILT_INS",

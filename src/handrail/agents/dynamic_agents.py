@@ -16,9 +16,9 @@ from pydantic_ai import RunContext
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
+from handrail.agents.active_run import CurrentRun, current_run
 from handrail.agents.agent_file import NAME_PATTERN, AgentFile
-from handrail.agents.current import CurrentRun, current_run
-from handrail.agents.entries import BUILT_IN, Entry, ToolsetFactory
+from handrail.agents.exports.entries import BUILT_IN, Entry, ToolsetFactory
 from handrail.errors import ToolValidationError
 from handrail.serde.formatting import enumerated, nearest, shortened
 from handrail.session import Session, stored_as

@@ -14,13 +14,13 @@ from pydantic_ai import RunContext
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
+from handrail.agents.active_run import current_run
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.agent_toolset import AgentToolset
-from handrail.agents.current import current_run
-from handrail.agents.entries import AgentReference, Entry, ToolsetFactory
-from handrail.agents.resolution import ResolvedAgent
-from handrail.agents.toolsets.made import MadeToolset
-from handrail.agents.toolsets.sourced import Source
+from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
+from handrail.agents.exports.resolution import ResolvedAgent
+from handrail.agents.toolsets.build import AgentToolset
+from handrail.agents.toolsets.factory_toolset import MadeToolset
+from handrail.agents.toolsets.labelled_toolset import Source
 from handrail.prompt import Section, Tool
 
 

@@ -12,7 +12,7 @@ from pydantic_ai import UserError
 from pydantic_ai.models import Model, infer_model
 
 from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.agents.loaded import MODEL_VARIABLE
+from handrail.agents.agent import MODEL_VARIABLE
 from handrail.errors import UnknownModelError
 from handrail.serde.near_paths import did_you_mean
 from handrail.testing import ScriptedModel

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from handrail.agents.told import place_of
+from handrail.agents.error_text import place_of
 from handrail.cli.debugging import show_traceback
 from handrail.cli.screen import Screen
 from handrail.cli.text import counted

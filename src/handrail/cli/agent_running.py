@@ -17,13 +17,13 @@ import pydantic_ai
 from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.models import Model
 
+from handrail.agents.agent import LoadedAgent, load_agent
+from handrail.agents.approval.decisions import Answer, Asker, GatedCall
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.approval.rules_file import read_rules
-from handrail.agents.approval.values import Answer, Asker, GatedCall
-from handrail.agents.events import RunEvent
-from handrail.agents.loaded import LoadedAgent, load_agent
-from handrail.agents.options import RunOptions
-from handrail.agents.run import RunResult
+from handrail.agents.run.events import RunEvent
+from handrail.agents.run.options import RunOptions
+from handrail.agents.run.run import RunResult
 from handrail.cli.agent_input import no_input, told
 from handrail.cli.agent_models import check_played, chosen_model, opened_model
 from handrail.cli.agent_options import RunChoices

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from handrail.agents.events import (
+from handrail.agents.run.events import (
     CallEnded,
     CallStarted,
     CallWaits,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.policy import GatePolicy, approver
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.agents.approval.values import Answer, GatedCall
 from handrail.errors import CallPostponed
 from handrail.prompt import (
     PolicyDecision,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.agents.entries import Made
-from handrail.agents.toolsets.sourced import Source, SourcedToolset
+from handrail.agents.exports.entries import Made
+from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, run, stopped
 
 

@@ -12,9 +12,9 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
 
 from handrail.agents import files_toolset, shared, shell_toolset
-from handrail.agents.builtin import built_ins
-from handrail.agents.entries import AgentReference, Entry, Origin, ToolsetFactory
+from handrail.agents.exports.entries import AgentReference, Entry, Origin, ToolsetFactory
 from handrail.agents.toolsets.argument_names import names_of_fields, names_of_parameters
+from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
 from handrail.contrib.tools import VfsToolsSection
 from handrail.prompt import MarkdownSection, Section

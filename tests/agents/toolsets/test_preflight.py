@@ -9,10 +9,10 @@ import pytest
 from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
+from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
+from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset
 from handrail.agents.toolsets.preflight import static_conflicts, static_names
-from handrail.agents.toolsets.shared import shared
-from handrail.agents.toolsets.sourced import Source, SourcedToolset
+from handrail.agents.toolsets.shared_toolset import shared
 from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection, Section
 from tests.adapters.notes import ADD_NOTE, READ_NOTES

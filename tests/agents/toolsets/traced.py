@@ -17,8 +17,8 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.entries import FactoryFunction, Origin, toolset_factory
-from handrail.agents.toolsets.made import MadeToolset
+from handrail.agents.exports.entries import FactoryFunction, Origin, toolset_factory
+from handrail.agents.toolsets.factory_toolset import MadeToolset
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
-from handrail.agents.approval.rules import ApprovalRules, Rule, check_choice, judge
-from handrail.agents.approval.values import (
+from handrail.agents.approval.decisions import (
     Answer,
     Asker,
     CallKey,
@@ -33,6 +32,7 @@ from handrail.agents.approval.values import (
     Mode,
     Remember,
 )
+from handrail.agents.approval.rules import ApprovalRules, Rule, check_choice, judge
 from handrail.errors import AgentError, EndsRun
 from handrail.prompt.signature import is_async
 from handrail.runtime.execution import ON_LOOP

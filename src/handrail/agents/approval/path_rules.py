@@ -34,10 +34,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from typing import Final, Literal
 
+from handrail.agents.approval.decisions import Mode, Verdict
 from handrail.agents.approval.globs import glob
 from handrail.agents.approval.matching import fits_name, shortest
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.agents.approval.values import Mode, Verdict
 from handrail.filesystem import PathFilter
 from handrail.filesystem.path_filters import folded
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.values import GatedCall
 from handrail.errors import CallPostponed
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.session.calls import CallRef

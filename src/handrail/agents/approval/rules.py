@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
+from handrail.agents.approval.decisions import GatedCall, Judgement, Mode, Verdict
 from handrail.agents.approval.globs import Reading
 from handrail.agents.approval.matching import (
     Segment,
@@ -29,7 +30,6 @@ from handrail.agents.approval.matching import (
     fits_call,
     fits_name,
 )
-from handrail.agents.approval.values import GatedCall, Judgement, Mode, Verdict
 from handrail.errors import AgentError
 from handrail.prompt.effect import Effect
 from handrail.serde.formatting import nearest

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import get_args
 
+from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.rules import EFFECTS, VERDICTS, ApprovalRules, Expect, Rule, RulePlace, check_choice
-from handrail.agents.approval.values import Verdict
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json

@@ -31,12 +31,12 @@ from pydantic_ai.toolsets import (
 )
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.agents.agent_toolset import AgentToolset, Task
 from handrail.agents.approval.known import KnownTool
-from handrail.agents.entries import AgentReference, Entry, ToolDef, ToolsetFactory
+from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.argument_names import names_of_fields, names_of_parameters
-from handrail.agents.toolsets.made import MadeToolset
-from handrail.agents.toolsets.shared import SharedToolset
+from handrail.agents.toolsets.build import AgentToolset, Task
+from handrail.agents.toolsets.factory_toolset import MadeToolset
+from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.prompt import Section, Tool
 
 

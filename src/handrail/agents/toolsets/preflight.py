@@ -2,7 +2,7 @@
 
 Certain are the names of tools that nothing can hide or rename: a `prepare` function may, and so may a wrapper that is
 not known here, a factory, a section that is enabled by a function. What is not certain is left to the check at each
-step (`handrail.agents.toolsets.sourced`), which says the same of it.
+step (`handrail.agents.toolsets.labelled_toolset`), which says the same of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, PrefixedToolset
 
-from handrail.agents.entries import AgentReference, Entry, ToolsetFactory
-from handrail.agents.toolsets.shared import SharedToolset
-from handrail.agents.toolsets.sourced import name_conflict
+from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
+from handrail.agents.toolsets.labelled_toolset import name_conflict
+from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool
 

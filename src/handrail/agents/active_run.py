@@ -1,0 +1,128 @@
+"""The run that is under way here: what a factory, a section or an agent used as a tool is made for.
+
+PydanticAI hands a factory its run context, whose `deps` belong to the program. What Handrail knows of the run is found
+beside it, in a context variable that is set while the run goes on, so that runs side by side each see their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.agents.agent_file import AgentFile
+from handrail.errors import AgentError
+from handrail.filesystem import HostFilesystem, PathFilter
+from handrail.prompt import Section, Tool
+from handrail.session import Session
+
+
+class CurrentRun(Protocol):
+    """One run of one agent, as the toolsets made for it see it. `handrail.agents.run.run.AgentRun` is one."""
+
+    @property
+    def session(self) -> Session:
+        """The session that the run works on."""
+        ...
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The agents that called each other, the first one first and this one last."""
+        ...
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run works on."""
+        ...
+
+    @property
+    def project_folder(self) -> Path:
+        """The folder of the project."""
+        ...
+
+    @property
+    def agents(self) -> Mapping[str, AgentFile]:
+        """The agents of the project, and those that this run has made, by name."""
+        ...
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names in the agent's `tools:`."""
+        ...
+
+    @property
+    def toolset_names(self) -> tuple[str, ...]:
+        """The names in the agent's `toolsets:`."""
+        ...
+
+    @property
+    def path_filter(self) -> PathFilter:
+        """Which paths exist for the file tools of the agent, beside what a toolset keeps back itself."""
+        ...
+
+    @property
+    def show_git(self) -> bool:
+        """Whether `.git` exists for the file tools of the agent, where a toolset does not say so itself."""
+        ...
+
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder that all runs of this tree share; closed when the outermost run ends.
+
+        Raises:
+            FilesystemError: the folder cannot be opened, or another process works on it.
+        """
+        ...
+
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
+        """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session.
+
+        `prefix` is what the caller puts before the names of its tools, so that approval rules on paths that name them
+        so hold for its files, whatever reaches them; see `handrail.agents.run.folder_paths`.
+        """
+        ...
+
+    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> AbstractToolset[Any]:
+        """One of Handrail's tools as a toolset of this run, without any guidance."""
+        ...
+
+    async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
+        """Run another agent on behalf of a call of this run, and return what it answers.
+
+        Raises:
+            AgentDepthError: it would be too deep.
+            CallPostponed: one of its calls waits for an approval.
+            Exception: what ends the other agent's run.
+        """
+        ...
+
+
+_RUN: ContextVar[CurrentRun | None] = ContextVar("handrail_run", default=None)
+
+
+def current_run() -> CurrentRun:
+    """The run that is under way in this context.
+
+    Raises:
+        AgentError: there is none.
+    """
+    run = _RUN.get()
+    if run is None:
+        raise AgentError(
+            "no agent is running here; a section or a built-in toolset is used by the run of an agent file"
+        )
+    return run
+
+
+@contextmanager
+def running(run: CurrentRun) -> Generator[None]:
+    """Make a run the current one in this block."""
+    token = _RUN.set(run)
+    try:
+        yield
+    finally:
+        _RUN.reset(token)

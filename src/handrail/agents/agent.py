@@ -1,0 +1,170 @@
+"""An agent by its file, ready to be run: `load_agent("desk.agent").run("…")`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic_ai import RunUsage, UsageLimits
+
+from handrail.adapters.pydantic_ai.conversation import one_at_a_time
+from handrail.agents.agent_file import AgentFile, read_agent_file
+from handrail.agents.approval.records import open_questions
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.agents.approval.rules_file import read_rules
+from handrail.agents.exports.resolution import ResolvedAgent, resolve
+from handrail.agents.known_names import refuse_unmatched, unmatched_rules
+from handrail.agents.project import Project, project_folder_of
+from handrail.agents.run.inspection import Inspection, inspect_run
+from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
+from handrail.agents.run.run import AgentRun, RunResult, Spent
+from handrail.agents.run.run_group import RunTree
+from handrail.agents.run.tool_report import ToolReport
+from handrail.errors import AgentError, ProjectError
+from handrail.limits import TokenUsage
+
+MODEL_VARIABLE = "HANDRAIL_MODEL"
+"""The environment variable that names a model where nothing else does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAgent:
+    """An agent of a project. It never changes; each run is one of its own.
+
+    Attributes:
+        project: where it and its tools come from.
+        agent: its file, and the entries that this names.
+    """
+
+    project: Project
+    agent: ResolvedAgent
+
+    @property
+    def name(self) -> str:
+        """The name of the agent."""
+        return self.agent.file.name
+
+    @property
+    def file(self) -> AgentFile:
+        """What the agent file says."""
+        return self.agent.file
+
+    def rules(self) -> ApprovalRules:
+        """The approval rules of the project; the built-in defaults where it has none.
+
+        Raises:
+            ApprovalRulesError: the file holds no rules.
+        """
+        path = self.project.config.approval
+        return ApprovalRules() if path is None else read_rules(self.project.folder / path)
+
+    def run(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
+        """Run the agent, and wait for its answer; see `run_async`.
+
+        Raises:
+            AgentError: as for `run_async`, or this thread runs an event loop, which it would stop.
+        """
+        if _loop_runs():
+            raise AgentError(
+                "run would stop the event loop of this thread; on an event loop, use `await agent.run_async`"
+            )
+        return asyncio.run(self.run_async(input, options))
+
+    async def run_async(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
+        """Run the agent to its answer.
+
+        Args:
+            input: what it is asked. Without one it goes on with the unfinished run of `options.session`: calls that
+                have a final record are answered from it, and questions that were left open are asked again.
+            options: what the program chooses.
+
+        Raises:
+            AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
+                of an agent at a time.
+            UnknownModelError: it, or an agent that it can call, names a model that can be none.
+            ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
+            PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
+            BaseException: what a toolset raises when it is entered, and what a call ends the run with.
+        """
+        tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
+        try:
+            refuse_unmatched(unmatched_rules(tree.rules, self.project, self.file))
+            model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
+            tree.check_models(self.file)
+            with one_at_a_time(tree.session, self.name, of="agent"):
+                waiting = await self._settle_open_questions(tree) if input is None else None
+                if waiting is not None:
+                    return waiting
+                run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
+                spent = Spent(RunUsage(), UsageLimits(request_limit=options.request_limit))
+                return await run.go(input, spent, output_type=options.output_type)
+        finally:
+            tree.close()
+
+    async def inspect(self, options: RunOptions = DEFAULT_OPTIONS) -> tuple[ToolReport, ...]:
+        """The tools that the agent would be offered, in their order; no model is asked, and nothing is called.
+
+        Raises:
+            AgentError: a factory made no toolset, or names are taken twice.
+            BaseException: what a toolset raises when it is entered.
+        """
+        return (await self.inspection(options)).tools
+
+    async def inspection(self, options: RunOptions = DEFAULT_OPTIONS) -> Inspection:
+        """The same with what is known of all its toolsets, as the check of approval rules needs it.
+
+        Raises:
+            AgentError: as for `inspect`.
+            BaseException: as for `inspect`.
+        """
+        tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
+        try:
+            run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
+            return await inspect_run(run)
+        finally:
+            tree.close()
+
+    async def _settle_open_questions(self, tree: RunTree) -> RunResult | None:
+        """Ask again what earlier runs have left open; a result if some of it stays open."""
+        for call in open_questions(tree.session):
+            await tree.gate.decide(call)
+        if not tree.gate.open:
+            return None
+        return RunResult(
+            status="waiting",
+            output="",
+            waiting=tree.gate.open,
+            usage=TokenUsage(),
+            session_id=tree.session.session_id,
+            messages=(),
+        )
+
+
+def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
+    """The agent of a file, with its project: the folder that the file is in.
+
+    Raises:
+        AgentError: the file, the project or what the file names cannot be used; every problem that was found is in it.
+        Exception: what a module of the project raises when it is imported is chained to a `DiscoveryError`.
+    """
+    file = Path(path)
+    own = read_agent_file(file)
+    project = Project.load(project_folder_of(file), resolve_all=False)  # another agent's names are its own affair
+    other = project.agents.get(own.name)
+    if other is not None and other.path is not None and not other.path.samefile(file):
+        raise ProjectError(
+            f"{file} is no agent of its project, whose patterns leave it out, and the project has another agent called "
+            f"{own.name!r}: {other.path}; give one another name"
+        )
+    return LoadedAgent(project, resolve(own, project.registry))
+
+
+def _loop_runs() -> bool:
+    """Whether this thread runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

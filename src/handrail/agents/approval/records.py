@@ -1,0 +1,186 @@
+"""Decisions and open questions as a session keeps them: a record for people, and what a later process goes on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, cast
+
+from handrail.agents.approval.decisions import CallKey, Decision, GatedCall, Grant
+from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.calls import CallRef, OpenCall
+
+
+@stored_as("handrail.approval")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRecord:
+    """What became of one question. Its slice is a LOG; the last record of a call is the one that holds.
+
+    Attributes:
+        path: the agents that called each other.
+        session_id: the session of the call.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        effect: what the tool does to the world.
+        origin: where the tool comes from, in words.
+        arguments: the arguments, as JSON.
+        digest: names exactly these arguments.
+        asks: what policies wanted to have asked.
+        verdict: what was decided; `"later"` for a question that is left open.
+        reason: why, in words.
+        by: who decided.
+        default: what the tool itself says of its calls, if it says something.
+        written: the arguments as the model wrote them, as JSON; `None` if that is not known.
+        reply: the reply that asked for the call; `None` in records of versions that did not note it.
+        reached: the paths to which links in its arguments lead, by argument.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    path: tuple[str, ...]
+    session_id: str
+    call_id: str
+    tool: str
+    effect: Literal["read", "state", "external"]
+    origin: str
+    arguments: str
+    digest: str
+    asks: tuple[str, ...]
+    verdict: Literal["allow", "deny", "later"]
+    reason: str
+    by: Literal["rule", "mode", "person", "remembered", "nobody"]
+    default: Literal["allow", "ask", "deny"] | None = None
+    written: str | None = None
+    reply: str | None = None
+    reached: Mapping[str, str] | None = None
+
+    @staticmethod
+    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
+        """The calls whose questions were left open."""
+        records = cast("Sequence[ApprovalRecord]", items)  # the items of the slice of this class
+        for record in _last(records).values():
+            if record.verdict == "later":
+                yield OpenCall(call=record.call.ref, tool=record.tool, state="postponed")
+
+    @property
+    def call(self) -> GatedCall:
+        """The call that was asked about."""
+        arguments: dict[str, Any] = json.loads(self.arguments)
+        return GatedCall(
+            path=self.path,
+            session_id=self.session_id,
+            call_id=self.call_id,
+            tool=self.tool,
+            effect=self.effect,
+            arguments=arguments,
+            digest=self.digest,
+            origin=self.origin,
+            asks=self.asks,
+            default=self.default,
+            written=None if self.written is None else json.loads(self.written),
+            reply=self.reply,
+            reached=self.reached,
+        )
+
+
+@stored_as("handrail.grant")
+@dataclass(frozen=True, slots=True)
+class GrantRecord:
+    """An answer that holds for later calls, as a `Grant` says it. Its slice is a LOG.
+
+    Attributes:
+        tool: the tool.
+        digest: the arguments; `None` for whatever fits `arguments`.
+        arguments: globs by argument; empty for every call of the tool.
+        origin: where the tool comes from, in words.
+        verdict: whether those calls may run.
+        reason: what was said, in words.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+
+    tool: str
+    digest: str | None
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    origin: str = ""
+    verdict: Literal["allow", "deny"] = "allow"
+    reason: str = ""
+
+    @property
+    def grant(self) -> Grant:
+        """The answer."""
+        return Grant(self.tool, self.digest, self.arguments, self.origin, self.verdict, self.reason)
+
+
+def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None:
+    """Write down what was decided about a call."""
+    session[ApprovalRecord].append(
+        ApprovalRecord(
+            path=call.path,
+            session_id=call.session_id,
+            call_id=call.call_id,
+            tool=call.tool,
+            effect=call.effect,
+            origin=call.origin,
+            arguments=json.dumps(call.arguments),
+            digest=call.digest,
+            asks=call.asks,
+            verdict=decision.verdict,
+            reason=decision.reason,
+            by=decision.by,
+            default=call.default,
+            written=None if call.written is None else json.dumps(call.written),
+            reply=call.reply,
+            reached=None if call.reached is None else dict(call.reached),
+        )
+    )
+
+
+def keep_grants(session: Session, grants: Iterable[Grant]) -> None:
+    """Write new grants down."""
+    for grant in grants:
+        session[GrantRecord].append(
+            GrantRecord(grant.tool, grant.digest, dict(grant.arguments), grant.origin, grant.verdict, grant.reason)
+        )
+
+
+def kept_grants(session: Session) -> tuple[Grant, ...]:
+    """The answers of earlier runs that still hold."""
+    return tuple(kept.grant for kept in session[GrantRecord])
+
+
+def open_questions(session: Session) -> tuple[GatedCall, ...]:
+    """The questions that earlier runs have left open, in the order in which they were asked."""
+    return tuple(record.call for record in _last_records(session) if record.verdict == "later")
+
+
+def kept_decisions(session: Session) -> dict[CallKey, Decision]:
+    """What people have decided about calls, by session and identity: each is asked about once, in whatever process."""
+    return {
+        record.call.key: Decision(record.verdict, record.digest, record.reason, record.by)
+        for record in _last_records(session)
+        if record.verdict != "later" and record.by == "person"
+    }
+
+
+def _last_records(session: Session) -> list[ApprovalRecord]:
+    """The record that holds for each call of this session and of those below it.
+
+    A fork has the records of the session that it was made of, too. They are about calls of that one, and a person who
+    let one of them run has not let the fork do the same a second time.
+    """
+    own, below = session.session_id, f"{session.session_id}/"
+    records = [each for each in session[ApprovalRecord] if each.session_id == own or each.session_id.startswith(below)]
+    return list(_last(records).values())
+
+
+def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:
+    """The record that holds for each call; one that names the reply takes the place of one that does not."""
+    last: dict[CallKey, ApprovalRecord] = {}
+    for record in records:
+        key = (record.session_id, CallRef(record.reply, record.call_id))
+        last.pop(key, None)
+        last.pop((record.session_id, CallRef(None, record.call_id)), None)
+        last[key] = record
+    return last

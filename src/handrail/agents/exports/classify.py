@@ -1,0 +1,256 @@
+"""What a module, a package or a program exports, made into entries; and what of it cannot be registered, and why.
+
+A list, a tuple or a mapping holds tools (`TOOLS`) or toolsets (`TOOLSETS`). Every offender is found, not only one.
+
+- A tool is registered under its own name, as the model sees it; a key that is another name is an offence.
+- A plain function becomes a PydanticAI tool here, once, under the function's name; what has no name is an offence.
+- A toolset is registered under its key; in a list under its `id`, a section's key, or the name of its factory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic_ai import Tool as PydanticTool
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.agents.error_text import message_of
+from handrail.agents.exports.entries import AgentReference, Entry, Kind, Origin, ToolDef, ToolsetDef, ToolsetFactory
+from handrail.agents.exports.evidence import AnyFunction, evidence, factory_fault
+from handrail.prompt import Section, Tool
+from handrail.serde.formatting import shortened
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the names of tools, toolsets and agents are made of; all of a name must match."""
+
+Keyed = tuple[str | None, object]
+"""What is exported, with the key under which it stands; in a list there is none."""
+
+_LONGEST_SHOWN = 100
+_FIELDS: Mapping[Kind, str] = {"tool": "TOOLS", "toolset": "TOOLSETS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Offence:
+    """Why something cannot be registered.
+
+    Attributes:
+        name: what it is called where it is exported, or a description if it has no name.
+        fault: what is wrong with it, and the cure.
+    """
+
+    name: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fault}"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What was exported in one place.
+
+    Attributes:
+        entries: what can be registered, each name once.
+        offences: what cannot.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    offences: tuple[Offence, ...] = ()
+
+
+class _Refused(Exception):
+    """Something cannot be registered; its argument says why."""
+
+
+def declared(kind: Kind, value: object, origin: Origin, *, field: str = "") -> Declared:
+    """The entries of a list, a tuple or a mapping of tools, or of toolsets.
+
+    Args:
+        kind: which of the two it holds.
+        value: the list, tuple or mapping; what it holds is neither called nor changed.
+        origin: where it stands.
+        field: what it is called there; `TOOLS` or `TOOLSETS` if nothing is said.
+    """
+    field = field or _FIELDS[kind]
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        wrong = [Offence(repr(key), f"a key of {field} is a name, a string") for key, _ in pairs if not _is_text(key)]
+        found = declared_items(kind, [(key, item) for key, item in pairs if isinstance(key, str)], origin)
+        return Declared(found.entries, (*wrong, *found.offences))
+    if isinstance(value, list | tuple):
+        return declared_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin)
+    none = f"; write {field} = [] for none" if value is None else ""
+    return Declared(offences=(Offence(field, f"is {_described(value)}, but must be a list, tuple or dict{none}"),))
+
+
+def declared_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> Declared:
+    """The entries of what is exported one by one. A name that comes a second time is an offence."""
+    entries: dict[str, Entry] = {}
+    offences: list[Offence] = []
+    for place, (key, item) in enumerate(items, start=1):
+        try:
+            entry = _entry(kind, key, item, origin)
+        except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
+            fault = f"cannot be looked at ({type(error).__name__}: {_first_line(error)})"
+            told = str(error) if isinstance(error, _Refused) else fault
+            offences.append(Offence(_shown_key(key) or _name_for_messages(item, place), told))
+            continue
+        if entry.name in entries:
+            offences.append(Offence(entry.name, f"is there twice as a {kind}; give one of them another name"))
+        entries.setdefault(entry.name, entry)
+    return Declared(tuple(entries.values()), tuple(offences))
+
+
+def bulleted(what: str, faults: Sequence[object]) -> str:
+    """A message of one fault on one line, or of several, one a line."""
+    return f"{what}: {faults[0]}" if len(faults) == 1 else "\n  - ".join((f"{what}:", *map(str, faults)))
+
+
+def _entry(kind: Kind, key: str | None, item: object, origin: Origin) -> Entry:
+    if kind == "tool":
+        tool = _tool(item)
+        return Entry(_checked_tool_name(tool, key), kind, tool, origin)
+    toolset = _toolset(item)
+    return Entry(_checked(_toolset_name(toolset) if key is None else key), kind, toolset, origin)
+
+
+def _tool(item: object) -> ToolDef:
+    if isinstance(item, PydanticTool | Tool):
+        tool: ToolDef = cast("Any", item)  # whatever its parameters are
+        return tool
+    found = evidence(item)
+    if found.what in {"toolset", "factory"}:
+        raise _Refused(f"is {found.words}; put it in TOOLSETS, and name it in `toolsets:`")
+    if found.what == "neither":
+        raise _Refused(f"is {found.words}, and no tool; {found.cure or 'export functions and Tool objects'}")
+    return _described_tool(cast("AnyFunction", item), found.words)
+
+
+def _described_tool(function: AnyFunction, words: str) -> ToolDef:
+    name = getattr(function, "__name__", None)
+    if inspect.isbuiltin(function):
+        raise _Refused(f"is built into Python ({name}); wrap it in a function whose parameters have annotations")
+    if not isinstance(name, str) or not inspect.isroutine(function):
+        raise _Refused(f"is {words}, which has no name; write Tool(..., name='...'), or a function with def")
+    if name == "<lambda>":
+        raise _Refused("is a lambda, which has no name; write a function with def")
+    try:
+        return PydanticTool(function)
+    except Exception as error:  # PydanticAI looks at annotations, which may raise anything
+        raise _Refused(
+            f"cannot be described to a model ({type(error).__name__}: {_first_line(error)}); give each parameter an "
+            "annotation that JSON can say"
+        ) from error
+
+
+def _checked_tool_name(tool: ToolDef, key: str | None) -> str:
+    name = _checked(tool.name)
+    if key is not None and key != name:
+        raise _Refused(
+            f"is exported as {key!r}, but the tool is called {name!r}, and models see its own name; make them "
+            f"the same, e.g. by Tool(function, name={key!r})"
+        )
+    return name
+
+
+def _toolset(item: object) -> ToolsetDef:
+    if isinstance(item, ToolsetFactory):
+        return _checked_factory(item)
+    if isinstance(item, AbstractToolset | Section | AgentReference):
+        return cast("ToolsetDef", item)
+    found = evidence(item)
+    if found.what == "neither":
+        raise _Refused(f"is {found.words}, and no toolset; {found.cure or 'export a toolset, a section or a factory'}")
+    if isinstance(item, PydanticTool | Tool):
+        raise _Refused(f"is {found.words}; put it in TOOLS, and name it in `tools:`")
+    return _checked_factory(ToolsetFactory(cast("Any", item)))  # what can be called, and is checked to be a factory
+
+
+def _checked_factory(factory: ToolsetFactory) -> ToolsetFactory:
+    fault = fault_of_factory(factory)
+    if fault is not None:
+        raise _Refused(f"is no toolset: {fault}. If it is a tool, put it in TOOLS, and name it in `tools:`")
+    return factory
+
+
+def fault_of_factory(factory: ToolsetFactory) -> str | None:
+    """What keeps a factory from being called with a run context, with the cure; `None` if nothing does."""
+    function = cast("object", factory.function)
+    if isinstance(function, type):
+        return f"{evidence(function).words} cannot be a factory; write a function, def make(ctx): ..."
+    if not callable(function):
+        return f"{evidence(function).words} cannot be called; a factory is a function, def make(ctx): ..."
+    fault = factory_fault(function)
+    return None if fault is None else f"the factory {factory.qualname} {fault}"
+
+
+def _toolset_name(toolset: ToolsetDef) -> str:
+    """What a toolset in a list calls itself."""
+    if isinstance(toolset, Section):
+        return toolset.key
+    if isinstance(toolset, AgentReference):
+        return toolset.name
+    if isinstance(toolset, ToolsetFactory):
+        name = getattr(toolset.function, "__name__", None)
+        if not isinstance(name, str) or name == "<lambda>":
+            raise _Refused("is a factory without a name; write TOOLSETS = {'name': ...}")
+        return name
+    try:
+        name = toolset.id
+    except Exception as error:  # a toolset of a program may compute its id
+        raise _Refused(f"cannot say its id ({type(error).__name__}: {_first_line(error)})") from error
+    if name is None:
+        raise _Refused(
+            f"is a {type(toolset).__name__} without an id; write TOOLSETS = {{'name': ...}}, or give it an id"
+        )
+    return name
+
+
+def _checked(name: object) -> str:
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        shown = shortened(repr(name), _LONGEST_SHOWN)
+        raise _Refused(
+            f"has the name {shown}; a name is 1 to 64 letters, digits, '_' and '-' (^[A-Za-z0-9_-]{{1,64}}$)"
+        )
+    return name
+
+
+def _shown_key(key: str | None) -> str:
+    return shortened(key or "", _LONGEST_SHOWN)
+
+
+def _name_for_messages(item: object, place: int) -> str:
+    """What something without a key is called in a message: its name, or its place in the list."""
+    with suppress(Exception):  # as where it is looked at
+        if isinstance(item, str | int | float):
+            return shortened(repr(item), _LONGEST_SHOWN)
+        name = _name_of(item)
+        if isinstance(name, str) and name.strip():
+            return shortened(name, _LONGEST_SHOWN)
+    return f"item {place}"
+
+
+def _name_of(item: object) -> object:
+    if isinstance(item, PydanticTool | Tool):
+        return item.name
+    if isinstance(item, AbstractToolset):
+        return item.id
+    return getattr(item.function if isinstance(item, ToolsetFactory) else item, "__name__", None)
+
+
+def _described(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _is_text(key: object) -> bool:
+    return isinstance(key, str)
+
+
+def _first_line(error: Exception) -> str:
+    return message_of(error).partition("\n")[0]

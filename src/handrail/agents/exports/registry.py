@@ -1,0 +1,192 @@
+"""The registry: tools and toolsets by name, in two namespaces, each with where it comes from.
+
+A registry never changes; `merged` makes another one. Names are known before what stands behind them is: the offer of an
+installed package is imported when its name is asked for, so a broken package harms nobody who does not use it. Nor does
+one that offers a name which is taken: an entry wins over the offers of its name, and a name that nothing but several
+offers have is at fault when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from handrail.agents.exports.classify import NAME, bulleted, declared
+from handrail.agents.exports.entries import Entry, Kind, Origin
+from handrail.agents.exports.unexported import Definitions
+from handrail.errors import DiscoveryError, RegistryError
+
+_PROGRAM = Origin("program")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The name of an entry that is not made yet: that of an installed package, say.
+
+    Attributes:
+        name: what agent files call it by.
+        kind: the namespace of the name.
+        origin: where it comes from.
+        load: makes the entry, the same one each time; raises `DiscoveryError` if it cannot.
+    """
+
+    name: str
+    kind: Kind
+    origin: Origin
+    load: Callable[[], Entry]
+
+    @property
+    def label(self) -> str:
+        """In words, as `Entry.label`."""
+        return f"{self.kind} {self.name} ({self.origin})"
+
+
+class Names(Mapping[str, Entry]):
+    """One namespace of a registry. All names are known; an offer is loaded when it is looked up."""
+
+    def __init__(self, held: Iterable[Entry | Offer]) -> None:
+        self._held: dict[str, Entry | tuple[Offer, ...]] = {}
+        for item in held:
+            other = self._held.get(item.name, ())
+            if isinstance(item, Entry):
+                self._held[item.name] = item
+            elif not isinstance(other, Entry):
+                self._held[item.name] = (*other, item)
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry of that name.
+
+        Raises:
+            DiscoveryError: an installed package offers it, and it cannot be loaded; or several offer it.
+        """
+        held = self._held[name]
+        if isinstance(held, Entry):
+            return held
+        if len(held) == 1:
+            return held[0].load()
+        origins = sorted(str(offer.origin) for offer in held)
+        raise DiscoveryError(
+            f"the {held[0].kind} {name} comes from {' and from '.join(origins)}, and nobody can tell which is meant; "
+            "uninstall one of them, or export the one that is meant in tools.py under another name",
+            module=held[0].origin.where,
+            offenders=(name,),
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Registry:
+    """Tools and toolsets by name. Made by `Registry.of` or `Registry.of_python`; it never changes.
+
+    Attributes:
+        held: what was registered, tools and toolsets, in its order.
+        defined: what the modules of a project define, exported or not; for messages alone.
+        tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
+            by several.
+        toolsets: the toolsets by name, in the same way.
+
+    Raises:
+        RegistryError: two entries of one kind have one name, or a name is none; the message has all of them.
+    """
+
+    held: tuple[Entry | Offer, ...] = ()
+    defined: tuple[Definitions, ...] = ()
+    tools: Mapping[str, Entry] = field(init=False)
+    toolsets: Mapping[str, Entry] = field(init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.held)
+        object.__setattr__(self, "tools", Names(item for item in self.held if item.kind == "tool"))
+        object.__setattr__(self, "toolsets", Names(item for item in self.held if item.kind == "toolset"))
+
+    @classmethod
+    def of(
+        cls, entries: Iterable[Entry], *, offers: Iterable[Offer] = (), defined: Iterable[Definitions] = ()
+    ) -> Registry:
+        """A registry of entries, and of what could be loaded; `defined` is for messages.
+
+        Raises:
+            RegistryError: two of one kind have one name, or a name is none; the message has all of them.
+        """
+        return cls(_once((*entries, *offers)), tuple(defined))
+
+    @classmethod
+    def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
+        """A registry of what a program has at hand.
+
+        Args:
+            tools: functions and tools, as a list, a tuple, or a dict by name; what `TOOLS` of a module may be.
+            toolsets: toolsets, sections and factories in the same way; what `TOOLSETS` may be.
+
+        Raises:
+            DiscoveryError: some cannot be registered; the message has all of them.
+        """
+        found = (
+            declared("tool", tools, _PROGRAM, field="tools"),
+            declared("toolset", toolsets, _PROGRAM, field="toolsets"),
+        )
+        offences = [offence for part in found for offence in part.offences]
+        if offences:
+            raise DiscoveryError(
+                bulleted("these tools and toolsets of the program cannot be registered", offences),
+                module="program",
+                offenders=[offence.name for offence in offences],
+            )
+        return cls(tuple(entry for part in found for entry in part.entries))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries that were registered as such, tools and toolsets, in their order; without `offers`."""
+        return tuple(item for item in self.held if isinstance(item, Entry))
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What installed packages offer."""
+        return tuple(item for item in self.held if isinstance(item, Offer))
+
+    def merged(self, other: Registry) -> Registry:
+        """The entries of both. What is the very same entry in both is there once.
+
+        Raises:
+            RegistryError: two of one kind have one name; the message has all of them.
+        """
+        return Registry(_once((*self.held, *other.held)), (*self.defined, *other.defined))
+
+    def __repr__(self) -> str:
+        return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"
+
+
+def _once(held: Iterable[Entry | Offer]) -> tuple[Entry | Offer, ...]:
+    return tuple({id(item): item for item in held}.values())
+
+
+def _check(held: tuple[Entry | Offer, ...]) -> None:
+    """Refuse names that are none, and those of two entries; an offer stands back, and is no harm."""
+    origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
+    for item in held:
+        if isinstance(item, Entry) or NAME.fullmatch(item.name) is None:
+            origins[item.name, item.kind].append(str(item.origin))
+    faults = [
+        (name, f"{kind} {name!r} ({', '.join(sorted(places))}) is no name; a name is 1 to 64 letters, digits, '_', '-'")
+        for (name, kind), places in origins.items()
+        if NAME.fullmatch(name) is None
+    ]
+    faults += [
+        (name, f"{kind} {name} comes from {' and from '.join(sorted(places))}; give one of them another name")
+        for (name, kind), places in origins.items()
+        if len(places) > 1 and NAME.fullmatch(name) is not None
+    ]
+    if faults:
+        raise RegistryError(
+            bulleted("these names cannot be registered", sorted(fault for _, fault in faults)),
+            names=sorted({name for name, _ in faults}),
+        )

@@ -1,0 +1,383 @@
+"""The doors of one run: executors on its session, for the tools of Handrail and for all others, and how calls look.
+
+A call is described twice: ahead, when its arguments have been validated and somebody may have to be asked, and in the
+pipeline, when it is about to run. Both descriptions name the arguments by their digest, so that what runs is what was
+asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from pydantic_ai import ToolCallPart, ToolDefinition
+from pydantic_ai.capabilities import ValidatedToolArgs
+from pydantic_core import from_json
+
+from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
+from handrail.adapters.pydantic_ai.foreign.effects import declared
+from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.approval.decisions import GatedCall, Verdict
+from handrail.agents.approval.path_rules import FILE_TOOLS
+from handrail.agents.approval.policy import GatePolicy, approver
+from handrail.agents.approval.reached import reached_paths
+from handrail.agents.approval.rules import rules_on_arguments
+from handrail.agents.run.filtered_resources import behind_filter, bound_resources, given_filesystem
+from handrail.agents.run.folder_paths import FolderPaths, RunRules
+from handrail.agents.run.run_group import RunTree
+from handrail.agents.run.tool_report import ToolReport
+from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell.path_guard import ProgramPaths
+from handrail.contrib.tools.vfs.overflow import ToolNames
+from handrail.errors import AgentError, DumpError
+from handrail.filesystem.path_filters import excluding
+from handrail.limits import RunContext
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
+from handrail.prompt.effect import Effect, effect_hints
+from handrail.prompt.section import registry_of
+from handrail.prompt.template import PlacedSection
+from handrail.runtime import ToolCall, ToolInvoked
+from handrail.runtime.steps import foresee
+from handrail.serde import digest, dump
+from handrail.session import Session
+from handrail.session.calls import CallRef
+
+
+class _Own(NamedTuple):
+    """A toolset of Handrail's in this run.
+
+    Attributes:
+        executor: what carries its calls out.
+        defaults: what is done with calls of its tools where no rule speaks, by name; else their effects decide.
+        shows_section: whether a section of the program's brings its tools.
+    """
+
+    executor: ToolExecutor
+    defaults: Mapping[str, Verdict]
+    shows_section: bool
+
+
+class _Looks(NamedTuple):
+    """The arguments of a call in all the ways that rules look at; see the fields of `GatedCall`."""
+
+    arguments: dict[str, Any]
+    written: Mapping[str, Any] | None = None
+    reached: Mapping[str, str] | None = None
+
+
+class RunDoors:
+    """The executors of one run; the one owner of what was described ahead.
+
+    Attributes:
+        foreign: the executor for tools that are not Handrail's.
+        policy: what judges every call of the run.
+        path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
+    """
+
+    def __init__(
+        self,
+        tree: RunTree,
+        session: Session,
+        path: tuple[str, ...],
+        stack: ExitStack,
+        file: AgentFile,
+    ) -> None:
+        """Open the doors; what they need is closed with `stack`.
+
+        Args:
+            tree: what the run shares.
+            session: what the run works on.
+            path: the agents that called each other, this one last.
+            stack: closes what is opened.
+            file: the agent that runs; it says which paths do not exist for its tools.
+        """
+        self._tree = tree
+        self._session = session
+        self._path = path
+        self._stack = stack
+        self._show_git = file.show_git
+        excluded = excluding(file.exclude, show_git=True)  # each toolset says for itself if .git is shown
+        self._rules = RunRules(tree.rules, path, tree.options.mode)
+        self._folders = FolderPaths(tree.prefixed, self._rules)
+        self.path_filter = excluded.plus(self._rules.paths())
+        self._own: dict[str, _Own] = {}
+        self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
+        self._origins: Mapping[str, str] = {}
+        self.policy = GatePolicy(tree.gate, self.describe)
+        self.foreign = self._executor((), without_text=True)
+
+    def note_origins(self, origins: Mapping[str, str]) -> None:
+        """Take note of where the tools of this step come from, in words, by their names."""
+        self._origins = origins
+
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
+        """A section as a toolset of this run; see `CurrentRun.section_toolset`."""
+        executor = self._executor((section,), prefix=prefix)
+        return self._toolset(id, _Own(executor, _defaults_of(section), shows_section=True))
+
+    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
+        """One tool as a toolset of this run; see `CurrentRun.tool_toolset`."""
+        section = Section[None](title="Tools", key="tools", tools=(tool,))
+        return self._toolset(id, _Own(self._executor((section,), without_text=True), {}, shows_section=False))
+
+    def describe_ahead(
+        self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
+    ) -> GatedCall | None:
+        """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
+        name = _own_name(definition)
+        described: GatedCall | None
+        if name is None:
+            name = call.tool_name
+            described = self._of_foreign(ref, call, definition, args)
+        else:
+            own = self._own_of(definition)
+            # Without one it is a name that nobody knows.
+            described = None if own is None else self._of_own(ref, call, name, own, args)
+        if described is not None:
+            self._ahead[ref, name] = described
+        return described
+
+    def forget(self, ref: CallRef, name: str) -> None:
+        """Drop what was described ahead of a call that has ended; another call of its id is another one."""
+        self._ahead.pop((ref, name), None)
+        self._tree.gate.forget((self._session.session_id, ref))
+
+    def admit(self, definition: ToolDefinition) -> None:
+        """Refuse a tool whose calls would take another pipeline than this run's, where nobody asks about them.
+
+        Raises:
+            AgentError: it has an executor of its own.
+        """
+        if _own_name(definition) is None or self._own_of(definition) is not None:
+            return
+        source = self._origins.get(definition.name, "a toolset of the agent")
+        raise AgentError(
+            f"{source} brings the tool {definition.name} with an executor of its own: no rule of this run would hold "
+            "for its calls, and they would not be recorded in its session. Register its section or the tool itself, "
+            "or let a factory return current_run().section_toolset(section, id=...)"
+        )
+
+    def forget_ended(self) -> None:
+        """Drop what earlier runs have decided about calls of this session that have been recorded since."""
+        session_id = self._session.session_id
+        if any(key[0] == session_id for key in self._tree.gate.decided):
+            for event in self._session[ToolInvoked]:
+                self._tree.gate.forget((session_id, event.ref))
+
+    def describe(
+        self,
+        tool: Tool[Any, Any],
+        params: Any,  # noqa: ANN401 - as of the tool
+        ref: CallRef,
+        context: ToolContext | None = None,
+    ) -> GatedCall:
+        """A call that is about to run, as the gate judges it; without its context, as it was last described."""
+        ahead = self._ahead.get((ref, tool.name))
+        looks = _Looks(_arguments(params))
+        if ahead is not None and ahead.arguments == looks.arguments:
+            looks = _Looks(looks.arguments, ahead.written, ahead.reached)
+        looks_again = context is not None and tool.name in FILE_TOOLS
+        if context is not None and looks_again:
+            looks = looks._replace(reached=_reached(tool, params, context))
+        if ahead is not None and (ahead.arguments, ahead.reached) == (looks.arguments, looks.reached):
+            return ahead
+        described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, looks)
+        if ahead is not None:
+            described = replace(described, default=ahead.default, asks=ahead.asks)
+        if looks_again:  # who is asked about it next is shown what was found now
+            self._ahead[ref, tool.name] = described
+        return described
+
+    def _reads_everything(self, context: ToolContext, params: object) -> bool:
+        """Whether a rule that allows a call lets its programs read everything."""
+        arguments = _arguments(params)
+        ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
+        call = next(ahead, None)
+        if call is None:
+            return False
+        return any(rule.reads_everything and rule.fits(call, "narrow") for rule in self._tree.rules.allow)
+
+    def report(self, definition: ToolDefinition) -> ToolReport:
+        """A tool of this run, for people."""
+        self.admit(definition)
+        said = declared(definition)
+        section, default = "", said.approval
+        policies: tuple[str, ...] = ()
+        hints = effect_hints(said.effect, declares_effect=said.declares_effect, idempotency=said.idempotency)
+        name, own = _own_name(definition), self._own_of(definition)
+        if name is not None and own is not None:
+            environment = own.executor.environment
+            policies = tuple(policy.name for policy in environment.rendered_prompt.policies_for(name)[1:])
+            section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
+            default = own.defaults.get(name)
+            tool = environment.rendered_prompt.tool(name)
+            if tool is not None:
+                hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
+        call = GatedCall(
+            path=self._path,
+            session_id=self._session.session_id,
+            call_id="",
+            tool=definition.name,
+            effect=said.effect,
+            arguments={},
+            digest="",
+            default=default,
+        )
+        found = self._tree.gate.judge(call)
+        return ToolReport(
+            name=definition.name,
+            description=definition.description or "",
+            source=self._origins.get(definition.name, ""),
+            section=section,
+            policies=policies,
+            effect=said.effect,
+            approval=found,
+            parameters=definition.parameters_json_schema,
+            hints=hints,
+            on_arguments=rules_on_arguments(self._tree.rules, definition.name, self._path, found),
+        )
+
+    def _own_of(self, definition: ToolDefinition) -> _Own | None:
+        """The toolset of this run that brings a tool."""
+        return self._own.get(definition.toolset_id or "")
+
+    def _of_foreign(
+        self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
+    ) -> GatedCall:
+        said = declared(definition)
+        arguments = arguments_of(args, definition)
+        gated = self._gated(ref, call.tool_name, said.effect, _Looks(arguments, _written(call)))
+        return replace(gated, default=said.approval)
+
+    def _of_own(
+        self, ref: CallRef, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs
+    ) -> GatedCall | None:
+        given = args.given() if isinstance(args, Arguments) else args
+        environment = own.executor.environment
+        reach = _reached if name in FILE_TOOLS else None
+        call_ahead = ToolCall(ref.call_id, name, given)
+        foreseen = foresee(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
+        if foreseen is None:
+            return None
+        looks = _Looks(_arguments(foreseen.params), _written(call), foreseen.reached)
+        gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks)
+        return replace(gated, asks=foreseen.questions, default=own.defaults.get(name))
+
+    def _gated(self, ref: CallRef, name: str, effect: Effect, looks: _Looks) -> GatedCall:
+        origin = self._origins.get(name, "")
+        # A decision is about this tool, and about what a validated value may hide: a secret shows as asterisks.
+        decided = {"tool": name, "origin": origin, "arguments": looks.arguments, "written": looks.written}
+        if looks.reached is not None:  # what was decided before links were looked at still holds where there are none
+            decided["reached"] = looks.reached
+        return GatedCall(
+            path=self._path,
+            session_id=self._session.session_id,
+            call_id=ref.call_id,
+            tool=name,
+            effect=effect,
+            arguments=looks.arguments,
+            digest=digest(decided),
+            origin=origin,
+            written=looks.written,
+            reply=ref.reply,
+            reached=looks.reached,
+        )
+
+    def _toolset(self, id: str, own: _Own) -> HandrailToolset:
+        # What a program has made cannot be called so. PydanticAI takes no colon, which sessions of called agents have.
+        unique = f"{id} ({self._session.session_id})".replace(":", ";")
+        while unique in self._own:
+            unique += "'"
+        self._own[unique] = own
+        return HandrailToolset(own.executor, id=unique)
+
+    def _executor(
+        self, sections: tuple[Section[Any], ...], *, without_text: bool = False, prefix: str = ""
+    ) -> ToolExecutor:
+        tree, options = self._tree, self._tree.options
+        agent = self._path[-1]
+        template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
+        given = registry_of(options.resources)
+        bound = bound_resources(template, given)
+        self._folders.note(template, given_filesystem(bound), prefix)
+        path_filter = self.path_filter
+        if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
+            path_filter = path_filter.plus(self._rules.paths(prefix))
+        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, self._folders.kept_from_programs)
+        own = registry_of({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
+        if path_filter or self._rules.speak_of_paths:
+            own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
+        prompt = Prompt(template).bind(resources=given.merge(own))
+        rendered = prompt.render()
+        policies = {name: (self.policy, *others) for name, others in rendered.policies.items()}
+        self._stack.enter_context(prompt.resources)
+        return ToolExecutor(
+            prompt=prompt,
+            session=self._session,
+            rendered_prompt=replace(rendered, text="" if without_text else rendered.text, policies=policies),
+            adapter=self,
+            effect_ledger=tree.ledger,
+            deadline=options.deadline,
+            run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
+            approver=approver(tree.gate, self.describe),
+        )
+
+
+def _own_name(definition: ToolDefinition) -> str | None:
+    """What a tool of Handrail's is called in its prompt, whatever a prefix has made of it; `None` for other tools."""
+    name = (definition.metadata or {}).get(THROUGH_PIPELINE)
+    return None if name is None else str(name)
+
+
+def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
+    """What is done with calls of a section's own tools where no rule speaks; others are left to their effects.
+
+    A plan is nothing but words in the session, and a shell whose rules let programs only look is a reader. This holds
+    for these very classes and the tools that they bring, not for what a program puts below them or makes of them.
+    """
+    harmless = type(section) is PlanningToolsSection
+    if type(section) is ShellToolsSection:
+        harmless = all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow)
+    return dict.fromkeys((tool.name for tool in section.tools), "allow") if harmless else {}
+
+
+def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:
+    """The dotted path of the section that brings a tool."""
+    return next(
+        placed.dotted
+        for root in sections
+        for placed in root.walk()
+        if any(mine.name == tool for mine in placed.section.tools)
+    )
+
+
+def _written(call: ToolCallPart) -> dict[str, Any] | None:
+    """The arguments as the model wrote them; `None` if they are no object."""
+    given: object = call.args
+    if isinstance(given, str):
+        try:
+            given = from_json(given)
+        except ValueError:
+            return None
+    return arguments_of(cast("object", given)) if isinstance(given, dict) else None
+
+
+def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:
+    """The paths that links in the parameters of a file tool lead to."""
+    filesystem = context.filesystem
+    return None if filesystem is None else reached_paths(tool.name, _arguments(params), filesystem)
+
+
+def _arguments(params: object) -> dict[str, Any]:
+    """Parameters as JSON has them, whether they are a dataclass or JSON already."""
+    if params is None:
+        return {}
+    try:
+        return cast("dict[str, Any]", dump(params))  # of a dataclass or a mapping, so it is an object
+    except DumpError:
+        return arguments_of(params)

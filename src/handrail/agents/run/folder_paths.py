@@ -1,0 +1,174 @@
+"""What toolsets of a run keep back from whatever else reaches their files: other toolsets, mounts and programs.
+
+| of a toolset over some files | holds for |
+|---|---|
+| rules on paths that name its tools with a prefix | all toolsets over these files, and programs there, of all runs |
+| `exclude` | its own tools, and programs that runs of its agent start in that folder |
+
+Toolsets are made one after the other, some of them while others are in use. So what is kept back of files that toolsets
+share grows, and is looked up when it is asked for. Another toolset asks nobody what a rule on these tools would have
+asked: for it such a rule denies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from handrail.agents.approval.decisions import Mode
+from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.contrib.tools import MountedFilesystem, VfsToolsSection
+from handrail.filesystem import Filesystem, HostFilesystem, PathFilter
+from handrail.filesystem.path_filters import NOTHING_FILTERED, PathSet, excluding
+from handrail.prompt import PromptTemplate
+from handrail.turns import Turn
+
+Files: TypeAlias = Path | Turn
+"""What tells the same files behind several filters: their folder on disk, or else their turn."""
+
+_SETS: Final = tuple(each.name for each in fields(PathFilter))
+
+
+class _Prefixed(NamedTuple):
+    """A toolset with a prefix over some files; `mount` is the folder as which it shows them, empty for its root."""
+
+    prefix: str
+    mount: str
+
+
+@dataclass(slots=True)
+class PrefixedToolsets:
+    """The toolsets with a prefix that the runs of a tree have made, by their files. It only grows."""
+
+    by_files: dict[Files, tuple[_Prefixed, ...]] = field(default_factory=dict[Files, tuple[_Prefixed, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """The rules of one run.
+
+    Attributes:
+        rules: the rules.
+        path: the agents that called each other.
+        mode: what becomes of questions.
+    """
+
+    rules: ApprovalRules
+    path: tuple[str, ...]
+    mode: Mode
+
+    @property
+    def speak_of_paths(self) -> bool:
+        """Whether some of them may keep paths back, of one toolset or another."""
+        return any(len(rule.places) == 1 for rule in (*self.rules.deny, *self.rules.ask))
+
+    def paths(self, prefix: str = "", *, asks: bool = True) -> PathFilter:
+        """What the rules keep back from the tools with a prefix; not `asks`: where nobody would be asked."""
+        mode: Mode = "deny-all" if self.mode == "ask" and not asks else self.mode
+        return path_filter_of(self.rules, self.path, mode, prefix=prefix)
+
+
+class FolderPaths:
+    """What one run looks up of its own toolsets and of those of its tree."""
+
+    def __init__(self, toolsets: PrefixedToolsets, rules: RunRules) -> None:
+        """Begin with what has been made so far; `toolsets` is shared with the runs of the tree."""
+        self._toolsets = toolsets
+        self._rules = rules
+        self._excluded: dict[Files, PathFilter] = {}
+        self._known: dict[tuple[Files, str], tuple[tuple[_Prefixed, ...], PathFilter]] = {}
+
+    def note(self, template: PromptTemplate[Any], filesystem: Filesystem | None, prefix: str) -> None:
+        """Take note of a toolset that is being made.
+
+        Args:
+            template: its sections.
+            filesystem: the files that its tools work on, if they are there already.
+            prefix: stands before the names of its tools.
+        """
+        sections = [placed.section for root in template.tree for placed in root.walk()]
+        if (
+            prefix
+            and filesystem is not None
+            and any(tool.name in FILE_TOOLS for each in sections for tool in each.tools)
+        ):
+            for mount, part in _parts(filesystem):
+                made, toolset = self._toolsets.by_files.get(_files_of(part), ()), _Prefixed(prefix, mount)
+                if toolset not in made:
+                    self._toolsets.by_files[_files_of(part)] = (*made, toolset)
+        for section in sections:
+            if isinstance(section, VfsToolsSection) and section.exclude and section.filesystem is not None:
+                excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file says so of .git
+                for mount, part in _parts(section.filesystem):
+                    before = self._excluded.get(_files_of(part), NOTHING_FILTERED)
+                    self._excluded[_files_of(part)] = before.plus(excluded.below(mount) if mount else excluded)
+
+    def behind(self, filesystem: Filesystem, prefix: str) -> Filesystem:
+        """A filesystem without what toolsets of other prefixes keep back of it, now or later."""
+        if not self._rules.speak_of_paths:
+            return filesystem
+        if isinstance(filesystem, MountedFilesystem):
+            return filesystem.with_parts(lambda part: self.behind(part, prefix))
+        files = _files_of(filesystem)
+        grown = {name: (_Grown(self, files, prefix, name),) for name in _SETS}
+        return filesystem.filtered(PathFilter(**grown))
+
+    def kept_from_programs(self, folder: Path) -> PathFilter:
+        """What toolsets keep back from programs that run in a folder."""
+        return self.kept(folder, "").plus(self._excluded.get(folder, NOTHING_FILTERED))
+
+    def kept(self, files: Files, prefix: str) -> PathFilter:
+        """What toolsets of other prefixes keep back of some files."""
+        made = self._toolsets.by_files.get(files, ())
+        known = self._known.get((files, prefix))
+        if known is None or known[0] is not made:
+            known = self._known[files, prefix] = made, self._kept_by(made, prefix)
+        return known[1]
+
+    def _kept_by(self, made: Sequence[_Prefixed], prefix: str) -> PathFilter:
+        own = self._rules.paths(asks=False)  # of all files, as their own toolsets show them
+        return reduce(PathFilter.plus, self._each_kept(made, prefix, own), NOTHING_FILTERED)
+
+    def _each_kept(self, made: Sequence[_Prefixed], prefix: str, own: PathFilter) -> Iterator[PathFilter]:
+        for toolset in made:
+            if toolset.prefix != prefix:
+                kept = self._rules.paths(toolset.prefix, asks=False).minus(own)
+                yield kept.below(toolset.mount) if toolset.mount else kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """One set of the filter of some files, as it is when it is asked; a `handrail.filesystem.path_filters.PathSet`."""
+
+    folders: FolderPaths
+    files: Files
+    prefix: str
+    name: str
+
+    def __bool__(self) -> bool:
+        return bool(self._members())
+
+    def why(self, path: str, *, is_folder: bool) -> str | None:
+        found = (each.why(path, is_folder=is_folder) for each in self._members())
+        return next((why for why in found if why is not None), None)
+
+    def _members(self) -> tuple[PathSet, ...]:
+        kept = self.folders.kept(self.files, self.prefix)
+        members: tuple[PathSet, ...] = getattr(kept, self.name)
+        return members
+
+
+def _files_of(filesystem: Filesystem) -> Files:
+    return filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem.turn
+
+
+def _parts(filesystem: Filesystem) -> Iterator[tuple[str, Filesystem]]:
+    """The filesystems that one is made of, each with the folder as which it appears; for most, itself at its root."""
+    if isinstance(filesystem, MountedFilesystem):
+        yield from filesystem.mounts.items()
+    else:
+        yield "", filesystem

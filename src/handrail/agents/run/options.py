@@ -1,0 +1,95 @@
+"""What a program may choose about one run of an agent, beside its input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from pydantic_ai.models import Model
+
+from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.agents.approval.decisions import Asker, Mode
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.agents.run.events import Listener
+from handrail.limits import Deadline
+from handrail.resources import ResourceRegistry
+from handrail.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The choices of one run; they hold for the agents that it calls, too.
+
+    Attributes:
+        session: what the run works on: its state, its conversation and its record. A new one in memory without. One
+            that holds a conversation already is gone on with. It has one run of an agent at a time.
+        model: the model of every agent of the run, instead of those that their files name.
+        mode: what becomes of questions: a person is asked, all are approved, or nothing runs that no rule allows.
+        asker: asks the person. Without one, what would have to be asked is denied.
+        rules: what is allowed, asked and denied; those of the project without.
+        listener: hears what happens.
+        root: the folder that the file tools and the shell work on; the current one without.
+        deps: what PydanticAI's tools find in their `ctx.deps`.
+        resources: what Handrail's tools find in `context.resources`, beside what their sections bring.
+        max_depth: how deep agents may call each other; the one that is started is at depth 1.
+        request_limit: how many requests to models the run and those nested in it may make; `None` for any number.
+        deadline: no call starts or runs past it.
+        output_type: the type of the answer, as PydanticAI's `Agent` takes it; text without.
+        check_names: whether tool names that are taken twice are told by Handrail, with every origin; without,
+            PydanticAI ends the run at the first.
+
+    Raises:
+        ValueError: something is of the wrong kind, or a number is out of its range.
+        UnknownModelError: no model can have that name.
+    """
+
+    session: Session | None = None
+    model: Model | str | None = None
+    mode: Mode = "ask"
+    asker: Asker | None = None
+    rules: ApprovalRules | None = None
+    listener: Listener | None = None
+    root: Path | None = None
+    deps: Any = None
+    resources: ResourceRegistry | Mapping[type[Any], object] = field(default_factory=dict[type[Any], object])
+    max_depth: int = 5
+    request_limit: int | None = 50
+    deadline: Deadline | None = None
+    output_type: Any = str
+    check_names: bool = True
+
+    def __post_init__(self) -> None:
+        given: dict[str, object] = {name: getattr(self, name) for name in (*_KINDS, "asker", "listener")}
+        wrong = [(name, words) for name, (kinds, words) in _KINDS.items() if not isinstance(given[name], kinds)]
+        functions = [name for name in ("asker", "listener") if given[name] is not None and not callable(given[name])]
+        wrong += [(name, "a function, or None") for name in functions]
+        if wrong:
+            raise ValueError("; ".join(f"{name} is {given[name]!r}, and it must be {words}" for name, words in wrong))
+        if self.mode not in ("ask", "approve-all", "deny-all"):
+            raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
+        if isinstance(self.model, str):
+            check_model_name(self.model, source="RunOptions(model=...)")
+        if self.max_depth < 1:
+            raise ValueError(f"max_depth is {self.max_depth}; the agent that is started is at depth 1 already")
+        if self.request_limit is not None and self.request_limit < 1:
+            raise ValueError(f"request_limit is {self.request_limit}; it is 1 or more, or None for any number")
+
+
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "session": ((Session, NoneType), "a Session, or None for a new one"),
+    "model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
+    "rules": ((ApprovalRules, NoneType), "ApprovalRules, or None for those of the project"),
+    "root": ((Path, NoneType), "a pathlib.Path, or None for the current folder"),
+    "resources": ((ResourceRegistry, Mapping), "a ResourceRegistry, or a mapping from types to resources"),
+    "max_depth": ((int,), "a whole number, 1 or more"),
+    "request_limit": ((int, NoneType), "a whole number, 1 or more, or None for any number"),
+    "deadline": ((Deadline, NoneType), "a Deadline, or None"),
+    "check_names": ((bool,), "True or False"),
+}
+"""What the choices have to be, as types and in words."""
+
+DEFAULT_OPTIONS = RunOptions()
+"""Nothing chosen."""

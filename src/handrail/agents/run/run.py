@@ -1,0 +1,397 @@
+"""One run of one agent, from its file to its answer.
+
+PydanticAI's agent is the loop. It is made anew for each run, of the entries that the file names: each of them is a
+toolset under its label, and all of them together are one (`SourcedToolset`), which PydanticAI enters and leaves once.
+Every call goes through the pipeline (`PipelineCapability`); the gate is asked ahead (`AgentCapability`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pydantic_ai import (
+    Agent,
+    AgentStreamEvent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    RunContext,
+    RunUsage,
+    TextPart,
+    TextPartDelta,
+    ToolDefinition,
+    ToolsetTool,
+    UsageLimits,
+)
+from pydantic_ai.models import Model
+
+from handrail.adapters.pydantic_ai import HandrailToolset
+from handrail.adapters.pydantic_ai.conversation import Conversation
+from handrail.adapters.pydantic_ai.evaluation import STOPPED_RUN, open_model, stopped
+from handrail.adapters.pydantic_ai.replies import asked
+from handrail.agents.active_run import running
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.approval.decisions import GatedCall
+from handrail.agents.dynamic_agents import made_agents
+from handrail.agents.error_text import place_of
+from handrail.agents.exports.resolution import ResolvedAgent, resolve
+from handrail.agents.known_names import Listings, refuse_unmatched, unmatched_rules
+from handrail.agents.members import members_of
+from handrail.agents.run.capability import AgentCapability
+from handrail.agents.run.child_sessions import session_of_call
+from handrail.agents.run.events import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
+from handrail.agents.run.executors import RunDoors
+from handrail.agents.run.run_group import RunTree
+from handrail.agents.run.tool_report import ToolReport
+from handrail.agents.toolsets.labelled_toolset import Reserved, Source, SourcedToolset
+from handrail.agents.toolsets.listing import listing_of
+from handrail.agents.toolsets.preflight import static_conflicts, static_names
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
+from handrail.filesystem import HostFilesystem, PathFilter
+from handrail.limits import TokenUsage
+from handrail.prompt import Section, Tool
+from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
+from handrail.serde.formatting import enumerated, shortened
+from handrail.session import Session
+from handrail.session.calls import CallRef
+
+_LONGEST_NAME = 100
+_MOST_LISTED = 600  # bytes of names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of a run.
+
+    Attributes:
+        status: `"done"`, or `"waiting"` for answers to the questions in `waiting`.
+        output: the answer: text, or what the program's `output_type` makes of it; empty while it waits.
+        waiting: the calls that wait for approval, in this run and those nested in it.
+        usage: the tokens that the run took, those of the agents that it called included.
+        session_id: the session, which holds state, conversation and record.
+        messages: the whole conversation, as PydanticAI keeps it.
+    """
+
+    status: Status
+    output: Any
+    waiting: tuple[GatedCall, ...]
+    usage: TokenUsage
+    session_id: str
+    messages: tuple[ModelMessage, ...] = field(repr=False)
+
+
+class Spent(NamedTuple):
+    """What runs share of what they may use up.
+
+    Attributes:
+        usage: what has been used so far; PydanticAI counts in it.
+        limits: the most that may be used.
+    """
+
+    usage: RunUsage
+    limits: UsageLimits | None
+
+
+class AgentRun:
+    """One run of one agent; see `handrail.agents.active_run.CurrentRun` for what it is to the toolsets of the run.
+
+    Attributes:
+        tree: what it shares with the runs nested in it.
+        agent: the agent, with the entries that it names.
+        session: what it works on.
+        path: the agents that called each other, this one last.
+        model: the model, or its name.
+    """
+
+    def __init__(
+        self, tree: RunTree, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
+    ) -> None:
+        """Prepare the run; `go` carries it out."""
+        self.tree = tree
+        self.agent = agent
+        self.session = session
+        self.path = path
+        self.model = model
+        self._stack = ExitStack()
+        self._doors = RunDoors(tree, session, path, self._stack, agent.file)
+        self._put_off: set[CallRef] = set()
+        self._raised_at: dict[CallRef, str] = {}
+        self._listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]] = ()
+        self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
+        self._used = TokenUsage()
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run works on."""
+        return self.tree.root
+
+    @property
+    def project_folder(self) -> Path:
+        """The folder of the project."""
+        return self.tree.project.folder
+
+    @property
+    def agents(self) -> Mapping[str, AgentFile]:
+        """The agents of the project, and those that this run has made."""
+        file = self.agent.file
+        made = made_agents(self.session).items()
+        # What an agent makes sees no more of the files than the agent itself.
+        bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
+        return {**self.tree.project.agents, **bound}
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names in the agent's `tools:`."""
+        return self.agent.file.tools
+
+    @property
+    def toolset_names(self) -> tuple[str, ...]:
+        """The names in the agent's `toolsets:`."""
+        return self.agent.file.toolsets
+
+    @property
+    def path_filter(self) -> PathFilter:
+        """Which paths exist for the tools of the run; see `CurrentRun.path_filter`."""
+        return self._doors.path_filter
+
+    @property
+    def show_git(self) -> bool:
+        """Whether `.git` exists for the agent's file tools; see `CurrentRun.show_git`."""
+        return self.agent.file.show_git
+
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
+        return self.tree.filesystem(folder)
+
+    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
+        """A section as a toolset of this run."""
+        return self._doors.section_toolset(section, id=id, prefix=prefix)
+
+    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
+        """One of Handrail's tools as a toolset of this run."""
+        return self._doors.tool_toolset(tool, id=id)
+
+    @contextmanager
+    def opened(self) -> Generator[None]:
+        """Make this the current run in the block; what its toolsets opened is closed at the end."""
+        with self._stack, running(self):
+            yield
+
+    def toolset(self, reserved: Reserved) -> SourcedToolset:
+        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have.
+
+        Raises:
+            ToolConflictError: names are taken twice for certain; nothing has been made or entered.
+        """
+        checked = self.tree.options.check_names
+        entries = (*self.agent.tools, *self.agent.toolsets)
+        # Where some names are known only when the run has made their toolsets, the first step tells all of them.
+        if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
+            raise conflict
+        return SourcedToolset(
+            members_of(self.agent, self.tree.project.agents),
+            reserved=reserved,
+            check=checked,
+            tell=self._note_listed,
+        )
+
+    def listings(self) -> Listings:
+        """The tools of the toolsets that have been made, as far as they are known at this step."""
+        return {
+            source.label: listing_of(source.toolset).with_definitions(tool.tool_def for tool in tools.values())
+            for source, tools in self._listed
+        }
+
+    def describe(self, definition: ToolDefinition) -> ToolReport:
+        """A tool of this run, for people."""
+        return self._doors.report(definition)
+
+    async def go(self, input: str | None, spent: Spent, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
+        """Carry the run out, or go on with the one that the session holds.
+
+        Args:
+            input: what the agent is asked; `None` to go on with an unfinished run.
+            spent: what the run may use up, with those that share it.
+            output_type: the type of the answer, as PydanticAI takes it.
+
+        Raises:
+            AgentError: there is nothing to go on with, or an input although a run is unfinished.
+            PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
+            BaseException: what a toolset raises when it is entered, and what a call ends the run with.
+        """
+        with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
+            conversation = Conversation(self.session, self.agent.file.name)
+            self._check_start(input, conversation)
+            self._doors.forget_ended()
+            self.tree.tell(
+                RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
+            )
+            heard = self.session.dispatcher
+            waits = heard.subscribe(EffectAwaited, lambda wait: self.tree.tell(CallWaits.of(self.path, wait)))
+            try:
+                ends, raises = heard.subscribe(ToolInvoked, self._call_ended), heard.subscribe(ToolRaised, self._raised)
+                with self.opened(), waits, ends, raises:
+                    result = await self._run(input, conversation, spent, output_type)
+            except BaseException as error:
+                conversation.keep_noted()
+                self.tree.tell(RunEnded(self.path, "failed", _told(error), self._used))
+                raise
+        self.tree.tell(RunEnded(self.path, result.status, str(result.output), result.usage))
+        return result
+
+    async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
+        """Run another agent on a session of its own; see `CurrentRun.call_agent`.
+
+        A call that was interrupted finds the session of its agent again, and the agent goes on where it was.
+        """
+        limit = self.tree.options.max_depth
+        if len(self.path) >= limit:
+            raise AgentDepthError(limit=limit, path=self.path, attempted=name)
+        agents = self.agents
+        if name not in agents:
+            there = enumerated(tuple(agents), limit=_MOST_LISTED, wanted=name) or "none"
+            raise AgentError(f"there is no agent {shortened(name, _LONGEST_NAME)!r}; the agents are: {there}")
+        agent = resolve(agents[name], self.tree.project.registry)
+        ref = asked(ctx, self.session).ref
+        with session_of_call(self.session, ref, agent=name, input=input) as (session, found):
+            if found.history and not found.unfinished:
+                return found.answer
+            made = name not in self.tree.project.agents  # by this run, whose model it uses
+            model = self.model if made else self.tree.model_for(agent.file, self.model)
+            run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
+            try:
+                result = await run.go(None if found.unfinished else input, Spent(ctx.usage, ctx.usage_limits))
+            except PromptEvaluationError as error:
+                if error.phase not in {"request", "response"}:
+                    raise
+                raise AgentError(str(error)) from error
+            finally:
+                self._used += run._used
+        if result.status == "waiting":
+            self._put_off.add(ref)
+            raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
+        return str(result.output)
+
+    async def _run(self, input: str | None, conversation: Conversation, spent: Spent, output_type: Any) -> RunResult:  # noqa: ANN401 - PydanticAI's
+        output_names: dict[str, str] = {}
+        conversation.adopt_records()
+        capability = AgentCapability(
+            self._doors.foreign,
+            policies=(self._doors.policy,),
+            gate=self.tree.gate,
+            conversation=conversation,
+            describe=self._doors.describe_ahead,
+            admit=self._doors.admit,
+            tools_known=self._check_rules,
+            count=self._count,
+            tell=self.tree.tell,
+            output_names=output_names,
+            put_off=self._put_off,
+        )
+        async with open_model(self.model) as model:
+            agent: Agent[Any, Any] = Agent(
+                model,
+                name=self.agent.file.name,
+                instructions=self.agent.file.instructions,
+                output_type=[output_type, DeferredToolRequests],
+                toolsets=[self.toolset(lambda: output_names)],
+                capabilities=[capability],
+            )
+            try:
+                result = await agent.run(
+                    input,
+                    message_history=conversation.history or None,
+                    deferred_tool_results=_go_on_with(conversation),
+                    deps=self.tree.options.deps,
+                    usage=spent.usage,
+                    usage_limits=spent.limits,
+                    event_stream_handler=None if self.tree.options.listener is None else self._stream,
+                    infer_name=False,
+                )
+            except STOPPED_RUN as error:
+                raise stopped(error, self.agent.file.name) from error
+        waits = isinstance(result.output, DeferredToolRequests)
+        conversation.keep(result.all_messages(), ended=not waits)
+        return RunResult(
+            status="waiting" if waits else "done",
+            output="" if waits else result.output,
+            waiting=self.tree.gate.open if waits else (),
+            usage=self._used,
+            session_id=self.session.session_id,
+            messages=tuple(result.all_messages()),
+        )
+
+    def _note_listed(self, listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]) -> None:
+        self._listed = listed
+        self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
+
+    def _check_rules(self) -> None:
+        """Refuse rules that name what the project does not have, and warn of those that may; once in a run."""
+        if self._has_checked_rules:
+            return
+        self._has_checked_rules = True
+        found = unmatched_rules(self.tree.rules, self.tree.project, self.agent.file, self.listings())
+        refuse_unmatched(found)
+        self.tree.warn(self.path, [str(each) for each in found])
+
+    def _count(self, response: ModelResponse) -> None:
+        # PydanticAI counts for all runs that share the limits; what is told of a run is its own.
+        usage = response.usage
+        self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+
+    def _check_start(self, input: str | None, conversation: Conversation) -> None:
+        session = self.session.session_id
+        if input is not None and not (isinstance(cast("object", input), str) and input.strip()):
+            raise AgentError(f"the input of {self.agent.file.name} is {input!r}; it is a text that says what to do")
+        if input is None and not conversation.unfinished:
+            raise AgentError(
+                f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to go on "
+                "with; give an input"
+            )
+        if input is not None and conversation.unfinished:
+            raise AgentError(
+                f"the last run of {self.agent.file.name} in session {session!r} is unfinished; go on with it without "
+                "an input first, or begin another session"
+            )
+
+    def _raised(self, event: ToolRaised) -> None:
+        self._raised_at[event.ref] = place_of(event.error, self.project_folder)
+
+    def _call_ended(self, event: ToolInvoked) -> None:
+        self._doors.forget(event.ref, event.name)
+        text, seconds = event.result.render(), event.total_seconds
+        path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
+        ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
+        self.tree.tell(ended)
+
+    async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            text = ""
+            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                text = event.part.content
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                text = event.delta.content_delta
+            if text:
+                self.tree.tell(TextDelta(self.path, text))
+
+
+def _go_on_with(conversation: Conversation) -> DeferredToolResults | None:
+    """Leave to carry out the calls that an earlier run left open; whether each may run is up to the gate."""
+    if not conversation.put_off:
+        return None
+    return DeferredToolResults(approvals={call.tool_call_id: True for call in conversation.unanswered})
+
+
+def _name_of(model: Model | str) -> str:
+    return model if isinstance(model, str) else model.model_name
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

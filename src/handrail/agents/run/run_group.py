@@ -1,0 +1,155 @@
+"""What a run shares with the runs nested in it: approval, ledger, files, and who listens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic_ai.models import Model
+
+from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.approval.decisions import Decision, GatedCall
+from handrail.agents.approval.gate import ApprovalGate
+from handrail.agents.approval.records import keep_decision, keep_grants, kept_decisions, kept_grants
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.agents.project import Project
+from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
+from handrail.agents.run.folder_paths import PrefixedToolsets
+from handrail.agents.run.folders import FOLDERS
+from handrail.agents.run.options import RunOptions
+from handrail.errors import AgentError
+from handrail.filesystem import DecisionStore, HostFilesystem
+from handrail.runtime import EffectLedger
+from handrail.runtime.environment import ledger_of
+from handrail.session import Session
+
+_log = logging.getLogger("handrail.agents")
+
+_MOST_WARNINGS = 20
+
+
+class RunTree:
+    """A run and all runs nested in it, as far as they are one.
+
+    Attributes:
+        project: where agents and their tools come from.
+        options: what the program chose.
+        rules: what is allowed, asked and denied.
+        session: the session of the outermost run.
+        gate: says which calls may run.
+        ledger: remembers the effects of all runs.
+        prefixed: the toolsets with a prefix that have been made.
+    """
+
+    def __init__(self, project: Project, options: RunOptions, rules: ApprovalRules) -> None:
+        """Begin; `close` ends it."""
+        self.project = project
+        self.options = options
+        self.rules = rules
+        self.session = Session() if options.session is None else options.session
+        self.ledger: EffectLedger = ledger_of(self.session)
+        self.gate = ApprovalGate(
+            rules,
+            options.mode,
+            options.asker,
+            can_wait=self.session.store is not None,
+            on_event=self._on_question,
+        )
+        self.gate.resume(kept_decisions(self.session), kept_grants(self.session))
+        self._grants_kept = len(self.gate.grants)
+        self.prefixed = PrefixedToolsets()
+        self._files: dict[Path, HostFilesystem] = {}
+        self._stack = ExitStack()
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run works on."""
+        return Path.cwd() if self.options.root is None else self.options.root
+
+    def close(self) -> None:
+        """Let go of the folders."""
+        self._files.clear()
+        self._stack.close()
+
+    def model_for(self, file: AgentFile, caller: Model | str | None) -> Model | str:
+        """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
+
+        Raises:
+            AgentError: nobody names one.
+            UnknownModelError: no model can have the name.
+        """
+        model = self.options.model or file.model or self.project.config.model or caller
+        if model is None:
+            raise AgentError(
+                f"which model is agent {file.name} to use? Name one: `model:` in its file, `model` in [tool.handrail] "
+                "of pyproject.toml, --model or RunOptions(model=...), or the environment variable HANDRAIL_MODEL"
+            )
+        if isinstance(model, str):
+            check_model_name(model, source=f"for agent {file.name}")
+        return model
+
+    def check_models(self, file: AgentFile) -> None:
+        """Make sure that the agents of the project that an agent can call, however far down, name models.
+
+        A run that finds out on the way could only tell the model that called.
+
+        Raises:
+            UnknownModelError: no model can have the name in one of the files.
+        """
+        if self.options.model is not None:  # which counts for all of them
+            return
+        agents = self.project.agents
+        reached = [file]
+        for each in reached:  # grows while it is walked
+            if each.model is not None:
+                check_model_name(each.model, source=f"for agent {each.name}")
+            called = [agents[name] for name in each.toolsets if name in agents]
+            reached += [other for other in called if other not in reached]
+
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder; see `CurrentRun.filesystem`."""
+        where = folder.resolve()
+        found = self._files.get(where)
+        if found is None:
+            for other in self._files:
+                if other in where.parents or where in other.parents:
+                    raise AgentError(
+                        f"{where} and {other} lie one inside the other, and files of both cannot be undone together; "
+                        "give the agent the tools of one of them"
+                    )
+            store = self.session.store
+            decides = store if isinstance(store, DecisionStore) else None
+            found = self._files[where] = self._stack.enter_context(FOLDERS.opened(where, decides))
+        return found
+
+    def tell(self, event: RunEvent) -> None:
+        """Tell the listener, if there is one; what it raises is logged."""
+        listener = self.options.listener
+        if listener is None:
+            return
+        try:
+            listener(event)
+        except Exception:  # noqa: BLE001 - logged; who listens must not stop the run
+            _log.exception("the listener failed on %s", type(event).__name__)
+
+    def warn(self, path: tuple[str, ...], messages: Sequence[str]) -> None:
+        """Log warnings about a run that begins, and tell the listener; of many only the first."""
+        shown = list(messages[:_MOST_WARNINGS])
+        if len(messages) > len(shown):
+            shown.append(f"{len(messages) - len(shown):,} more warnings; handrail check shows them")
+        for message in shown:
+            _log.warning("%s: %s", "/".join(path), message)
+            self.tell(RunWarned(path, message))
+
+    def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
+        if decision is None:
+            self.tell(QuestionAsked(call))
+            return
+        keep_decision(self.session, call, decision)
+        grants = self.gate.grants
+        keep_grants(self.session, grants[self._grants_kept :])
+        self._grants_kept = len(grants)
+        self.tell(QuestionDecided(call, decision))

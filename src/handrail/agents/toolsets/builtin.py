@@ -1,0 +1,240 @@
+"""The toolsets that every project has by name, and the same with settings of one's own.
+
+Each is a factory: it is asked once for each run, and makes a section over the run that is under way then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.agents.active_run import CurrentRun, current_run
+from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
+from handrail.agents.exports.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
+from handrail.contrib.tools import READING, PlanningToolsSection, ShellRule, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools.shell.rules import rules_of
+from handrail.errors import AgentError, PathEscapeError
+from handrail.filesystem import InMemoryFilesystem
+from handrail.filesystem.path_filters import exclude_patterns, excluding
+from handrail.prompt import MarkdownSection, Section
+from handrail.session import Session
+
+FolderOf = Callable[[CurrentRun], Path]
+"""Which folder a run works on."""
+
+_PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
+
+
+def built_ins() -> tuple[Entry, ...]:
+    """The toolsets that Handrail brings.
+
+    ==================  ==============================================================================================
+    `files`             tools that read and write the files below the folder that the run works on
+    `files_ro`          those of them that only look
+    `project_files`     as `files`, below the folder of the project
+    `project_files_ro`  as `files_ro`, below the folder of the project
+    `planning`          tools that keep a plan in the session of the run
+    `shell`             programs that only look, in the folder that the run works on
+    `dynamic_agents`    tools by which an agent makes agents, and calls them
+    ==================  ==============================================================================================
+    """
+    made = {
+        "files": _files(_root, _Shown()),
+        "files_ro": _files(_root, _Shown(read_only=True)),
+        "project_files": _files(_project_folder, _Shown()),
+        "project_files_ro": _files(_project_folder, _Shown(read_only=True)),
+        "planning": ToolsetFactory(
+            _planning, known_tools=cache(lambda: _UNPREFIXED.known(PlanningToolsSection(session=Session())))
+        ),
+        "shell": ToolsetFactory(_shell, known_tools=cache(lambda: _UNPREFIXED.known(ShellToolsSection("/")))),
+    }
+    return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
+
+
+def files_toolset(
+    folder: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    prefix: str = "",
+    exclude: Sequence[str] = (),
+    show_git: bool = False,
+) -> ToolsetFactory:
+    """A toolset of file tools over a folder, to be exported in `TOOLSETS`.
+
+    Two of them serve one agent together: `TOOLSETS = {"a": files_toolset("a", prefix="a"), "b": files_toolset("b")}`.
+
+    Args:
+        folder: the folder; below the folder of the project, if it is relative.
+        read_only: whether there are only the tools that look.
+        prefix: stands before the name of each tool with a `_`, so that an agent can have several of these toolsets.
+        exclude: patterns of paths that do not exist for the tools, beside those that the agent's file excludes; see
+            `VfsToolsSection`.
+        show_git: whether `.git` exists for them; it does too if the agent's file says so.
+
+    Raises:
+        AgentError: the folder is no path, the prefix cannot begin the name of a tool, or `exclude` has what is no
+            pattern.
+    """
+    try:
+        excluded = exclude_patterns(exclude)
+        excluding(excluded)
+    except (PathEscapeError, TypeError) as error:
+        raise AgentError(f"exclude of files_toolset: {error}") from error
+    shown = _Shown(read_only=read_only, exclude=excluded, show_git=show_git)
+    return _files(_folder_of(folder), shown, prefix=_checked_prefix(prefix))
+
+
+def shell_toolset(
+    folder: str | os.PathLike[str] = ".",
+    *,
+    allow: Sequence[ShellRule | Sequence[str]],
+    timeout: timedelta = timedelta(seconds=60),
+    environment: Mapping[str, str] | None = None,
+    prefix: str = "",
+) -> ToolsetFactory:
+    """A toolset that runs programs in a folder, to be exported in `TOOLSETS`.
+
+    With `TOOLSETS = {"tests": shell_toolset(allow=[("make", "test")])}` an agent can run the tests of its
+    project. What a program changes below the folder is undone when the call fails.
+
+    Args:
+        folder: the folder; below the folder of the project, if it is relative.
+        allow: what may be run; see `ShellToolsSection`.
+        timeout: how long a program may take.
+        environment: added to what programs get; see `ShellToolsSection`.
+        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
+
+    Raises:
+        AgentError: the folder is no path, or the prefix cannot begin the name of a tool.
+        PromptValidationError: a rule is none.
+    """
+    where, names, rules = _folder_of(folder), _Names(_checked_prefix(prefix)), rules_of(allow)
+
+    def make_shell(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+        run = current_run()
+        section = ShellToolsSection(
+            run.filesystem(where(run)),
+            allow=rules,
+            timeout=timeout,
+            environment=environment or {},
+            title=names.title("Programs"),
+            children=names.note,
+        )
+        return names.given_to(section, run)
+
+    return ToolsetFactory(make_shell, known_tools=cache(lambda: names.known(ShellToolsSection("/"))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the tools of a section are called.
+
+    Attributes:
+        prefix: stands before the name of each with a `_`; empty for the names that they have.
+    """
+
+    prefix: str
+
+    @property
+    def note(self) -> tuple[Section[Any], ...]:
+        """A section below, which tells the model of the prefix that the other texts do not have."""
+        if not self.prefix:
+            return ()
+        text = f"The names of these tools begin with `{self.prefix}_`, although this text and messages leave that out."
+        return (MarkdownSection(title="Names", template=text),)
+
+    def title(self, title: str) -> str:
+        """A title that tells several of these sections apart."""
+        return f"{title}: {self.prefix}" if self.prefix else title
+
+    def given_to(self, section: Section[Any], run: CurrentRun) -> Section[Any] | AbstractToolset[Any]:
+        """The section, or a toolset of it whose tools have the prefix."""
+        if not self.prefix:
+            return section
+        toolset = run.section_toolset(section, id=f"{self.prefix}_{section.key}", prefix=f"{self.prefix}_")
+        return toolset.prefixed(self.prefix)
+
+    def known(self, section: Section[Any]) -> Mapping[str, ToolDef]:
+        """The tools of a section by the names that they have with the prefix."""
+        return {f"{self.prefix}_{tool.name}" if self.prefix else tool.name: tool for tool in section.tools}
+
+
+_UNPREFIXED = _Names("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """What a toolset of file tools shows of its folder; see `files_toolset`."""
+
+    read_only: bool = False
+    exclude: tuple[str, ...] = ()
+    show_git: bool = False
+
+
+def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFactory:
+    names = _Names(prefix)
+
+    def make_files(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+        run = current_run()
+        section = VfsToolsSection(
+            run.filesystem(folder(run)),
+            read_only=shown.read_only,
+            exclude=shown.exclude,
+            show_git=shown.show_git or run.show_git,
+            title=names.title("Files"),
+            children=names.note,
+        )
+        return names.given_to(section, run)
+
+    @cache
+    def known_tools() -> Mapping[str, ToolDef]:
+        return names.known(VfsToolsSection(InMemoryFilesystem(), read_only=shown.read_only))
+
+    return ToolsetFactory(make_files, known_tools=known_tools)
+
+
+def _planning(_ctx: RunContext[Any]) -> Section[Any]:
+    return PlanningToolsSection(session=current_run().session)
+
+
+def _shell(_ctx: RunContext[Any]) -> Section[Any]:
+    run = current_run()
+    return ShellToolsSection(run.filesystem(run.root), allow=READING)
+
+
+def _root(run: CurrentRun) -> Path:
+    return run.root
+
+
+def _project_folder(run: CurrentRun) -> Path:
+    return run.project_folder
+
+
+def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:
+    try:
+        path = Path(folder)
+    except TypeError as error:
+        raise AgentError(f"{folder!r} is no folder; give a path, such as 'notes'") from error
+    return lambda run: run.project_folder / path
+
+
+def _checked_prefix(prefix: object) -> str:
+    if not isinstance(prefix, str) or (prefix and not _PREFIX.fullmatch(prefix)):
+        raise AgentError(
+            f"the prefix {prefix!r} cannot begin the name of a tool; give up to 24 lower-case letters, digits, '_' and "
+            "'-', such as 'notes'"
+        )
+    return prefix
+
+
+BUILT_INS = built_ins()
+"""The toolsets that every project has, unless its program says otherwise."""

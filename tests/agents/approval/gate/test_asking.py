@@ -1,0 +1,232 @@
+"""How a gate asks: one question at a time, on one event loop, and whatever goes wrong lets nothing through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any, cast
+
+import pytest
+
+from handrail.agents.approval.decisions import Answer, Decision, GatedCall
+from handrail.agents.approval.gate import ApprovalGate
+from handrail.agents.approval.rules import ApprovalRules
+from handrail.errors import AgentError, BudgetExceededError
+from handrail.session.calls import CallRef
+from tests.agents.approval.calls import Person, Thinker, gated
+
+NO_RULES = ApprovalRules()
+
+
+def gate(asker: Any) -> ApprovalGate:
+    """A gate of a run that is not stored."""
+    return ApprovalGate(NO_RULES, "ask", asker)
+
+
+async def waiting(door: ApprovalGate, *calls: GatedCall) -> list[asyncio.Task[Decision]]:
+    """Tasks that decide about calls, begun in this order, and each as far as it gets alone."""
+    tasks: list[asyncio.Task[Decision]] = []
+    for call in calls:
+        tasks.append(asyncio.create_task(door.decide(call)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-33")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+async def test_questions_stand_one_at_a_time_in_the_order_asked(order: tuple[int, ...]) -> None:
+    """However many calls wait; none is decided before its own answer."""
+    person = Thinker()
+    calls = [gated(id=f"call-{number}", arguments={"path": f"{number}"}) for number in order]
+    tasks = await waiting(gate(person), *calls)
+    for number in range(3):
+        assert await person.question() == calls[number]
+        assert [task.done() for task in tasks] == [done < number for done in range(3)]
+        person.say(Answer("yes" if number else "no"))
+    decisions = [await task for task in tasks]
+    assert [decision.verdict for decision in decisions] == ["deny", "allow", "allow"]
+    assert person.most_at_once == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-33")
+@pytest.mark.parametrize("verdict", ["yes", "no"])
+async def test_identical_calls_ask_once_if_the_answer_is_remembered(verdict: Any) -> None:
+    """Those that waited for the question are answered by it."""
+    person = Thinker()
+    door = gate(person)
+    tasks = await waiting(door, gated(id="a"), gated(id="b"), gated(id="c", arguments={"path": "x"}))
+    await person.question()
+    person.say(Answer(verdict, remember="arguments"))
+    assert (await person.question()).call_id == "c"
+    person.say(Answer("no"))
+    decisions = [await task for task in tasks]
+    assert [decision.by for decision in decisions] == ["person", "remembered", "person"]
+    assert decisions[0].verdict == decisions[1].verdict
+    assert [call.call_id for call in person.asked] == ["a", "c"]
+
+
+@pytest.mark.anyio
+async def test_the_same_call_decided_twice_at_once_is_asked_about_once() -> None:
+    """Its second task gets the answer to the first one's question."""
+    person = Thinker()
+    first, second = await waiting(gate(person), gated(), gated())
+    await person.question()
+    person.say(Answer("yes"))
+    assert await first is await second
+    assert len(person.asked) == 1
+
+
+@pytest.mark.anyio
+async def test_a_plain_asker_is_run_on_a_thread_of_its_own() -> None:
+    """The event loop goes on while a person thinks."""
+    may_answer, asked_on = threading.Event(), list[str]()
+
+    def ask(call: GatedCall) -> Answer:
+        asked_on.append(threading.current_thread().name)
+        may_answer.wait(10)
+        return Answer("yes")
+
+    task = asyncio.create_task(gate(ask).decide(gated()))
+    await asyncio.sleep(0)
+    may_answer.set()
+    assert (await task).verdict == "allow"
+    assert asked_on == ["handrail-call"]
+
+
+@pytest.mark.anyio
+async def test_a_plain_function_may_hand_on_a_coroutine() -> None:
+    """It is awaited on the loop."""
+    person = Person()
+
+    def hand_on(call: GatedCall) -> object:
+        return person(call)
+
+    assert (await gate(hand_on).decide(gated())).verdict == "allow"
+
+
+@pytest.mark.anyio
+async def test_cancelling_while_a_person_thinks_leaves_the_gate_free() -> None:
+    """Nothing is decided about the call, and the next question is asked; one may be cancelled that waits, too."""
+    person = Thinker()
+    door = gate(person)
+    thinking, waiter, last = await waiting(door, gated(id="a"), gated(id="b"), gated(id="c"))
+    waiter.cancel()
+    thinking.cancel()
+    await asyncio.gather(thinking, waiter, return_exceptions=True)
+    assert thinking.cancelled()
+    assert waiter.cancelled()
+    assert (await person.question()).call_id == "a"
+    assert (await person.question()).call_id == "c"
+    person.say(Answer("yes"))
+    assert (await last).verdict == "allow"
+    assert list(door.decided) == [("s", CallRef("r", "c"))]
+
+
+@pytest.mark.anyio
+async def test_cancelling_leaves_a_thinking_thread_behind() -> None:
+    """Its late answer counts for nothing, and the next question does not wait for it."""
+    may_answer, asked, loop = threading.Event(), asyncio.Event(), asyncio.get_running_loop()
+    answers = [Answer("no"), Answer("yes")]
+
+    def ask(call: GatedCall) -> Answer:
+        if call.call_id == "a":
+            loop.call_soon_threadsafe(asked.set)
+            may_answer.wait(10)
+        return answers.pop()
+
+    door = gate(ask)
+    (task,) = await waiting(door, gated(id="a"))
+    await asked.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (await door.decide(gated(id="b"))).verdict == "allow"
+    may_answer.set()
+    assert list(door.decided) == [("s", CallRef("r", "b"))]
+
+
+class Silence(BaseException):
+    """Not an `Exception`: somebody wants out."""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [OSError("no terminal"), StopIteration(), ValueError("?")])
+async def test_an_asker_that_raises_denies_and_is_logged(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody has said yes."""
+
+    def ask(call: GatedCall) -> Answer:
+        raise error
+
+    with caplog.at_level(logging.ERROR, "handrail.agents"):
+        decision = await gate(ask).decide(gated())
+    assert (decision.verdict, decision.by) == ("deny", "nobody")
+    assert decision.reason.startswith("asking about it failed with ")
+    assert "asking about write_file failed" in caplog.text
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [BudgetExceededError(dimension="input", used=2, allowed=1), Silence()])
+async def test_an_asker_may_end_the_run(error: BaseException) -> None:
+    """The call is not decided, and the gate is free."""
+    raising = [error]
+
+    async def ask(call: GatedCall) -> Answer:
+        if raising:
+            raise raising.pop()
+        return Answer("yes")
+
+    door = gate(ask)
+    with pytest.raises(type(error)):
+        await door.decide(gated())
+    assert door.decided == {}
+    assert (await door.decide(gated())).verdict == "allow"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer,told",
+    [
+        (None, "an Answer is due, not a NoneType"),
+        (True, "an Answer is due, not a bool"),
+        (Answer(cast("Any", "maybe")), "its verdict is yes, no or later, not 'maybe'"),
+        (Answer("yes", cast("Any", "forever")), "it is remembered for nothing, arguments or rule, not 'forever'"),
+        (Answer("yes", cast("Any", [])), r"not []"),
+        (Answer("no", reason=cast("Any", 3)), "its reason is text, not a int"),
+    ],
+)
+async def test_what_is_no_answer_denies(answer: Any, told: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Only a plain yes lets a call run."""
+    decision = await gate(Person(answer)).decide(gated())
+    assert (decision.verdict, decision.by) == ("deny", "nobody")
+    assert told in decision.reason
+    assert "gave no answer" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_listener_that_raises_lets_nothing_through() -> None:
+    """What a run does with questions is part of the run; the gate is free afterwards."""
+    failing = [True]
+
+    def tell(call: GatedCall, decision: Decision | None) -> None:
+        if failing:
+            raise OSError("the log is full")
+
+    person = Person()
+    door = ApprovalGate(NO_RULES, "ask", person, on_event=tell)
+    with pytest.raises(OSError, match="the log is full"):
+        await door.decide(gated())
+    failing.clear()
+    assert (await door.decide(gated())).verdict == "allow"
+    assert len(person.asked) == 1
+
+
+def test_a_gate_asks_on_one_event_loop() -> None:
+    """On another one, a call that has to be asked about is an error; what is known is known everywhere."""
+    door = gate(Person())
+    asyncio.run(door.decide(gated()))
+    assert asyncio.run(door.decide(gated())).verdict == "allow"
+    with pytest.raises(AgentError, match="asks on another event loop"):
+        asyncio.run(door.decide(gated(id="other")))

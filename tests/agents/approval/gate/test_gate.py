@@ -1,0 +1,288 @@
+"""The gate of a run: each call is asked about once, one question stands at a time, and denials stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from handrail.agents.approval.decisions import Answer, Decision, GatedCall, Grant, Mode
+from handrail.agents.approval.gate import ApprovalGate
+from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.errors import AgentError
+from handrail.session.calls import CallRef
+from tests.agents.approval.calls import Heard, Person, gated
+
+NO_RULES = ApprovalRules()
+KEY = ("s", CallRef("r", "call-1"))
+
+
+def gate(
+    asker: Any = None, *, rules: ApprovalRules = NO_RULES, mode: Mode = "ask", heard: Heard | None = None
+) -> ApprovalGate:
+    """A gate of a run that is not stored."""
+    return ApprovalGate(rules, mode, asker, on_event=heard)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-29")
+async def test_each_call_is_asked_about_once() -> None:
+    """Whoever wants to know later is told what was decided; looking asks nobody."""
+    person, heard = Person(), Heard()
+    door = gate(person, heard=heard)
+    for number in range(3):
+        call = gated(id=f"call-{number}")
+        assert door.judge(call).verdict == "ask"
+        first = await door.decide(call)
+        assert first == Decision("allow", call.digest, "a person said yes", "person")
+        assert await door.decide(call) is first
+        assert door.judge(call).verdict == "allow"
+    assert person.ids == ["call-0", "call-1", "call-2"]
+    assert heard.events[:2] == [("call-0", "asked"), ("call-0", "allow by person")]
+    assert len(heard.events) == 6
+    assert list(door.decided) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
+
+
+@pytest.mark.anyio
+async def test_other_arguments_are_asked_about_anew() -> None:
+    """A decision holds for exactly what was asked about."""
+    person = Person()
+    door = gate(person)
+    await door.decide(gated())
+    other = gated(arguments={"path": "other.md"})
+    assert door.judge(other).verdict == "ask"
+    assert (await door.decide(other)).digest == other.digest
+    assert len(person.asked) == 2
+
+
+@pytest.mark.anyio
+async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
+    """A yes answers what was asked; fewer questions later are answered by it too."""
+    person = Person()
+    door = gate(person)
+    call = gated(asks=("Over 100?",))
+    await door.decide(call)
+    await door.decide(replace(call, asks=()))
+    await door.decide(replace(call, asks=("Over 100?",)))
+    assert len(person.asked) == 1
+    await door.decide(replace(call, asks=("Over 100?", "Abroad?")))
+    assert len(person.asked) == 2
+
+
+@pytest.mark.anyio
+async def test_a_no_denies_with_its_reason() -> None:
+    """The model reads what the person says."""
+    door = gate(Person(Answer("no", reason=" not today ")))
+    assert (await door.decide(gated())).reason == "a person said no: not today"
+    found = door.judge(gated())
+    assert (found.verdict, found.reason) == ("deny", "a person said no: not today")
+    assert (await gate(Person(Answer("no"))).decide(gated())).reason == "a person said no"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "rules,mode,verdict,by",
+    [
+        (ApprovalRules(allow=(Rule("*"),)), "ask", "allow", "rule"),
+        (ApprovalRules(deny=(Rule("*"),)), "ask", "deny", "rule"),
+        (ApprovalRules(deny=(Rule("*"),)), "deny-all", "deny", "rule"),
+        (ApprovalRules(allow=(Rule("*"),)), "deny-all", "allow", "rule"),
+        (NO_RULES, "approve-all", "allow", "mode"),
+        (NO_RULES, "deny-all", "deny", "mode"),
+    ],
+)
+async def test_nobody_is_asked_where_rules_or_mode_decide(
+    rules: ApprovalRules, mode: Mode, verdict: str, by: str
+) -> None:
+    """The decision says which of them it was, and is told once."""
+    person, heard = Person(), Heard()
+    door = gate(person, rules=rules, mode=mode, heard=heard)
+    decision = await door.decide(gated())
+    assert (decision.verdict, decision.by) == (verdict, by)
+    assert await door.decide(gated()) == decision
+    assert person.asked == []
+    assert heard.events == [("call-1", f"{verdict} by {by}")]
+
+
+@pytest.mark.anyio
+async def test_what_rules_allowed_is_looked_at_again() -> None:
+    """A rule decided about the call as it was; what must be asked about by now is asked."""
+    person = Person()
+    door = gate(person)
+    assert (await door.decide(gated(effect="read"))).by == "rule"
+    assert (await door.decide(gated(effect="read", default="ask"))).by == "person"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "call,rules,told",
+    [
+        (gated(), NO_RULES, "it would run if the approval rules had: allow: [write_file]"),
+        (gated(), ApprovalRules(ask=(Rule("write_*"),)), "while that rule stands, only a person"),
+        (gated(asks=("Sure?",)), NO_RULES, "no rule answers what a policy asks"),
+    ],
+)
+async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: ApprovalRules, told: str) -> None:
+    """The reason says so, why it had to be asked, and what would let it run."""
+    heard = Heard()
+    decision = await gate(rules=rules, heard=heard).decide(call)
+    assert (decision.verdict, decision.by) == ("deny", "nobody")
+    assert "there is nobody here to ask" in decision.reason
+    assert told in decision.reason
+    assert heard.events == [("call-1", "deny by nobody")]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-32")
+async def test_nested_agents_ask_at_the_same_gate() -> None:
+    """The question shows who called whom, and an answer for all arguments holds for every agent."""
+    person = Person(Answer("yes", remember="rule"))
+    door = gate(person)
+    inner = replace(gated(path=("desk", "research"), arguments={"path": "x"}), session_id="child")
+    await door.decide(inner)
+    assert person.asked[0].path == ("desk", "research")
+    assert (await door.decide(gated())).by == "remembered"
+    assert door.grants == (Grant("write_file", None, reason="a person said yes"),)
+
+
+@pytest.mark.anyio
+async def test_a_remembered_answer_is_for_its_tool_only() -> None:
+    """A tool of the same name from elsewhere, and other arguments, are asked about."""
+    person = Person(Answer("yes", remember="arguments"))
+    door = gate(person)
+    await door.decide(gated(id="a", origin="tools.py"))
+    await door.decide(gated(id="b", origin="tools.py"))
+    assert person.ids == ["a"]
+    await door.decide(gated(id="c", origin="tools.py", arguments={}))
+    await door.decide(gated(id="d", origin="shop.py"))
+    await door.decide(gated("other", id="e", origin="tools.py"))
+    assert person.ids == ["a", "c", "d", "e"]
+
+
+@pytest.mark.anyio
+async def test_a_yes_for_a_tool_answers_no_policys_question() -> None:
+    """A policy asks about these arguments; a no for the tool is a no to that as well."""
+    person = Person(Answer("yes", remember="rule"))
+    door = gate(person)
+    await door.decide(gated(id="a"))
+    await door.decide(gated(id="b", asks=("Over 100?",)))
+    assert person.ids == ["a", "b"]
+    person.answer = Answer("no", remember="rule", reason="never")
+    await door.decide(gated("pay", id="c"))
+    decision = await door.decide(gated("pay", id="d", asks=("Over 100?",)))
+    assert decision.reason == "a person said no: never, for later calls too"
+    assert (decision.verdict, decision.by) == ("deny", "remembered")
+
+
+@pytest.mark.anyio
+async def test_a_remembered_no_wins_over_a_remembered_yes() -> None:
+    """In doubt it does not run."""
+    person = Person(Answer("no", remember="arguments"))
+    door = gate(person)
+    await door.decide(gated(id="a"))
+    person.answer = Answer("yes", remember="rule")
+    await door.decide(gated(id="b", arguments={}))
+    assert door.judge(gated(id="c")).verdict == "deny"
+    assert door.judge(gated(id="d", arguments={"path": "x"})).verdict == "allow"
+    no = Grant("write_file", gated().digest, verdict="deny", reason="a person said no")
+    assert door.grants == (no, Grant("write_file", None, reason="a person said yes"))
+
+
+@pytest.mark.anyio
+async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there() -> None:
+    """For the tool of its origin alone, as a yes or as a no, with its reason; each is kept once."""
+    person = Person(Answer("later"))
+    door = gate(person)
+    yes = Grant("write_file", None, origin="tools.py")
+    no = Grant("pay", None, origin="tools.py", verdict="deny", reason="a person said no: never")
+    door.resume({}, [yes, no, no])
+    assert door.grants == (yes, no)
+    assert door.judge(gated(origin="tools.py")).reason == "a person said yes, for later calls too"
+    assert door.judge(gated(origin="shop.py")).verdict == "ask"
+    assert door.judge(gated("pay", origin="shop.py")).verdict == "ask"
+    refused = await door.decide(gated("pay", origin="tools.py"))
+    assert (refused.verdict, refused.reason) == ("deny", "a person said no: never, for later calls too")
+    assert person.ids == []
+    assert door.judge(replace(gated("pay", origin="tools.py"), call_id="x")).verdict == "deny"
+    door.resume({}, [Grant("peek", None, verdict="deny")])
+    assert door.judge(gated("peek")).reason == "a person said no, for later calls too"
+
+
+@pytest.mark.anyio
+async def test_no_answer_lifts_a_denial_of_the_rules() -> None:
+    """Neither a grant nor a decision from elsewhere."""
+    door = gate(Person(), rules=ApprovalRules(deny=(Rule("write_file"),)))
+    door.resume({KEY: Decision("allow", gated().digest, by="person")}, [Grant("write_file", None)])
+    assert door.judge(gated()).verdict == "deny"
+    assert (await door.decide(gated())).verdict == "deny"
+    assert door.decided[KEY].by == "rule"
+
+
+@pytest.mark.anyio
+async def test_a_grant_may_be_for_some_arguments() -> None:
+    """Globs over arguments are read as those of an allow rule."""
+    door = gate(Person(Answer("no")))
+    door.resume({}, [Grant("write_file", None, {"path": "reports/**"})])
+    assert door.judge(gated(arguments={"path": "reports/a"})).verdict == "allow"
+    assert door.judge(gated(arguments={"path": "reports/../a"})).verdict == "ask"
+    assert (await door.decide(gated(id="b", arguments={"path": "reports/a"}))).by == "remembered"
+
+
+@pytest.mark.anyio
+async def test_later_leaves_the_question_open_where_the_run_can_wait() -> None:
+    """It is not asked again in this run; the calls are kept in the order asked, and settled one by one."""
+    person, heard = Person(Answer("later")), Heard()
+    door = ApprovalGate(NO_RULES, "ask", person, can_wait=True, on_event=heard)
+    calls = [gated(id="b"), gated(id="a")]
+    for call in calls:
+        decision = await door.decide(call)
+        assert (decision.verdict, decision.by) == ("later", "person")
+        assert await door.decide(call) is decision
+        assert door.judge(call).verdict == "ask"
+    assert door.open == tuple(calls)
+    assert len(person.asked) == 2
+    door.settle(("s", CallRef("r", "b")), Decision("allow", calls[0].digest, by="person"))
+    assert door.open == (calls[1],)
+    assert door.judge(calls[0]).verdict == "allow"
+    assert heard.events[-1] == ("a", "later by person")
+
+
+@pytest.mark.anyio
+async def test_later_is_a_denial_where_nobody_could_come_back() -> None:
+    """The reason says why."""
+    door = gate(Person(Answer("later")))
+    decision = await door.decide(gated())
+    assert decision.verdict == "deny"
+    assert "this run is not stored" in decision.reason
+    assert door.open == ()
+
+
+@pytest.mark.anyio
+async def test_a_settled_decision_answers_for_its_arguments_only() -> None:
+    """Whatever policies ask about them; other arguments are asked about."""
+    person = Person()
+    door = gate(person)
+    door.settle(KEY, Decision("deny", gated().digest))
+    assert (await door.decide(gated(asks=("Sure?",)))).verdict == "deny"
+    assert door.judge(gated()).reason == "it has been decided before"
+    assert person.asked == []
+    await door.decide(gated(arguments={}))
+    assert len(person.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "make,told",
+    [
+        (lambda: ApprovalGate(cast("Any", {}), "ask", None), "rules of an approval gate are ApprovalRules, not {}"),
+        (
+            lambda: ApprovalGate(NO_RULES, cast("Any", "approve_all"), None),
+            "mode is one of .*Did you mean 'approve-all'",
+        ),
+        (lambda: ApprovalGate(NO_RULES, "ask", cast("Any", "me")), "asker is a function .* not 'me'"),
+    ],
+)
+def test_what_a_gate_cannot_be_made_of_is_told(make: Any, told: str) -> None:
+    """Before any run begins."""
+    with pytest.raises(AgentError, match=told):
+        make()

@@ -1,0 +1,257 @@
+"""What approval rules say of a call: rules before declarations before defaults, then policies, then the mode."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from handrail.agents.approval.decisions import Mode, Verdict
+from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule, judge
+from handrail.errors import AgentError
+from tests.agents.approval.calls import gated
+
+EVERY = Rule("*")
+NO_RULES = ApprovalRules()
+
+
+@pytest.mark.parametrize("effect,verdict", [("read", "allow"), ("state", "ask"), ("external", "ask")])
+def test_without_rules_the_effect_decides(effect: Any, verdict: str) -> None:
+    """What reads runs, and what changes something is asked."""
+    found = judge(gated(effect=effect), NO_RULES, "ask")
+    assert (found.verdict, found.explicit) == (verdict, False)
+    assert found.reason == f"the default for effect {effect} is {verdict}"
+
+
+def test_an_effect_without_a_default_is_asked() -> None:
+    """What nobody has thought of does not run by itself."""
+    assert judge(gated(effect=cast("Any", "magic")), NO_RULES, "ask").verdict == "ask"
+
+
+def test_defaults_that_are_given_leave_the_others_as_they_are() -> None:
+    """One may be set without the rest."""
+    rules = ApprovalRules(defaults={"external": "deny"})
+    assert dict(rules.defaults) == {**DEFAULTS, "external": "deny"}
+    assert judge(gated(effect="external"), rules, "ask").verdict == "deny"
+
+
+def test_deny_wins_over_ask_and_ask_over_allow() -> None:
+    """Whatever their order and number."""
+    call = gated()
+    assert judge(call, ApprovalRules(allow=(EVERY,), ask=(EVERY,), deny=(EVERY,)), "ask").verdict == "deny"
+    assert judge(call, ApprovalRules(allow=(EVERY, EVERY), ask=(EVERY,)), "ask").verdict == "ask"
+    found = judge(call, ApprovalRules(allow=(Rule("x"), EVERY)), "ask")
+    assert (found.verdict, found.explicit, found.reason) == ("allow", True, 'the allow rule "*" fits')
+
+
+def test_a_rule_wins_over_the_tools_word_and_that_over_the_default() -> None:
+    """A tool may say itself what is done with its calls, where no rule speaks."""
+    call = gated(effect="read", default="deny")
+    assert judge(call, NO_RULES, "ask").verdict == "deny"
+    assert judge(call, NO_RULES, "ask").reason == "write_file itself says deny"
+    assert judge(call, ApprovalRules(allow=(EVERY,)), "ask").verdict == "allow"
+    assert judge(gated(effect="external", default="allow"), NO_RULES, "ask").verdict == "allow"
+
+
+def test_rules_look_at_what_runs_and_at_what_the_model_wrote() -> None:
+    """To deny or ask, either is enough; to allow, both must fit."""
+    env, notes = Rule("*", {"path": "**/.env"}), Rule("*", {"path": "*.md"})
+    renamed = gated(arguments={"p": ".env"}, written={"path": ".env"})
+    assert judge(renamed, ApprovalRules(deny=(env,)), "approve-all").verdict == "deny"
+    assert judge(renamed, ApprovalRules(allow=(EVERY,), ask=(env,)), "ask").verdict == "ask"
+    changed = gated(arguments={"path": "a.md"}, written={"path": "../a.md"})
+    assert judge(changed, ApprovalRules(allow=(notes,)), "ask").verdict == "ask"
+    assert judge(gated(arguments={"path": "a.md"}), ApprovalRules(allow=(notes,)), "ask").verdict == "allow"
+
+
+def test_all_that_a_rule_names_must_fit() -> None:
+    """Tool, agents and every argument."""
+    rule = Rule("write_*", {"path": "reports/**", "mode": "new"}, agent="desk/*")
+    fitting = {"path": "reports/a", "mode": "new"}
+    assert rule.fits(gated(arguments=fitting, path=("desk", "x")), "narrow")
+    assert not rule.fits(gated("read_file", arguments=fitting, path=("desk", "x")), "narrow")
+    assert not rule.fits(gated(arguments=fitting), "narrow")
+    assert not rule.fits(gated(arguments={**fitting, "mode": "old"}, path=("desk", "x")), "narrow")
+    assert not rule.fits(gated(arguments={"path": "reports/a"}, path=("desk", "x")), "narrow")
+
+
+def test_a_deny_rule_over_a_path_is_not_dodged_and_an_allow_rule_not_stretched() -> None:
+    """A roundabout spelling is denied; one that leads out of the folder is not allowed."""
+    rules = ApprovalRules(
+        deny=(Rule("*", {"path": "**/.env"}),),
+        ask=(Rule("*", {"path": "*.lock"}),),
+        allow=(Rule("*", {"path": "reports/**"}),),
+    )
+
+    def said(path: str) -> Verdict:
+        return judge(gated(arguments={"path": path}), rules, "approve-all" if path == "x/../.env" else "ask").verdict
+
+    assert said("reports/a.md") == "allow"
+    assert said("reports/a.lock") == "ask"
+    assert said("reports/.env") == "deny"
+    assert said("x/../.env") == "deny"
+    assert said("reports/../../etc/passwd") == "ask"
+    assert judge(gated(arguments={}, effect="read"), rules, "ask").verdict == "allow"
+
+
+@pytest.mark.parametrize("rules", [ApprovalRules(allow=(EVERY,)), ApprovalRules(defaults={"state": "allow"})])
+def test_a_policys_question_makes_an_allow_an_ask(rules: ApprovalRules) -> None:
+    """Whoever allowed it, unless the mode answers."""
+    call = gated(asks=("Is it over 100?",))
+    found = judge(call, rules, "ask")
+    assert (found.verdict, found.reason) == ("ask", "a policy asks: Is it over 100?")
+    assert judge(call, rules, "approve-all").verdict == "allow"
+    assert judge(call, rules, "deny-all").verdict == "deny"
+
+
+def test_a_policys_question_is_told_beside_the_rules_and_lifts_no_denial() -> None:
+    """The person reads both; what is denied is not asked."""
+    call = gated(asks=("Sure?", "Really?"))
+    assert (
+        judge(call, NO_RULES, "ask").reason == "the default for effect state is ask, and a policy asks: Sure?; Really?"
+    )
+    assert judge(call, ApprovalRules(deny=(EVERY,)), "ask").verdict == "deny"
+
+
+def test_approve_all_answers_questions_and_lifts_no_denial() -> None:
+    """Deny stays deny."""
+    found = judge(gated(), NO_RULES, "approve-all")
+    assert found.verdict == "allow"
+    assert found.reason == "the default for effect state is ask, and the mode approve-all says yes"
+    assert judge(gated(), ApprovalRules(deny=(EVERY,)), "approve-all").verdict == "deny"
+    assert judge(gated(default="deny"), NO_RULES, "approve-all").verdict == "deny"
+
+
+def test_deny_all_lets_run_what_a_rule_allows_and_nothing_else() -> None:
+    """Neither a default nor a tool's own word is enough."""
+    assert judge(gated(), ApprovalRules(allow=(EVERY,)), "deny-all").verdict == "allow"
+    assert judge(gated(effect="read"), NO_RULES, "deny-all").verdict == "deny"
+    assert judge(gated(default="allow"), NO_RULES, "deny-all").verdict == "deny"
+    found = judge(gated(), ApprovalRules(ask=(EVERY,)), "deny-all")
+    assert (found.verdict, found.reason) == ("deny", 'the ask rule "*" fits, and the mode deny-all says no')
+
+
+@pytest.mark.parametrize(
+    "rule,text",
+    [
+        (Rule("write_file"), "write_file"),
+        (Rule("*"), '"*"'),
+        (Rule("true"), '"true"'),
+        (Rule("x", source="a.yaml:3"), "x (a.yaml:3)"),
+        (
+            Rule("x", {"steps[0].title": "a", "b": ""}, agent="desk/*"),
+            '{tool: x, arguments: {"steps[0].title": a, b: ""}, agent: "desk/*"}',
+        ),
+    ],
+)
+def test_a_rule_is_told_as_a_file_has_it(rule: Rule, text: str) -> None:
+    """So that a reader finds it, and can copy it."""
+    assert str(rule) == text
+
+
+def test_rules_are_values() -> None:
+    """Equal if they say the same, wherever they stand; and nobody changes one from outside."""
+    given = {"path": "a"}
+    rule = Rule("x", given, source="a.yaml:1")
+    given["path"] = "b"
+    assert rule == Rule("x", {"path": "a"}, source="b.yaml:2")
+    assert ApprovalRules(allow=cast("Any", [EVERY])) == ApprovalRules(allow=(EVERY,))
+
+
+@pytest.mark.parametrize(
+    "make,told",
+    [
+        (lambda: Rule(""), "tool is blank; write a glob such as"),
+        (lambda: Rule(cast("Any", 3)), "tool is text, a glob, not 3"),
+        (lambda: Rule("x", agent=" "), "agent is blank"),
+        (lambda: Rule("x", agent=cast("Any", ["a"])), r"agent is text, a glob, not \['a'\]"),
+        (lambda: Rule("x", cast("Any", ["path"])), "arguments of a rule are a mapping"),
+        (lambda: Rule("x", {"path": cast("Any", True)}), "the glob for path is text, a glob, not True"),
+        (lambda: Rule("x", {cast("Any", 1): "a"}), "an argument of a rule is text"),
+        (lambda: Rule("x", {"a..b": "a"}), "'a..b' leads to no argument"),
+        (lambda: ApprovalRules(allow=cast("Any", ("x",))), r"allow of approval rules holds 'x'; write allow=\(Rule"),
+        (lambda: Rule("x", reads_everything=cast("Any", "yes")), "reads_everything of a rule is True or False"),
+        (lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)), "reads_everything stands in rules that allow"),
+        (lambda: ApprovalRules(deny=cast("Any", None)), "deny of approval rules holds None"),
+        (lambda: ApprovalRules(ask=cast("Any", "x")), "ask of approval rules holds 'x'"),
+        (lambda: ApprovalRules(defaults=cast("Any", "ask")), "defaults of approval rules are a mapping"),
+        (lambda: ApprovalRules(defaults=cast("Any", {"reed": "ask"})), "an effect is one of .*Did you mean 'read'"),
+        (lambda: ApprovalRules(defaults=cast("Any", {"read": "alow"})), "the default for read .*Did you mean 'allow'"),
+        (lambda: ApprovalRules(defaults=cast("Any", {"read": []})), r"one of allow, ask, deny, not \[\]\.$"),
+    ],
+)
+def test_what_is_no_rule_is_told(make: Any, told: str) -> None:
+    """Every wrong kind has its own words."""
+    with pytest.raises(AgentError, match=told):
+        make()
+
+
+GLOBS = st.sampled_from(["*", "a", "b", "**/.env", "x/**", "a?*", "[ab]"])
+RULES = st.builds(
+    Rule,
+    GLOBS,
+    st.dictionaries(st.sampled_from(["path", "list", "list[*]", "deep.key", "*"]), GLOBS, max_size=2),
+    st.none() | GLOBS,
+)
+MANY = st.lists(RULES, max_size=3).map(tuple)
+CALLS = st.builds(
+    gated,
+    st.sampled_from(["a", "b", "ab", "x/y"]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "path": st.sampled_from(["a", "x/a", "x/../.env", ".env", "b"]),
+            "list": st.lists(st.sampled_from(["a", "b", ".env"]), max_size=2),
+            "deep": st.fixed_dictionaries({"key": st.sampled_from(["a", 1, None])}),
+        },
+    ),
+    st.sampled_from(["read", "state", "external"]),
+    path=st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=2).map(tuple),
+    asks=st.sampled_from([(), ("?",)]),
+    default=st.sampled_from([None, "allow", "ask", "deny"]),
+)
+MODES: st.SearchStrategy[Mode] = st.sampled_from(["ask", "approve-all", "deny-all"])
+STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+def more(rules: ApprovalRules, which: Verdict, rule: Rule) -> ApprovalRules:
+    """The rules, and one more."""
+    lists: dict[str, tuple[Rule, ...]] = {"allow": rules.allow, "ask": rules.ask, "deny": rules.deny}
+    lists[which] = (rule, *lists[which])
+    return ApprovalRules(**lists, defaults=rules.defaults)
+
+
+@given(CALLS, MANY, MANY, MANY, RULES, MODES)
+def test_one_more_rule_never_turns_a_verdict_the_wrong_way(  # noqa: PLR0913, PLR0917 - what Hypothesis draws
+    call: Any,
+    allow: tuple[Rule, ...],
+    ask: tuple[Rule, ...],
+    deny: tuple[Rule, ...],
+    rule: Rule,
+    mode: Mode,
+) -> None:
+    """A deny rule makes nothing laxer; an allow rule lifts no denial that a rule has spoken, nor a rule's question."""
+    rules = ApprovalRules(allow=allow, ask=ask, deny=deny)
+    before = judge(call, rules, mode)
+    assert STRICTNESS[judge(call, more(rules, "deny", rule), mode).verdict] >= STRICTNESS[before.verdict]
+    after = judge(call, more(rules, "allow", rule), mode)
+    if before.explicit and before.verdict != "allow":
+        assert after.verdict == before.verdict
+    else:
+        assert STRICTNESS[after.verdict] <= STRICTNESS[before.verdict]
+    asked = judge(call, more(rules, "ask", rule), mode)
+    if mode == "ask" and before.explicit:
+        assert STRICTNESS[asked.verdict] >= STRICTNESS[before.verdict]
+
+
+@given(CALLS, MANY, MANY, MANY)
+def test_modes_only_answer_questions(
+    call: Any, allow: tuple[Rule, ...], ask: tuple[Rule, ...], deny: tuple[Rule, ...]
+) -> None:
+    """With `approve-all` nothing is asked and nothing more is denied; with `deny-all` nothing is asked or laxer."""
+    rules = ApprovalRules(allow=allow, ask=ask, deny=deny)
+    plain = judge(call, rules, "ask").verdict
+    assert judge(call, rules, "approve-all").verdict == ("deny" if plain == "deny" else "allow")
+    assert judge(call, rules, "deny-all").verdict in {plain, "deny"} - {"ask"}

@@ -1,0 +1,305 @@
+"""`handrail.agents.exports.discovery` and `declared`: what a module exports, and every reason why it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Tool
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.agents.exports.discovery import discover, exports
+from handrail.agents.exports.entries import Entry, Origin, ToolsetFactory
+from handrail.errors import DiscoveryError
+from tests.agents.folders import imported, module_of, write
+
+
+def found(folder: Path, source: str) -> dict[str, Entry]:
+    """What a module exports, by kind and name."""
+    return {f"{entry.kind} {entry.name}": entry for entry in exports(module_of(folder, source), where="tools.py")}
+
+
+def refused(folder: Path, source: str) -> DiscoveryError:
+    """Why a module cannot be registered."""
+    with pytest.raises(DiscoveryError) as caught:
+        found(folder, source)
+    assert caught.value.module == "tools.py"
+    assert str(caught.value).startswith("tools.py exports what cannot be registered:")
+    return caught.value
+
+
+@pytest.mark.requirement("A-05")
+def test_a_module_that_lists_nothing_exports_nothing(tmp_path: Path) -> None:
+    """Functions and toolsets count only where `TOOLS`, `TOOLSETS` or `__all__` names them."""
+    assert not found(tmp_path, "desk = FunctionToolset(id='desk')")
+
+
+@pytest.mark.requirement("A-14")
+def test_functions_that_an_agent_has_are_not_picked_up(tmp_path: Path) -> None:
+    """What `@agent.tool` registers belongs to that agent."""
+    source = """
+    agent = Agent("test")
+
+    @agent.tool_plain
+    def theirs(text: str) -> str:
+        return text
+
+    TOOLS = [ping]
+    """
+    assert list(found(tmp_path, source)) == ["tool ping"]
+
+
+@pytest.mark.requirement("A-06")
+@pytest.mark.parametrize(
+    "tools",
+    [
+        pytest.param("[ping, later, Tool(ping, name='again')]", id="list"),
+        pytest.param("(ping, later, Tool(ping, name='again'))", id="tuple"),
+        pytest.param("{'ping': ping, 'later': later, 'again': Tool(ping, name='again')}", id="dict"),
+    ],
+)
+def test_tools_are_registered_under_their_names_with_where_they_come_from(tmp_path: Path, tools: str) -> None:
+    """Functions, plain and async, become PydanticAI tools; a tool stays the object that it is."""
+    entries = found(tmp_path, f"again = {tools}\nTOOLS = again")
+    assert list(entries) == ["tool ping", "tool later", "tool again"]
+    assert all(isinstance(entry.value, Tool) for entry in entries.values())
+    assert {entry.origin for entry in entries.values()} == {Origin("module", "tools.py")}
+
+
+@pytest.mark.requirement("A-18")
+def test_what_is_registered_is_the_very_object_and_is_not_changed(tmp_path: Path) -> None:
+    """Nothing is written to a program's objects."""
+    module = module_of(
+        tmp_path,
+        """
+        tool = Tool(ping, requires_approval=True, metadata={"a": 1}, max_retries=7)
+        desk = FunctionToolset([tool], id="desk")
+        TOOLS = [tool]
+        TOOLSETS = [desk]
+        """,
+    )
+    objects: list[object] = [module.tool, module.desk]
+    before = [dict(vars(found)) for found in objects]
+    tool, desk = exports(module, where="tools.py")
+    assert [tool.value, desk.value] == objects
+    assert tool.value is objects[0]
+    assert [dict(vars(found)) for found in objects] == before
+
+
+@pytest.mark.requirement("A-07")
+def test_tools_count_before_all_however_wrong_that_is(tmp_path: Path) -> None:
+    """Where `TOOLS` is defined, `__all__` says nothing of tools."""
+    wrong = "__all__ = ['nowhere', 'FunctionToolset', 7]"
+    assert list(found(tmp_path, f"TOOLS = [ping]\n{wrong}")) == ["tool ping"]
+    assert not found(tmp_path / "none", f"TOOLS = []\n{wrong}")
+
+
+@pytest.mark.requirement("A-07")
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        pytest.param("TOOLS = None", "TOOLS: is None, but must be a list, tuple or dict; write TOOLS = []", id="none"),
+        pytest.param("TOOLS = 'ping'", "TOOLS: is of type str, but must be a list, tuple or dict", id="text"),
+        pytest.param("TOOLS = {ping}", "TOOLS: is of type set, but must be", id="set"),
+        pytest.param("TOOLS = (tool for tool in [ping])", "TOOLS: is of type generator, but must be", id="generator"),
+        pytest.param("TOOLSETS = None", "TOOLSETS: is None, but must be", id="no toolsets"),
+        pytest.param("__all__ = None", "__all__: is None, but must be a list or tuple of names", id="no names"),
+        pytest.param("__all__ = 'ping'", "__all__: is of type str, but must be a list or tuple of names", id="a name"),
+    ],
+)
+def test_what_lists_exports_must_be_a_list(tmp_path: Path, source: str, told: str) -> None:
+    """Text, a set or `None` is no list of tools."""
+    assert told in str(refused(tmp_path, source))
+
+
+@pytest.mark.requirement("A-08")
+@pytest.mark.parametrize("names", ["['ping', 'later']", "('ping', 'later')"])
+def test_all_names_the_tools_where_nothing_else_does(tmp_path: Path, names: str) -> None:
+    """Exactly those, be it a list or a tuple."""
+    assert list(found(tmp_path, f"__all__ = {names}")) == ["tool ping", "tool later"]
+
+
+def test_all_may_name_the_lists_themselves(tmp_path: Path) -> None:
+    """`TOOLSETS` in `__all__` is the list of toolsets, and no tool."""
+    entries = found(tmp_path, "TOOLSETS = [make]\n__all__ = ['TOOLSETS', 'ping']")
+    assert list(entries) == ["tool ping", "toolset make"]
+
+
+@pytest.mark.requirement("A-09")
+def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path) -> None:
+    """A missing name, a constant, a toolset, a class, a module, an agent, a doubled name, and what is no name."""
+    source = """
+    LIMIT = 7
+    desk = FunctionToolset(id="desk")
+    agent = Agent("test")
+    __all__ = ["ping", "nowhere", "LIMIT", "desk", "FunctionToolset", "functools", "agent", "later", "later", 7, "make"]
+    """
+    error = refused(tmp_path, source)
+    assert set(error.offenders) == {
+        *("nowhere", "LIMIT", "desk", "FunctionToolset", "functools", "agent", "later", "7", "make")
+    }
+    for told in (
+        "nowhere: is in __all__, but not in the module",
+        "LIMIT: is a constant of type int, and no tool",
+        "desk: is a toolset (FunctionToolset); put it in TOOLSETS",
+        "FunctionToolset: is a class of toolsets",
+        "functools: is a module",
+        "agent: is an agent",
+        "later: stands in __all__ 2 times",
+        "7: is no name",
+        "make: is a factory of toolsets, by its annotation; put it in TOOLSETS",
+        "define TOOLS to choose tools, TOOLS = [] for none",
+    ):
+        assert told in str(error)
+
+
+@pytest.mark.requirement("A-10")
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        pytest.param(
+            "TOOLS = [FunctionToolset(id='desk')]", "desk: is a toolset (FunctionToolset); put it in TOOLSETS", id="id"
+        ),
+        pytest.param("TOOLS = [FunctionToolset()]", "item 1: is a toolset (FunctionToolset)", id="no id"),
+        pytest.param("TOOLS = {'desk': Section(title='Desk')}", "desk: is a section, which is a toolset", id="section"),
+        pytest.param("TOOLS = [make]", "make: is a factory of toolsets", id="factory"),
+        pytest.param("TOOLS = [toolset_factory(make)]", "make: is a factory of toolsets", id="factory with settings"),
+        pytest.param("TOOLSETS = [Tool(ping)]", "ping: is a tool (Tool); put it in TOOLS", id="tool"),
+        pytest.param("def two(a, b): ...\nTOOLSETS = [two]", "If it is a tool, put it in TOOLS", id="two parameters"),
+    ],
+)
+def test_what_stands_in_the_wrong_list_is_told_where_it_belongs(tmp_path: Path, source: str, told: str) -> None:
+    """The message names the entry, what it is, and the list that it belongs to."""
+    assert told in str(refused(tmp_path, source))
+
+
+@pytest.mark.requirement("A-11")
+@pytest.mark.parametrize("toolsets", ["[FunctionToolset]", "{'desk': FunctionToolset}"])
+def test_a_class_of_toolsets_is_no_toolset(tmp_path: Path, toolsets: str) -> None:
+    """An instance is, or a factory."""
+    told = str(refused(tmp_path, f"TOOLSETS = {toolsets}"))
+    assert "is a class of toolsets (FunctionToolset), and no toolset; export an instance, or a factory" in told
+
+
+@pytest.mark.requirement("A-12")
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        pytest.param("TOOLS = [ping, ping]", "ping: is there twice as a tool", id="the same tool"),
+        pytest.param("TOOLS = [ping, Tool(later, name='ping')]", "ping: is there twice as a tool", id="one name"),
+        pytest.param("TOOLSETS = [make, make]", "make: is there twice as a toolset", id="the same toolset"),
+    ],
+)
+def test_a_name_stands_in_a_list_once(tmp_path: Path, source: str, told: str) -> None:
+    """A second tool of a name is an offence, be it the same object."""
+    assert told in str(refused(tmp_path, source))
+
+
+@pytest.mark.requirement("A-13")
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        pytest.param("TOOLS = {'pong': ping}", "pong: is exported as 'pong', but the tool is called 'ping'", id="key"),
+        pytest.param("pong = ping\n__all__ = ['pong']", "pong: is exported as 'pong', but the tool is", id="alias"),
+        pytest.param("TOOLS = {7: ping}", "7: a key of TOOLS is a name", id="number"),
+        pytest.param("TOOLS = [lambda text: text]", "is a lambda, which has no name", id="lambda"),
+        pytest.param(
+            "TOOLS = {'ping': functools.partial(ping)}", "ping: is an object that can be called", id="partial"
+        ),
+        pytest.param("TOOLS = [functools.partial(ping)]", "item 1: is an object that can be called", id="no name"),
+        pytest.param("TOOLS = [print]", "print: is built into Python (print)", id="built in"),
+        pytest.param("TOOLS = [7]", "7: is a constant of type int, and no tool", id="constant"),
+        pytest.param("TOOLS = [Agent('test')]", "item 1: is an agent", id="agent"),
+        pytest.param("TOOLS = [HandrailTool]", "Tool: is a class of tools (Tool), and no tool", id="class"),
+        pytest.param("TOOLS = [None]", "item 1: is None, and no tool; export functions", id="none"),
+        pytest.param("def f(x: Unknown): ...\nTOOLS = [f]", "f: cannot be described to a model (NameError", id="name"),
+        pytest.param("def f(x: Agent): ...\nTOOLS = [f]", "f: cannot be described to a model", id="no schema"),
+        pytest.param("TOOLS = [Tool(ping, name='a b')]", "a b: has the name 'a b'; a name is 1 to 64", id="space"),
+        pytest.param("TOOLS = [Tool(ping, name='é')]", "é: has the name 'é'", id="letter"),
+        pytest.param("TOOLS = [Tool(ping, name='a\\n')]", "has the name 'a\\n'", id="line break"),
+        pytest.param("TOOLS = [Tool(ping, name='a' * 65)]", "a name is 1 to 64", id="long"),
+    ],
+)
+def test_what_no_model_could_call_is_refused_with_its_cure(tmp_path: Path, source: str, told: str) -> None:
+    """An alias would mislead, and what has no name or no schema cannot be shown to a model."""
+    assert told in str(refused(tmp_path, source))
+
+
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        pytest.param("TOOLSETS = [7]", "7: is a constant of type int, and no toolset; export a toolset", id="constant"),
+        pytest.param("TOOLSETS = [FunctionToolset()]", "item 1: is a FunctionToolset without an id", id="no id"),
+        pytest.param("TOOLSETS = [FunctionToolset(id='<agent>')]", "has the name '<agent>'", id="reserved id"),
+        pytest.param("TOOLSETS = [lambda ctx: None]", "is a factory without a name; write TOOLSETS = {", id="lambda"),
+        pytest.param("TOOLSETS = [functools.partial(make)]", "is a factory without a name", id="partial"),
+        pytest.param("TOOLSETS = {'': make}", "has the name ''", id="empty"),
+        pytest.param("TOOLSETS = [toolset_factory(7)]", "a constant of type int cannot be called", id="no function"),
+        pytest.param("TOOLSETS = [toolset_factory(dict)]", "a class (dict) cannot be a factory", id="class"),
+        pytest.param(
+            "class Broken(FunctionToolset):\n    def __init__(self): ...\nTOOLSETS = [Broken()]\nTOOLS = TOOLSETS",
+            "cannot say its id (AttributeError:",
+            id="broken",
+        ),
+        pytest.param(
+            "class Proxy:\n    def __getattr__(self, name):\n        raise RuntimeError('too early')\n"
+            "    def __call__(self, ctx): ...\nTOOLSETS = [Proxy()]",
+            "item 1: cannot be looked at (RuntimeError: too early)",
+            id="proxy",
+        ),
+        pytest.param(f"TOOLSETS = {{'{'a' * 9000}': 7}}", "a…: is a constant of type int", id="endless key"),
+        pytest.param("def f(): ...\nTOOLSETS = [f]", "write def f(ctx): ...", id="takes none"),
+        pytest.param("TOOLSETS = {'desk': ping}", "desk: is no toolset: the factory ping takes text: str", id="tool"),
+    ],
+)
+def test_what_makes_no_toolset_is_refused_with_its_cure(tmp_path: Path, source: str, told: str) -> None:
+    """What cannot be called with the run context, or has no name in a list, is no toolset."""
+    assert told in str(refused(tmp_path, source))
+
+
+def test_toolsets_are_named_by_key_or_by_what_they_call_themselves(tmp_path: Path) -> None:
+    """A key is free: models never see the name of a toolset."""
+    listed = """
+    TOOLSETS = (FunctionToolset(id="desk"), Section(title="Front desk"), toolset_factory(make, per_run_step=True),
+                AgentReference("other"), DynamicToolset(make, id="dynamic"))
+    """
+    entries = found(tmp_path, listed)
+    assert list(entries) == [f"toolset {name}" for name in ("desk", "front-desk", "make", "other", "dynamic")]
+    keyed = found(
+        tmp_path / "keyed", "TOOLSETS = {'a': FunctionToolset(), 'b': lambda ctx: None, 'c': functools.partial(make)}"
+    )
+    assert list(keyed) == ["toolset a", "toolset b", "toolset c"]
+    assert isinstance(keyed["toolset a"].value, FunctionToolset)
+
+
+def test_a_bare_factory_is_called_once_for_each_run(tmp_path: Path) -> None:
+    """`toolset_factory` says otherwise."""
+    entries = found(tmp_path, "TOOLSETS = {'a': make, 'b': toolset_factory(make, per_run_step=True)}")
+    factories = [entry.value for entry in entries.values()]
+    assert [isinstance(factory, ToolsetFactory) and factory.per_run_step for factory in factories] == [False, True]
+
+
+def test_a_tool_of_handrail_and_a_tool_and_toolset_of_one_name_are_registered(tmp_path: Path) -> None:
+    """The two namespaces do not touch."""
+    source = """
+    from tests.adapters.notes import ADD_NOTE
+    TOOLS = [ADD_NOTE]
+    TOOLSETS = {"add_note": FunctionToolset()}
+    """
+    assert list(found(tmp_path, source)) == ["tool add_note", "toolset add_note"]
+
+
+def test_a_module_with_a_fault_hides_no_other(tmp_path: Path) -> None:
+    """Each module has its own error; the sound ones are registered."""
+    write(
+        tmp_path,
+        {
+            "tools/a.py": "TOOLS = 1",
+            "tools/b.py": "def ping(text: str): ...\nTOOLS = [ping]",
+            "tools/c.py": "TOOLSETS = 2\nTOOLS = 3",
+        },
+    )
+    discovered = discover(imported(tmp_path, "tools/a.py", "tools/b.py", "tools/c.py").modules)
+    assert [entry.label for entry in discovered.entries] == ["tool ping (tools/b.py)"]
+    assert [problem.module for problem in discovered.problems] == ["tools/a.py", "tools/c.py"]
+    assert discovered.problems[1].offenders == ("TOOLS", "TOOLSETS")

@@ -1,0 +1,129 @@
+"""`handrail.agents.exports.resolution`: each name is looked up in the namespace of its field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic_ai.toolsets import FunctionToolset
+
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.exports.entries import BUILT_IN, Entry, FactoryFunction, Origin, ToolsetFactory
+from handrail.agents.exports.registry import Offer, Registry
+from handrail.agents.exports.resolution import resolve
+from handrail.errors import DiscoveryError, ResolutionError
+
+
+def search(text: str) -> str:
+    """Find."""
+    return text
+
+
+def lookup(text: str) -> str:
+    """Look up."""
+    return text
+
+
+REGISTRY = Registry.of_python(
+    tools=[search, lookup], toolsets={"search": FunctionToolset(), "files": FunctionToolset()}
+)
+
+
+def agent(*, tools: tuple[str, ...] = (), toolsets: tuple[str, ...] = (), path: Path | None = None) -> AgentFile:
+    """An agent that names these."""
+    return AgentFile(name="desk", instructions="Work.", tools=tools, toolsets=toolsets, path=path)
+
+
+def refused(file: AgentFile, registry: Registry = REGISTRY) -> ResolutionError:
+    """Why an agent cannot be resolved."""
+    with pytest.raises(ResolutionError) as caught:
+        resolve(file, registry)
+    assert caught.value.agent == "desk"
+    return caught.value
+
+
+@pytest.mark.requirement("A-16")
+def test_a_name_of_both_kinds_is_looked_up_by_its_field() -> None:
+    """One agent uses the tool, one the toolset, and one both; each gets the right one, in its order."""
+    tool, toolset = REGISTRY.tools["search"], REGISTRY.toolsets["search"]
+    assert resolve(agent(tools=("search",)), REGISTRY).tools == (tool,)
+    assert resolve(agent(toolsets=("search",)), REGISTRY).toolsets == (toolset,)
+    both = resolve(agent(tools=("lookup", "search"), toolsets=("files", "search")), REGISTRY)
+    assert [entry.name for entry in both.tools] == ["lookup", "search"]
+    assert both.tools[1] is tool
+    assert [entry.name for entry in both.toolsets] == ["files", "search"]
+    assert both.toolsets[1] is toolset
+    assert resolve(agent(), REGISTRY).tools == ()
+
+
+@pytest.mark.requirement("A-17")
+def test_a_toolset_under_tools_is_told_to_move() -> None:
+    """The error names agent, file, field and name, the nearest, and all that there are."""
+    error = refused(agent(tools=("files",), path=Path("agents/desk.agent")))
+    assert error.names == ("files",)
+    assert str(error) == (
+        f"agent desk ({Path('agents/desk.agent')}) names what it cannot have: `tools:` has 'files', but there is no "
+        "such tool. A toolset of that name exists; move it to `toolsets:`. Available tools: lookup, search."
+    )
+
+
+@pytest.mark.requirement("A-17")
+def test_a_tool_under_toolsets_is_told_to_move() -> None:
+    """And the other way round."""
+    error = refused(agent(toolsets=("lookup",)))
+    assert str(error) == (
+        "agent desk names what it cannot have: `toolsets:` has 'lookup', but there is no such toolset. A tool of that "
+        "name exists; move it to `tools:`. Available toolsets: files, search."
+    )
+
+
+@pytest.mark.requirement("A-17")
+def test_all_names_are_told_at_once_with_the_nearest() -> None:
+    """Of both fields."""
+    error = refused(agent(tools=("serch", "lookup", "zzz"), toolsets=("file",)))
+    assert error.names == ("serch", "zzz", "file")
+    assert str(error).splitlines() == [
+        "agent desk names what it cannot have:",
+        "  - `tools:` has 'serch', but there is no such tool. Did you mean 'search'? Available tools: lookup, search.",
+        "  - `tools:` has 'zzz', but there is no such tool. Available tools: lookup, search.",
+        (
+            "  - `toolsets:` has 'file', but there is no such toolset. Did you mean 'files'? "
+            "Available toolsets: files, search."
+        ),
+    ]
+
+
+def test_names_that_there_are_none_or_too_many_of_are_told_so() -> None:
+    """A message does not list hundreds of names."""
+    assert "Available tools: none." in str(refused(agent(tools=("x",)), Registry.of([])))
+    many = Registry.of([Entry(f"t{number:03}", "toolset", FunctionToolset(), BUILT_IN) for number in range(600)])
+    assert "t000, t001" in str(refused(agent(toolsets=("x",)), many))
+    assert str(refused(agent(toolsets=("x",)), many)).endswith("t096 and 503 more.")
+
+
+@pytest.mark.requirement("A-23")
+def test_a_factory_without_parameters_is_refused_before_any_run() -> None:
+    """However it came into the registry; the message shows how a factory is written."""
+
+    def make() -> FunctionToolset[Any]:
+        return FunctionToolset()
+
+    factory = ToolsetFactory(cast("FactoryFunction", make))  # wrong on purpose
+    registry = Registry.of([Entry("made", "toolset", factory, Origin("module", "tools.py"))])
+    told = str(refused(agent(toolsets=("made",)), registry))
+    assert "`toolsets:` has 'made': toolset made (tools.py): the factory" in told
+    assert "write def make(ctx): ..." in told
+
+
+def test_a_package_that_cannot_be_loaded_is_told_along_with_the_others() -> None:
+    """Its own error is the cause."""
+
+    def load() -> Entry:
+        raise DiscoveryError("it is broken", module="shop")
+
+    registry = Registry.of([], offers=[Offer("shop", "toolset", Origin("package", "shop"), load)])
+    error = refused(agent(tools=("x",), toolsets=("shop",)), registry)
+    assert error.names == ("x", "shop")
+    assert "`toolsets:` has 'shop': it is broken" in str(error)
+    assert isinstance(error.__cause__, DiscoveryError)

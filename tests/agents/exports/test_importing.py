@@ -1,0 +1,322 @@
+"""`handrail.agents.exports.importing`: each file of a project once, siblings found, and projects apart from each other."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from handrail.agents.exports.importing import forget_modules, import_modules, package_name
+from tests.agents.folders import imported, write
+
+
+def loaded(folder: Path, *files: str) -> list[ModuleType]:
+    """The modules of files that have no fault."""
+    found = imported(folder, *files)
+    assert not found.problems
+    return [module.module for module in found.modules]
+
+
+def problems(folder: Path, *files: str) -> list[str]:
+    """What is wrong with files."""
+    return [str(problem) for problem in imported(folder, *files).problems]
+
+
+def modules_of(folder: Path) -> set[str]:
+    """What of a project Python has imported, by names in its folder."""
+    package = f"{package_name(folder)}."
+    return {name.removeprefix(package) for name in sys.modules if name.startswith(package)}
+
+
+@pytest.fixture
+def module_made_by_hand() -> Iterator[str]:
+    """A module that Python has without a file or a finder."""
+    name = "handrail_tests_made_by_hand"
+    sys.modules[name] = ModuleType(name)
+    yield name
+    del sys.modules[name]
+
+
+SIBLINGS = {
+    "helpers.py": "x = object()",
+    "lib/deep.py": "y = object()",
+    "tools.py": """
+        import json
+        import lib.deep
+        import lib.deep as deep
+        from helpers import x
+        from tools import money
+        from . import helpers
+
+        def lazy():
+            import helpers as found
+            from tools.money import rate
+            return found, rate
+        """,
+    "tools/money.py": """
+        from helpers import x
+        from tools.rates import rate
+        from . import rates
+        """,
+    "tools/rates.py": "rate = object()",
+}
+
+
+@pytest.mark.requirement("A-15")
+def test_modules_find_their_siblings_and_each_file_is_one_module(tmp_path: Path) -> None:
+    """By absolute and relative imports, in `tools/` too, and in a function that is called when all is imported."""
+    tools, money, rates, helpers, deep = loaded(
+        write(tmp_path, SIBLINGS), "tools.py", "tools/money.py", "tools/rates.py", "helpers.py", "lib/deep.py"
+    )
+    assert tools.helpers is helpers
+    assert tools.x is money.x is helpers.x
+    assert tools.money is money
+    assert money.rates is rates
+    assert tools.lib.deep is tools.deep is deep
+    assert tools.lazy() == (helpers, rates.rate)
+    assert tools.json is importlib.import_module("json")
+
+
+def test_nothing_is_imported_by_a_name_that_others_use(tmp_path: Path) -> None:
+    """No `helpers` and no `tools` are left in `sys.modules`, and the folder holds no bytecode."""
+    before = set(sys.modules)
+    loaded(write(tmp_path, SIBLINGS), "tools.py")
+    assert {name.partition(".")[0] for name in set(sys.modules) - before} == {package_name(tmp_path)}
+    assert not list(tmp_path.rglob("__pycache__"))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("helpers")
+
+
+def test_two_projects_have_modules_of_the_same_names(tmp_path: Path) -> None:
+    """Each sees its own, also when both have long been imported."""
+    source = "from helpers import x\ndef lazy():\n    import helpers\n    return helpers.x"
+    first = write(tmp_path / "a" / "desk", {"tools.py": source, "helpers.py": "x = 1"})
+    second = write(tmp_path / "b" / "desk", {"tools.py": source, "helpers.py": "x = 2"})
+    (one,), (two,) = loaded(first, "tools.py"), loaded(second, "tools.py")
+    assert (one.x, two.x, one.lazy(), two.lazy()) == (1, 2, 1, 2)
+
+
+def test_a_project_does_not_see_the_modules_of_another(tmp_path: Path) -> None:
+    """What is no file of the folder and not installed is not found."""
+    loaded(write(tmp_path / "a", {"tools.py": "import helpers", "helpers.py": ""}), "tools.py")
+    (problem,) = problems(write(tmp_path / "b", {"tools.py": "\nimport helpers"}), "tools.py")
+    assert problem == "tools.py cannot be imported: ModuleNotFoundError: No module named 'helpers' (tools.py:2)"
+
+
+def test_a_file_wins_over_an_installed_module_and_only_for_its_project(tmp_path: Path) -> None:
+    """As for a script; what is compiled into Python cannot be replaced, and a folder stands back behind a module."""
+    write(tmp_path, {"colorsys.py": "mine = 1", "sys.py": "mine = 1", "json/data.txt": "", "data/numbers.py": "n = 1"})
+    write(tmp_path, {"tools.py": "import colorsys, sys, json\nfrom data.numbers import n"})
+    (tools,) = loaded(tmp_path, "tools.py")
+    assert tools.colorsys.mine == tools.n == 1
+    assert tools.sys is sys
+    assert tools.json is importlib.import_module("json")
+    assert not hasattr(importlib.import_module("colorsys"), "mine")
+
+
+def test_a_folder_does_not_hide_a_module_that_was_made_by_hand(tmp_path: Path, module_made_by_hand: str) -> None:
+    """It has no file to tell it from a folder, but it is there."""
+    write(tmp_path, {f"{module_made_by_hand}/data.txt": "", "tools.py": f"import {module_made_by_hand} as found"})
+    (tools,) = loaded(tmp_path, "tools.py")
+    assert tools.found is sys.modules[module_made_by_hand]
+
+
+def test_a_file_that_is_listed_twice_is_imported_once(tmp_path: Path) -> None:
+    """Be it by its name or by a link, and by whatever name its siblings import it."""
+    write(tmp_path, {"tools/money.py": "value = object()", "shop.py": "from tools.alias import value"})
+    (tmp_path / "tools" / "alias.py").symlink_to("money.py")
+    (tmp_path / "linked").symlink_to("tools", target_is_directory=True)
+    found = imported(tmp_path, "tools/alias.py", "tools/money.py", "tools/money.py", "linked/money.py", "shop.py")
+    assert [module.where for module in found.modules] == ["tools/money.py", "shop.py"]
+    assert found.modules[0].module.value is found.modules[1].module.value
+
+
+def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path) -> None:
+    """Neither as a listed file, nor below a linked folder, nor by an import; a link within the project is a file."""
+    left = tmp_path / "executed"
+    text = f"from pathlib import Path\nPath({str(left)!r}).touch()\nx = 1\n"
+    write(tmp_path, {"shared/tools.py": text, "desk/shop.py": "from helpers import x", "desk/own.py": "x = 1"})
+    desk = tmp_path / "desk"
+    for link in ("tools.py", "helpers.py"):
+        (desk / link).symlink_to(tmp_path / "shared" / "tools.py")
+    (desk / "lib").symlink_to(tmp_path / "shared", target_is_directory=True)
+    (desk / "also.py").symlink_to("own.py")
+    found = imported(desk, "tools.py", "lib/tools.py", "shop.py", "also.py")
+    told = f"link out of the project, to {tmp_path / 'shared/tools.py'}; copy the file into the project, or install it"
+    assert [str(problem) for problem in found.problems] == [
+        f"tools.py was not executed: it is a {told} as a package",
+        f"lib/tools.py was not executed: it is a {told} as a package",
+        f"shop.py cannot be imported: ImportError: helpers.py is a {told} as a package (shop.py:1)",
+    ]
+    assert [module.where for module in found.modules] == ["own.py"]
+    assert not left.exists()
+
+
+def test_modules_are_executed_once_until_they_are_forgotten(tmp_path: Path) -> None:
+    """Whoever holds an old module keeps it; the next import reads the file as it then is."""
+    write(tmp_path, {"tools.py": "from helpers import x", "helpers.py": "x = 1"})
+    (first,) = loaded(tmp_path, "tools.py")
+    write(tmp_path, {"helpers.py": "x = 2"})
+    (same,) = loaded(tmp_path, "tools.py")
+    forget_modules(tmp_path)
+    assert modules_of(tmp_path) == set()
+    (other,) = loaded(tmp_path, "tools.py")
+    assert same is first
+    assert (first.x, other.x) == (1, 2)
+
+
+def test_what_a_module_defines_can_be_pickled(tmp_path: Path) -> None:
+    """Classes are found under the name of their module."""
+    (tools,) = loaded(write(tmp_path, {"tools.py": "class Order: pass"}), "tools.py")
+    assert type(pickle.loads(pickle.dumps(tools.Order()))) is tools.Order  # noqa: S301 - it was pickled here
+
+
+@pytest.mark.requirement("A-15")
+def test_an_import_after_a_fix_works_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+    """Whatever was imported along with a broken module is imported again."""
+    write(tmp_path, {"tools.py": "import helpers\nfrom helpers import x", "helpers.py": "y = 1", "sound.py": ""})
+    (problem,) = problems(tmp_path, "sound.py", "tools.py")
+    assert problem.startswith("tools.py cannot be imported: ImportError: cannot import name 'x' from 'helpers'")
+    assert problem.endswith("(tools.py:2)")
+    assert modules_of(tmp_path) == set()
+    write(tmp_path, {"helpers.py": "x = 2"})
+    (tools,) = loaded(tmp_path, "tools.py")
+    assert tools.x == 2
+
+
+def test_a_module_that_was_imported_before_stays_when_another_fails(tmp_path: Path) -> None:
+    """A project that runs keeps its modules."""
+    (tools,) = loaded(write(tmp_path, {"tools.py": "", "bad.py": "import tools\n1 / 0"}), "tools.py")
+    (problem,) = problems(tmp_path, "tools.py", "bad.py")
+    assert problem == "bad.py cannot be imported: ZeroDivisionError: division by zero (bad.py:2)"
+    assert loaded(tmp_path, "tools.py") == [tools]
+
+
+@pytest.mark.requirement("A-15")
+@pytest.mark.parametrize(
+    "source, told",
+    [
+        pytest.param("x = (", "SyntaxError: '(' was never closed (tools.py, line 1)", id="syntax"),
+        pytest.param("\n\n1 / 0", "ZeroDivisionError: division by zero (tools.py:3)", id="exception"),
+        pytest.param("raise ValueError", "ValueError: no message (tools.py:1)", id="no message"),
+        pytest.param("import broken", "SyntaxError: invalid syntax (broken.py, line 2)", id="syntax of a sibling"),
+        pytest.param("compile('(', 'x', 'eval')", "(tools.py:1)", id="syntax of a text"),
+        pytest.param("import broken.part", "SyntaxError: invalid syntax (broken.py, line 2)", id="part"),
+        pytest.param("import tools.part", "No module named 'tools.part'; 'tools' is not a package", id="no package"),
+    ],
+)
+def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(tmp_path: Path, source: str, told: str) -> None:
+    """The error names the module that was imported, and the line that raised; the exception is chained."""
+    write(tmp_path, {"tools.py": source, "broken.py": "\nx = = 1"})
+    (problem,) = imported(tmp_path, "tools.py").problems
+    assert problem.module == "tools.py"
+    assert str(problem).startswith("tools.py cannot be imported: ")
+    assert told in str(problem)
+    assert problem.__cause__ is not None
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 are a fault of syntax to Python, and a null byte is another."""
+    (tmp_path / "latin.py").write_bytes(b"x = '\xff'")
+    (tmp_path / "null.py").write_bytes(b"x = 1\0")
+    latin, null = problems(tmp_path, "latin.py", "null.py")
+    assert "utf-8" in latin
+    assert "null bytes" in null
+
+
+def test_every_module_is_told_and_the_sound_ones_are_there(tmp_path: Path) -> None:
+    """Problems of all files come together."""
+    write(tmp_path, {"a.py": "1 / 0", "b.py": "", "c.py": "x = = 1"})
+    found = imported(tmp_path, "a.py", "b.py", "c.py")
+    assert [problem.module for problem in found.problems] == ["a.py", "c.py"]
+    assert [module.where for module in found.modules] == ["b.py"]
+
+
+@pytest.mark.parametrize("source", ["import sys\nsys.exit(3)", "raise SystemExit"])
+def test_a_module_that_exits_is_a_module_with_a_fault(tmp_path: Path, source: str) -> None:
+    """It does not end the program."""
+    (problem,) = problems(write(tmp_path, {"tools.py": source}), "tools.py")
+    assert problem == f"tools.py exits when it is imported (tools.py:{len(source.splitlines())})"
+
+
+def test_an_interrupt_passes_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+    """Whoever stops the program stops it."""
+    write(tmp_path, {"tools.py": "import helpers\nraise KeyboardInterrupt", "helpers.py": ""})
+    with pytest.raises(KeyboardInterrupt):
+        imported(tmp_path, "tools.py")
+    assert modules_of(tmp_path) == set()
+
+
+def test_a_module_and_a_package_of_one_name_are_told_apart_or_refused(tmp_path: Path) -> None:
+    """`tools.py` beside a package `tools` would be a module that nothing can import."""
+    write(tmp_path, {"tools.py": "", "tools/__init__.py": "", "tools/money.py": ""})
+    (problem,) = problems(tmp_path, "tools.py", "tools/money.py")
+    assert problem.startswith("tools.py cannot be imported: tools/__init__.py is the same module to Python")
+
+
+def test_the_package_of_a_folder_is_executed_before_its_modules(tmp_path: Path) -> None:
+    """`__init__.py` makes a package as ever, and its relative imports work."""
+    write(tmp_path, {"tools/__init__.py": "from .rates import rate", "tools/rates.py": "rate = 7"})
+    write(tmp_path, {"tools/money.py": "from . import rate\nfrom tools import rate as same"})
+    (money,) = loaded(tmp_path, "tools/money.py")
+    assert money.rate == money.same == 7
+
+
+@pytest.mark.parametrize("name", ["a.b.py", ".hidden/tools.py", "tools.txt"])
+def test_a_file_that_python_could_not_import_is_told(tmp_path: Path, name: str) -> None:
+    """A dot in a path would be another package."""
+    (problem,) = problems(write(tmp_path, {name: ""}), name)
+    assert problem.startswith(f"{name} cannot be imported: a module is a file that ends in .py")
+
+
+@pytest.mark.parametrize("name", ["my-tools.py", "größe.py", "with space.py", "class.py"])
+def test_the_name_of_a_file_need_not_be_one_of_python(tmp_path: Path, name: str) -> None:
+    """Discovery imports it; only its siblings cannot."""
+    (module,) = loaded(write(tmp_path / "ärger mit-Namen", {name: "x = 1"}), name)
+    assert module.x == 1
+
+
+def test_a_folder_is_the_same_by_whatever_path_it_is_named(tmp_path: Path) -> None:
+    """Its modules are those of the real folder."""
+    (tools,) = loaded(write(tmp_path / "desk", {"tools.py": ""}), "tools.py")
+    (tmp_path / "link").symlink_to("desk", target_is_directory=True)
+    (same,) = import_modules(tmp_path / "link", [Path("tools.py")]).modules
+    assert same.module is tools
+    assert package_name(tmp_path / "link") == package_name(tmp_path / "desk")
+
+
+def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> None:
+    """A circle that uses nothing before it is there is none."""
+    a, b = loaded(write(tmp_path, {"a.py": "import b\nx = 1", "b.py": "import a\ny = 2"}), "a.py", "b.py")
+    assert (a.b, b.a) == (b, a)
+
+
+@pytest.mark.parametrize(
+    "raised, told",
+    [
+        pytest.param("Mute", "Mute: its message cannot be had, because __str__ raises ValueError", id="mute"),
+        pytest.param("BaseException('odd')", "BaseException: odd", id="base"),
+        pytest.param("GeneratorExit", "GeneratorExit: no message", id="without a message"),
+    ],
+)
+def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(tmp_path: Path, raised: str, told: str) -> None:
+    """Also what is no `Exception`, and what cannot say its message."""
+    source = f"class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n\nraise {raised}"
+    write(tmp_path, {"a.py": source, "b.py": "1 / 0"})
+    assert problems(tmp_path, "a.py", "b.py") == [
+        f"a.py cannot be imported: {told} (a.py:5)",
+        "b.py cannot be imported: ZeroDivisionError: division by zero (b.py:1)",
+    ]
+
+
+def test_a_person_who_interrupts_an_import_is_obeyed(tmp_path: Path) -> None:
+    """It is no fault of the module."""
+    write(tmp_path, {"a.py": "raise KeyboardInterrupt"})
+    with pytest.raises(KeyboardInterrupt):
+        imported(tmp_path, "a.py")
+    assert modules_of(tmp_path) == set()

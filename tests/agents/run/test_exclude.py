@@ -1,0 +1,158 @@
+"""`exclude` and `show_git` of agent files: which paths exist for the tools of a run, whatever brings them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.agents import LoadedAgent, Project, Registry
+from handrail.agents.agent_file import parse_agent_file
+from handrail.agents.toolsets.builtin import built_ins, files_toolset
+from handrail.contrib.tools import VfsToolsSection
+from handrail.errors import AgentError, AgentFileError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.resources import Binding
+from handrail.testing import Call, Reply
+from tests.agents.desks import CallLog, called, inside, play
+from tests.agents.folders import write
+
+pytestmark = pytest.mark.anyio
+
+FILES = {".env": "KEY=hunter2\n", "plan.md": "buy milk\n", ".git/config": "hunter2\n", "secrets/a": "hunter2\n"}
+GREP = Call("grep_files", {"pattern": "KEY|hunter|milk"})
+READ = Call("read_file", {"path": ".env"})
+READ_GIT = Call("read_file", {"path": ".git/config"})
+WRITE = Call("write_file", {"path": "secrets/b", "content": "x"})
+
+
+def loaded(
+    folder: Path, front: str, toolsets: Mapping[str, Any] | None = None, also: Sequence[str] = ()
+) -> LoadedAgent:
+    """The agent `desk`, whose file has these lines too."""
+    registry = Registry.of_python(tools=[], toolsets=dict(toolsets or {}))
+    names = ", ".join((*registry.toolsets, *also))
+    write(folder / "project", {"desk.agent": f"---\nname: desk\ntoolsets: [{names}]\n{front}\n---\nWork.\n"})
+    project = Project.load(folder / "project", built_ins=built_ins(), entries=registry.entries, packages=False)
+    return LoadedAgent(project, project.resolve("desk"))
+
+
+async def answers(agent: LoadedAgent, folder: Path, *calls: Call, **options: Any) -> list[str]:
+    """What the model reads after each call; the run works on a folder with secrets."""
+    write(folder / "work", FILES)
+    log = CallLog()
+    await play(agent, called(*calls), root=folder / "work", listener=log, **options)
+    return [event.content for event in log.ended]
+
+
+@pytest.mark.parametrize("toolset", ["files", "files_ro", "project_files", "project_files_ro"])
+async def test_what_an_agent_file_excludes_does_not_exist_for_the_built_in_tools(toolset: str, tmp_path: Path) -> None:
+    """Nor does `.git`, of which it says nothing."""
+    agent = loaded(tmp_path, "exclude: [.env, 'secrets/**']", also=[toolset])
+    write(tmp_path / "project", FILES)
+    found, env, git = await answers(agent, tmp_path, GREP, READ, READ_GIT)
+    assert found.endswith("\nplan.md:1: buy milk")
+    assert env.startswith("there is no file or folder '.env'")
+    assert git.startswith("there is no file or folder '.git/config'")
+    assert "hunter" not in found.partition("\n")[2]
+
+
+async def test_without_a_word_only_git_is_excluded(tmp_path: Path) -> None:
+    """And with `show_git` not even that."""
+    (_, env, git) = await answers(loaded(tmp_path / "a", "", also=["files"]), tmp_path / "a", GREP, READ, READ_GIT)
+    assert "hunter2" in env
+    assert "there is no file" in git
+    agent = loaded(tmp_path / "b", "show_git: true", also=["files"])
+    assert "hunter2" in (await answers(agent, tmp_path / "b", READ_GIT))[0]
+
+
+async def test_nothing_is_written_where_paths_are_excluded(tmp_path: Path) -> None:
+    """The model is told which pattern it was."""
+    agent = loaded(tmp_path, "exclude: ['secrets/**']", also=["files"])
+    (told,) = await answers(agent, tmp_path, WRITE)
+    assert told == "'secrets/b' cannot be changed, because of the exclude pattern 'secrets/**'. Give another path."
+    assert not (tmp_path / "work/secrets/b").exists()
+
+
+async def test_a_toolset_and_the_file_exclude_together(tmp_path: Path) -> None:
+    """What either names does not exist."""
+    toolset = files_toolset(tmp_path / "work", exclude=["secrets"])
+    agent = loaded(tmp_path, "exclude: [.env]", {"mine": toolset})
+    (found, env, *_) = await answers(agent, tmp_path, GREP, READ)
+    assert found.endswith("\nplan.md:1: buy milk")
+    assert "there is no file" in env
+
+
+async def test_a_toolset_may_show_git(tmp_path: Path) -> None:
+    """Whoever makes it in Python asks for it there."""
+    agent = loaded(tmp_path, "", {"mine": files_toolset(tmp_path / "work", show_git=True)})
+    assert "hunter2" in (await answers(agent, tmp_path, READ_GIT))[0]
+
+
+@pytest.mark.parametrize("bound", ["in the section", "by the program", "by a provider", "by a provider for each call"])
+async def test_what_the_file_excludes_holds_for_every_filesystem_of_the_run(bound: str, tmp_path: Path) -> None:
+    """A section of the program's brings files of its own, or finds those that the program binds."""
+    files = InMemoryFilesystem(FILES)
+    resources: dict[type[Any], object] = {}
+    if bound == "by the program":
+        resources = {Filesystem: files}
+    elif bound == "by a provider":
+        resources = {Filesystem: Binding(Filesystem, lambda _: files)}
+    elif bound == "by a provider for each call":
+        resources = {Filesystem: Binding(Filesystem, lambda _: InMemoryFilesystem(FILES))}
+    section = VfsToolsSection(files if bound == "in the section" else None)
+    agent = loaded(tmp_path, "exclude: [.env, secrets]", {"notes": section})
+    (found, env) = await answers(agent, tmp_path, GREP, READ, resources=resources)
+    assert found.endswith("\nplan.md:1: buy milk")
+    assert "there is no file" in env
+
+
+async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path) -> None:
+    """Nor does one that that one makes; else making one would be a way out."""
+    agent = loaded(tmp_path, "exclude: [.env]", also=["files_ro", "dynamic_agents"])
+    write(tmp_path / "work", FILES)
+    arguments = {"name": "helper", "instructions": "Work.", "tools": [], "toolsets": ["files_ro"]}
+    log = CallLog()
+    script = [
+        Reply(
+            calls=[
+                Call("agent_create", arguments, id="c1"),
+                Call("agent_call", {"agent": "helper", "input": "Go."}, id="c2"),
+            ]
+        ),
+        *inside("c2", [Reply(calls=[Call("read_file", {"path": ".env"}, id="n1")]), Reply(text="none")]),
+        Reply(text="Done."),
+    ]
+    await play(agent, script, root=tmp_path / "work", listener=log)
+    told = [event.content for event in log.ended]
+    assert any("there is no file or folder '.env'" in each for each in told)
+    assert not any("hunter2" in each for each in told)
+
+
+@pytest.mark.parametrize(
+    "lines,fault",
+    [
+        ("exclude: .env", "3:10: exclude is a list of patterns of paths; write exclude: ['.env', 'secrets/**']"),
+        ("exclude: [1]", "3:11: exclude has patterns of paths only, and this is a number; write one such as '*.key'"),
+        ("exclude: [[a]]", "3:11: exclude has patterns of paths only, and this is a list; write one such as '*.key'"),
+        ("exclude: ['']", "3:11: exclude has patterns of paths only, and this is a text; write one such as '*.key'"),
+        ("exclude: [../x]", "3:11: exclude has a pattern that no path in the folder fits, '../x': "),
+        ("exclude: [/etc]", "3:11: exclude has a pattern that no path in the folder fits, '/etc': "),
+        ("show_git: 1", "3:11: show_git is true or false, and this is a number"),
+        ("show_git: [true]", "3:11: show_git is true or false, and this is a list"),
+    ],
+)
+def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, fault: str) -> None:
+    """A pattern that fits nothing would protect nothing."""
+    with pytest.raises(AgentFileError) as caught:
+        parse_agent_file(f"---\nname: desk\n{lines}\n---\nWork.", file="desk.agent")
+    assert str(caught.value).startswith(f"desk.agent:{fault}")
+
+
+@pytest.mark.parametrize("exclude", [".env", [3], ["../x"]])
+def test_slip_in_a_toolset_is_told_where_it_is_made(exclude: Any) -> None:
+    """Not when an agent runs."""
+    with pytest.raises(AgentError, match="exclude of files_toolset: "):
+        files_toolset("notes", exclude=exclude)

@@ -1,0 +1,141 @@
+"""`handrail.agents.run.executors`, `tree` and `inspection`: what toolsets of a run are given, and how its calls are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic_ai import Agent, RunContext, ToolCallPart, ToolDefinition
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
+
+from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
+from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
+from handrail.agents.agent_file import AgentFile
+from handrail.agents.run.executors import RunDoors
+from handrail.agents.run.run_group import RunTree
+from handrail.errors import AgentError
+from handrail.prompt import MarkdownSection, ToolContext, ToolResult
+from handrail.prompt import Tool as HandrailTool
+from handrail.session import Session
+from handrail.session.calls import CallRef
+from handrail.testing import Call, Outcome
+from tests.agents.desks import DONE, Heard, called, desk, outcomes, play
+from tests.agents.folders import agent, write
+
+pytestmark = pytest.mark.anyio
+
+PING = ToolDefinition(name="ping", metadata={"approval": "ask"})
+
+
+@pytest.fixture
+def doors(tmp_path: Path) -> Iterator[RunDoors]:
+    """The doors of a run of `desk`."""
+    with ExitStack() as stack:
+        tree = RunTree(desk(tmp_path).project, RunOptions(), ApprovalRules())
+        yield RunDoors(tree, tree.session, ("desk",), stack, AgentFile(name="desk", instructions="Work."))
+
+
+def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunDoors) -> None:
+    """If its arguments are others by then, it is another call; what its tool says of approval still holds."""
+    tool = ForeignTool(name="ping", description="")
+    ahead = doors.describe_ahead(CallRef("r", "c1"), ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
+    assert ahead is not None
+    assert doors.describe(tool, {"text": "a"}, CallRef("r", "c1")) is ahead
+    changed = doors.describe(tool, {"text": "b"}, CallRef("r", "c1"))
+    assert (changed.arguments, changed.default, changed.key) == ({"text": "b"}, "ask", ahead.key)
+    assert changed.digest != ahead.digest
+    assert doors.describe(tool, {"text": "a"}, CallRef("r2", "c1")).default is None
+    unseen = doors.describe(tool, None, CallRef("r", "c2"))
+    assert (unseen.arguments, unseen.default) == ({}, None)
+    assert doors.describe(tool, {"text": object}, CallRef("r", "c3")).arguments["text"].startswith("<class")
+
+
+async def test_toolsets_of_one_id_are_kept_apart(tmp_path: Path) -> None:
+    """Each call reaches the section that brings its tool."""
+
+    def section(name: str) -> MarkdownSection[None]:
+        def carry_out(params: None, *, context: ToolContext) -> ToolResult[None]:
+            return ToolResult.ok(None, message=name)
+
+        tool = HandrailTool[None, None](name=name, description="Do it.", handler=carry_out)
+        return MarkdownSection(title=name, template="T.", tools=[tool])
+
+    def one(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return current_run().section_toolset(section("one"), id="same")
+
+    def two(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return current_run().section_toolset(section("two"), id="same")
+
+    loaded = desk(tmp_path, toolsets={"one": one, "two": two})
+    await play(loaded, called(Call("one"), Call("two"), c1=Outcome.ok("one"), c2=Outcome.ok("two")))
+
+
+async def test_folders_that_lie_in_each_other_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever is opened first; the same folder is the same filesystem."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "root" / "below").mkdir(parents=True)
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
+        run = current_run()
+        folders = [run.root, run.root / "below"][:: ctx.deps]
+        assert run.filesystem(folders[0]) is run.filesystem(folders[0] / ".")
+        run.filesystem(folders[1])
+        return None
+
+    loaded = desk(tmp_path / "project", toolsets={"make": make})
+    for order in (1, -1):
+        with pytest.raises(AgentError, match="lie one inside the other"):
+            await play(loaded, [DONE], root=tmp_path / "root", deps=order)
+
+
+async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_path: Path) -> None:
+    """Nothing is asked while somebody only looks."""
+
+    async def make(ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
+        await Agent(cast("Model[Any]", ctx.model)).run("Which tools?")
+        return None
+
+    with pytest.raises(AgentError, match="no model is asked here"):
+        await desk(tmp_path, toolsets={"make": make}).inspect()
+
+
+async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path) -> None:
+    """A tool that calls one by a name of its own is a failed call; the agents are listed."""
+    session, heard = Session(), Heard()
+
+    async def ask(ctx: RunContext[Any]) -> str:
+        return await current_run().call_agent("nobody", "Go.", ctx)
+
+    told = Outcome.failed("there is no agent 'nobody'; the agents are: desk")
+    await play(desk(tmp_path, tools=[ask]), called(Call("ask"), c1=told), session=session, listener=heard)
+    assert outcomes(session) == [("c1", False)]
+
+
+async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no rule speaks."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    more = shell_toolset(allow=[("make", "test")], prefix="more")
+    loaded = desk(tmp_path / "project", toolsets={"more": more}, also=["shell"])
+    reports = await loaded.inspect(RunOptions(root=tmp_path / "project"))
+    assert [(report.source, report.approval.verdict) for report in reports] == [
+        ("toolset more (program)", "ask"),
+        ("toolset shell (built-in)", "allow"),
+    ]
+
+
+def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(tmp_path: Path) -> None:
+    """It is not clear which of the two is meant."""
+    files = {
+        "desk.agent": agent("desk"),
+        "in/desk.agent": agent("desk"),
+        "pyproject.toml": '[tool.handrail]\nagents = ["in/*.agent"]\n',
+    }
+    write(tmp_path, files)
+    with pytest.raises(AgentError, match="the project has another agent called 'desk'"):
+        load_agent(tmp_path / "desk.agent")

@@ -1,0 +1,408 @@
+"""Approval rules on paths hold for every file that a call reaches, however it gets there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.agents import ApprovalRules, LoadedAgent, Rule, parse_rules
+from handrail.agents.toolsets.builtin import files_toolset, shell_toolset
+from handrail.contrib.tools import GIT_READING, READING, KeptText, ShellRule, VfsToolsSection
+from handrail.contrib.tools.vfs.text import VfsLimits
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.session import Session
+from handrail.testing import Call
+from tests.agents.desks import CallLog, Person, called, desk, play
+from tests.agents.folders import write
+from tests.agents.run.test_exclude import loaded
+from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where, under
+from tests.filesystem.stores import tree_of
+
+pytestmark = pytest.mark.anyio
+
+BY_TOOL = """\
+deny:
+  - {tool: read_file, arguments: {path: "**/.env"}}
+  - {tool: write_file, arguments: {path: "**/.env"}}
+  - {tool: "[rw]*_file", arguments: {path: "**/*.key"}}
+  - {tool: read_file, arguments: {path: "**/secrets/**"}}
+  - {tool: edit_file, arguments: {path: "**/secrets/**"}}
+"""
+"""Rules that name a tool that reads and one that writes, and not the many others."""
+
+FOR_ALL = """\
+deny:
+  - {tool: "*", arguments: {path: "**/.env"}}
+  - {tool: "*", arguments: {path: "**/*.key"}}
+  - {tool: "*", arguments: {path: "**/secrets/**"}}
+"""
+
+
+def ruled(text: str) -> ApprovalRules:
+    """Rules of a file `approval.yaml`."""
+    return parse_rules(text, file="approval.yaml")
+
+
+async def answers(agent: LoadedAgent, *calls: Call, **options: Any) -> list[str]:
+    """What the model reads after each call."""
+    log = CallLog()
+    await play(agent, called(*calls), listener=log, **options)
+    return [event.content for event in log.ended]
+
+
+def secrets(filesystem: Filesystem) -> dict[str, bytes | None]:
+    """What is at the paths that are denied, and in `.git`."""
+    held = ("secrets", ".git")
+    return {
+        path: data
+        for path, data in tree_of(filesystem).items()
+        if path.endswith((".env", ".key")) or not set(held).isdisjoint(path.split("/"))
+    }
+
+
+# ---------------------------------------------------------------------------------------- 95 attempts by the file tools
+
+
+@pytest.mark.parametrize("rules", [BY_TOOL, FOR_ALL], ids=["by tool", "for all"])
+@pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+async def test_no_file_tool_shows_what_a_rule_denies(where: Where, rules: str, tmp_path: Path) -> None:
+    """By links, case, other spellings, globs and searches; nor what is in `.git`."""
+    with where(PLAIN | SECRET, tmp_path / "files") as (arguments, _, start):
+        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(**arguments)})
+        calls = [Call(tool, under(start, given)) for tool, given in LOOKS]
+        told = await answers(agent, *calls, rules=ruled(rules))
+    assert len(told) == len(LOOKS)
+    assert [call for call, text in zip(LOOKS, told, strict=True) if "hunter2" in text] == []
+
+
+@pytest.mark.parametrize("rules", [BY_TOOL, FOR_ALL], ids=["by tool", "for all"])
+@pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+async def test_no_file_tool_changes_what_a_rule_denies(where: Where, rules: str, tmp_path: Path) -> None:
+    """Nor moves it to where it could be read."""
+    with where(PLAIN | SECRET, tmp_path / "files") as (arguments, filesystem, start):
+        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(**arguments)})
+        before = secrets(filesystem)
+        calls = [Call(tool, under(start, given)) for tool, given in CHANGES]
+        told = await answers(agent, *calls, rules=ruled(rules))
+        assert secrets(filesystem) == before
+    assert not any("hunter2" in text for text in told)
+
+
+async def test_a_long_result_that_was_kept_shows_nothing_of_what_rules_deny_since(tmp_path: Path) -> None:
+    """As after a change of the rules."""
+    files = InMemoryFilesystem({f"{number}.md": "TODO\n" for number in range(4)} | {"2.env": "TODO hunter2\n"})
+    session = Session()
+    agent = desk(tmp_path / "a", toolsets={"kept": VfsToolsSection(files, limits=VfsLimits(lines=1))})
+    await answers(agent, Call("grep_files", {"pattern": "TODO"}), session=session)
+    (kept,) = session[KeptText].all()
+    assert "hunter2" in kept.text
+    agent = desk(tmp_path / "b", toolsets={"kept": VfsToolsSection(files)})
+    read = Call("read_kept", {"key": kept.key}, id="c9")
+    (told,) = await answers(agent, read, session=session, rules=ruled(FOR_ALL.replace("**/.env", "*.env")))
+    assert "hunter2" not in told
+    assert "3.md:1: TODO" in told
+
+
+# ------------------------------------------------------------------------------------------------- what the rules say
+
+
+async def test_path_that_may_not_be_read_may_be_written_if_no_rule_says_otherwise(tmp_path: Path) -> None:
+    """A rule on a tool that reads is about reading."""
+    write(tmp_path / "work", {".env": "KEY=hunter2\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules = ApprovalRules(deny=(Rule("read_file", {"path": ".env"}),))
+    put, new = Call("write_file", {"path": "sub/.env", "content": "x"}), Call("list_files", {})
+    await answers(agent, put, new, root=tmp_path / "work", rules=rules)
+    assert (tmp_path / "work/sub/.env").read_text() == "x"
+
+
+@pytest.mark.parametrize("tool", ["read_file", "*"])
+async def test_rule_on_tools_that_read_leaves_writing_open(tool: str, tmp_path: Path) -> None:
+    """What is hidden may be replaced unseen, and refusals tell of it; a rule on all tools keeps it from both."""
+    write(tmp_path / "work", {"priv/k.txt": "precious\n", "a.txt": "a\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules = ruled(f'deny: [{{tool: "{tool}", arguments: {{path: "priv/**"}}}}]')
+    calls = [
+        Call("write_file", {"path": "priv", "content": "x"}),
+        Call("move_file", {"path": "a.txt", "new_path": "priv/k.txt"}),
+        Call("write_file", {"path": "priv/k.txt", "content": "x"}),
+    ]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules)
+    kept = (tmp_path / "work/priv/k.txt").read_text()
+    if tool == "*":
+        assert kept == "precious\n"
+        assert [text for text in told if "is a folder" in text or "exists already" in text] == []
+    else:
+        assert kept == "x"
+        assert ("is a folder" in told[0], "exists already" in told[1]) == (True, True)
+
+
+async def test_path_that_stays_may_be_written(tmp_path: Path) -> None:
+    """A rule on `remove_file` is about removing, also with a folder and by a move."""
+    write(tmp_path / "work", {"logs/a.log": "1\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules = ruled('deny: [{tool: remove_file, arguments: {path: "**/*.log"}}]')
+    told = await answers(
+        agent,
+        Call("read_file", {"path": "logs/a.log"}),
+        Call("edit_file", {"path": "logs/a.log", "old": "1", "new": "3"}),
+        Call("move_file", {"path": "logs/a.log", "new_path": "x"}),
+        Call("move_file", {"path": "logs", "new_path": "x"}),
+        Call("remove_file", {"path": "logs", "recursive": True}),
+        root=tmp_path / "work",
+        rules=rules,
+    )
+    rule = 'the deny rule {tool: remove_file, arguments: {path: "**/*.log"}} (approval.yaml:1)'
+    assert told[2] == f"'logs/a.log' cannot be changed, because of {rule}. Give another path."
+    assert told[3].startswith(f"'logs' holds something that cannot be changed, because of {rule}, so the folder stays.")
+    assert (tmp_path / "work/logs/a.log").read_text() == "3\n"
+
+
+async def test_what_is_asked_about_is_left_out_of_lists_and_counted(tmp_path: Path) -> None:
+    """A person who is asked shows it; until then nothing does."""
+    write(tmp_path / "work", {"a.md": "milk\n", "plans/b.md": "milk\n", "plans/c.md": "milk\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules, person = ruled('ask: [{tool: read_file, arguments: {path: "plans/*.md"}}]'), Person()
+    calls = [
+        Call("list_files", {"path": "plans"}),
+        Call("glob_files", {"pattern": "**/*.md"}),
+        Call("grep_files", {"pattern": "milk"}),
+        Call("read_file", {"path": "plans/b.md"}),
+    ]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask", asker=person)
+    assert ["2 entries are left out by the rules of this run." in text for text in told] == [True, True, True, False]
+    assert ["plans/" in text for text in told] == [False, False, False, True]
+    assert person.ids == ["c4"]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules)
+    assert ["left out by the rules" in text for text in told] == [False] * 4
+
+
+@pytest.mark.parametrize("glob", ["x/ask/**", "*/ask/*.txt"])
+async def test_what_is_asked_about_is_not_moved_or_removed_with_the_folder_above(glob: str, tmp_path: Path) -> None:
+    """Nobody was asked about it; under its own name it goes, once somebody was."""
+    write(tmp_path / "work", {"x/ask/q.txt": "milk\n", "x/b.txt": "b\n", "new/q.txt": "q\n"})
+    agent, person = desk(tmp_path / "project", also=["files"]), Person()
+    rules = ruled(f'defaults: {{state: allow}}\nask: [{{tool: "*", arguments: {{"*": "{glob}"}}}}]')
+    calls = [
+        Call("move_file", {"path": "x", "new_path": "y"}),
+        Call("remove_file", {"path": "x", "recursive": True}),
+        Call("move_file", {"path": "x/ask/q.txt", "new_path": "q.txt"}),
+        Call("move_file", {"path": "new", "new_path": "x/ask/new"}),
+        Call("remove_file", {"path": "x/ask"}),
+        Call("move_file", {"path": "new", "new_path": "x/ask"}),
+    ]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask", asker=person)
+    refused = ["Name those paths one by one" in text for text in told]
+    in_the_set = glob.endswith("**")
+    assert refused == [True, True, False, not in_the_set, False, not in_the_set]
+    assert person.ids == (["c3", "c4", "c5", "c6"] if in_the_set else ["c3"])
+    assert (tmp_path / "work/q.txt").read_text() == "milk\n"
+
+
+async def test_removing_a_folder_says_how_much_it_held(tmp_path: Path) -> None:
+    """What is left out of lists counts as well."""
+    write(tmp_path / "work", {"z/ask/q.txt": "Q\n", "z/ask/r.txt": "R\n"})
+    agent = desk(tmp_path / "project", also=["files"])
+    rules = ruled('ask: [{tool: "*", arguments: {path: "z/ask/**"}}]')
+    remove = Call("remove_file", {"path": "z/ask", "recursive": True})
+    (told,) = await answers(agent, remove, root=tmp_path / "work", rules=rules, mode="ask", asker=Person())
+    assert told == "Removed the folder z/ask with 2 entries in it."
+
+
+NO_SEARCH = {
+    "read asked": 'ask: [{tool: read_file, arguments: {path: "x/**"}}]',
+    "lists denied": 'deny: [{tool: list_files, arguments: {path: "x/**"}}]',
+    "searches denied": 'deny: [{tool: grep_files, arguments: {path: "x/**"}}]',
+}
+"""Rules on looking that a search which names a file would get around."""
+
+
+@pytest.mark.parametrize("text", NO_SEARCH.values(), ids=NO_SEARCH)
+async def test_no_search_shows_what_rules_leave_out(text: str, tmp_path: Path) -> None:
+    """Though it names the file, reaches it by a link, or looks for it where it was moved to."""
+    write(tmp_path / "work", {"x/f.txt": "hunter2\n"})
+    (tmp_path / "work/l").symlink_to("x/f.txt")
+    (tmp_path / "work/d").symlink_to("x")
+    agent = desk(tmp_path / "project", also=["files"])
+    paths = (".", "x", "x/f.txt", "l", "d", "d/f.txt")
+    calls = [Call("grep_files", {"pattern": "hunter", "path": path}) for path in paths]
+    calls += [Call("move_file", {"path": path, "new_path": "y"}) for path in ("x", "x/f.txt", "d/f.txt")]
+    calls += [Call("grep_files", {"pattern": "hunter", "path": path}) for path in (".", "y")]
+    rules = ruled(f"defaults: {{state: allow}}\n{text}")
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=rules, mode="ask")
+    assert len(told) == len(calls)
+    assert [each for each in told if "hunter2" in each] == []
+    assert (tmp_path / "work/x/f.txt").read_text() == "hunter2\n"
+
+
+async def test_rules_that_name_a_prefixed_tool_hold_for_its_files_alone(tmp_path: Path) -> None:
+    """Those that name the tool without prefix, for all files of the run."""
+    for name in ("a", "b"):
+        write(tmp_path / name, {".env": "hunter2\n", "x.key": "hunter2\n"})
+    toolsets = {name: files_toolset(tmp_path / name, prefix=name) for name in ("a", "b")}
+    agent = desk(tmp_path / "project", toolsets=toolsets)
+    rules = ApprovalRules(
+        deny=(Rule("a_read_file", {"path": ".env"}), Rule("read_file", {"path": "*.key"}, expect="unmatched"))
+    )
+    calls = [Call(f"{name}_grep_files", {"pattern": "hunter"}) for name in ("a", "b")]
+    told = await answers(agent, *calls, rules=rules)
+    assert [("x.key:1" in text, ".env:1" in text) for text in told] == [(False, False), (False, True)]
+
+
+async def test_rules_hold_for_filesystems_of_the_program(tmp_path: Path) -> None:
+    """Whatever type they are bound under."""
+    write(tmp_path / "work", {".env": "hunter2\n"})
+    with HostFilesystem(tmp_path / "work", journal=tmp_path / "journal") as files:
+        section = VfsToolsSection(None, resources={HostFilesystem: files})
+        agent = desk(tmp_path / "project", toolsets={"kept": section})
+        rules = ruled(BY_TOOL)
+        told = await answers(agent, Call("grep_files", {"pattern": "hunter"}), rules=rules)
+    assert "hunter2" not in told[0]
+
+
+# ----------------------------------------------------------------------------------------------------------- programs
+
+ATTEMPTS: Sequence[tuple[str, ...]] = [
+    ("cat", ".env"),
+    ("cat", "./.env"),
+    ("cat", "src//../.env"),
+    ("cat", ".ENV"),
+    ("cat", "to env"),
+    ("cat", "up/b.txt"),
+    ("cat", "plan.md", ".env"),
+    ("cat", "--", ".env"),
+    ("cat", "src/site.key"),
+    ("cat", ".git/config"),
+    ("cat", "secrets/a/b.txt"),
+    ("head", "-n", "1", ".env"),
+    ("head", "--lines=1", "SECRETS/a/b.txt"),
+    ("tail", "-c", "9", ".env"),
+    ("wc", "-c", ".env"),
+    ("ls",),
+    ("ls", "-a"),
+    ("ls", "secrets"),
+    ("ls", "to secrets"),
+    ("ls", "-R", "."),
+    ("grep", "hunter", ".env"),
+    ("grep", "-e", "hunter", "to env"),
+    ("grep", "-r", "hunter", "."),
+    ("grep", "-rn", "hunter"),
+    ("grep", "-nr", "hunter"),
+    ("grep", "--recursive", "hunter", "."),
+    ("grep", "-r", "--include=*", "hunter", "."),
+    ("rg", "hunter"),
+    ("rg", "--hidden", "hunter"),
+    ("rg", "--files", "--hidden"),
+    ("find", "."),
+    ("find", ".", "-name", ".env"),
+    ("find", "secrets", "-type", "f"),
+    ("git", "show", "HEAD:.env"),
+    ("git", "log", "-p"),
+    ("git", "diff", "HEAD~1"),
+    ("git", "status", "-s"),
+]
+
+
+@pytest.mark.parametrize("exclude", [True, False], ids=["excluded", "denied"])
+async def test_no_ready_program_shows_what_is_out_of_reach(exclude: bool, tmp_path: Path) -> None:
+    """Programs that read files which nobody has named are not run at all."""
+    work = tmp_path / "work"
+    write(work, {**PLAIN, **SECRET, "secrets/a/b.txt": "hunter2\n"})
+    for link, target in {"to env": ".env", "to secrets": "secrets", "up": "secrets/a"}.items():
+        (work / link).symlink_to(target)
+    repository(work)
+    front = "exclude: [.env, '*.key', 'secrets/**']" if exclude else ""
+    agent = loaded(tmp_path, front, {"programs": shell_toolset(work, allow=[*READING, *GIT_READING])}, also=["files"])
+    calls = [Call("shell_run", {"command": list(command)}) for command in ATTEMPTS]
+    calls += [Call("shell_run", {"command": ["cat", "b.txt"], "folder": folder}) for folder in ("secrets/a", "up")]
+    log = CallLog()
+    rules = ApprovalRules() if exclude else ruled(BY_TOOL)
+    (tmp_path / "other").mkdir()
+    await play(agent, called(*calls), listener=log, rules=rules, root=tmp_path / "other")
+    assert [event.call_id for event in log.ended if event.success or "hunter2" in event.content] == []
+    refused = [event.content for event in log.ended if "out of reach here" in event.content]
+    assert len(refused) == len(calls) - 1, "one names a path with '..', which rules of the shell refuse"
+
+
+def repository(root: Path) -> None:
+    """Make a folder a repository whose history has the secrets."""
+    environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    (root / ".git/config").unlink()
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for arguments in (("init",), ("add", "-A"), ("commit", "-m", "first")):
+        subprocess.run(["git", *who, *arguments], cwd=root, env=environment, check=True, capture_output=True)
+
+
+async def test_programs_read_the_files_that_are_named_to_them(tmp_path: Path) -> None:
+    """And look for what they like where nothing is kept back but `.git`."""
+    write(tmp_path / "work", {**PLAIN, **SECRET})
+    agent = desk(tmp_path / "project", also=["shell"])
+    named = [["cat", "plan.md"], ["grep", "-n", "milk", "plan.md"], ["wc", "-l", "src/a.py"]]
+    calls = [Call("shell_run", {"command": command}) for command in named]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=ruled(FOR_ALL))
+    assert told == ["buy milk\n", "1:buy milk\n", "1 src/a.py\n"]
+    free = [["grep", "-rh", "x =", "src"], ["ls", "src"], ["cat", ".git/config"]]
+    calls = [Call("shell_run", {"command": command}) for command in free]
+    told = await answers(agent, *calls, root=tmp_path / "work")
+    assert told[:2] == ["x = 1\n", "a.py\nsite.key\n"]
+    assert told[2] == ("$.command[1]: '.git/config' is out of reach here, because of the exclude pattern '.git'.")
+
+
+async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_themselves(tmp_path: Path) -> None:
+    """Without `exclude: [.git]` it may only not be named."""
+    work = tmp_path / "work"
+    write(work, {**PLAIN, ".git/config": "x"})
+    repository(work)
+    status = Call("shell_run", {"command": ["git", "status", "-s"]})
+    programs = {"programs": shell_toolset(work, allow=GIT_READING)}
+    for front, runs in (("", True), ("exclude: [.git]", False)):
+        agent = loaded(tmp_path, front, programs)
+        (told,) = await answers(agent, status)
+        assert ("some of them are out of reach here" not in told) is runs
+
+
+async def test_rules_that_only_keep_files_from_changes_let_programs_look(tmp_path: Path) -> None:
+    """A program that may change files does not run."""
+    write(tmp_path / "work", {"final.md": "milk\n"})
+    allow: list[ShellRule | Sequence[str]] = [*READING, ("touch",)]
+    agent = desk(tmp_path / "project", toolsets={"programs": shell_toolset(tmp_path / "work", allow=allow)})
+    commands = [["grep", "-r", "milk", "."], ["touch", "new"], ["touch", "final.md"]]
+    rules = ApprovalRules(deny=(Rule("write_file", {"path": "final.md"}, expect="unmatched"),))
+    calls = [Call("shell_run", {"command": command}) for command in commands]
+    told = await answers(agent, *calls, rules=rules)
+    assert told[0] == "./final.md:milk\n"
+    assert ["out of reach here" in text for text in told[1:]] == [True, True]
+
+
+async def test_a_rule_of_the_shell_may_read_everything(tmp_path: Path) -> None:
+    """Whoever writes it has looked at the program; arguments that name a path are refused all the same."""
+    write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})
+    rule = ShellRule(("grep",), reads=True, reads_everything=True)
+    agent = desk(tmp_path / "project", toolsets={"programs": shell_toolset(tmp_path / "work", allow=[rule])})
+    calls = [
+        Call("shell_run", {"command": ["grep", "-rh", "milk", "."]}),
+        Call("shell_run", {"command": ["grep", "hunter", ".env"]}),
+    ]
+    told = await answers(agent, *calls, rules=ruled(BY_TOOL))
+    assert told[0] == "buy milk\n"
+    assert "out of reach here" in told[1]
+
+
+async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path) -> None:
+    """Its own calls, and no others."""
+    write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})
+    agent = desk(tmp_path / "project", also=["shell"])
+    text = BY_TOOL + 'allow: [{tool: shell_run, arguments: {command: "grep -rh milk*"}, reads_everything: true}]\n'
+    calls = [
+        Call("shell_run", {"command": ["grep", "-rh", "milk", "."]}),
+        Call("shell_run", {"command": ["grep", "-rh", "hunter", "."]}),
+        Call("shell_run", {"command": ["ls"]}),
+    ]
+    told = await answers(agent, *calls, root=tmp_path / "work", rules=ruled(text))
+    assert told[0] == "buy milk\n"
+    assert ["out of reach here" in each for each in told[1:]] == [True, True]

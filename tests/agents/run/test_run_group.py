@@ -1,0 +1,69 @@
+"""The folders of a process: opened once, shared by runs side by side, closed with the last."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from handrail.agents.run.folders import Folders
+from handrail.errors import AgentError, FilesystemBusyError
+from handrail.filesystem import HostFilesystem
+from handrail.store import open as open_store
+
+AT_ONCE = timedelta(0)
+
+
+def test_runs_side_by_side_share_one_filesystem_and_the_last_closes_it(tmp_path: Path) -> None:
+    """While one of them uses it, it stays open; afterwards somebody else may have the folder."""
+    folders = Folders()
+    with folders.opened(tmp_path, None) as first:
+        with folders.opened(tmp_path, None) as second:
+            assert second is first
+        first.write_text("a.txt", "still open")
+        with pytest.raises(FilesystemBusyError):
+            HostFilesystem(tmp_path, wait=AT_ONCE)
+    with HostFilesystem(tmp_path, wait=AT_ONCE) as alone:
+        assert alone.read_text("a.txt") == "still open"
+
+
+def test_a_folder_that_somebody_else_has_is_told_at_once(tmp_path: Path) -> None:
+    """Waiting for it would hold up the event loop, and with it the runs beside this one."""
+    folders = Folders()
+    with HostFilesystem(tmp_path), pytest.raises(FilesystemBusyError), folders.opened(tmp_path, None):
+        pass
+    with folders.opened(tmp_path, None) as filesystem:
+        assert filesystem.list() == ()
+
+
+def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path) -> None:
+    """Which of them would say what was committed?"""
+    (root := tmp_path / "root").mkdir()
+    folders = Folders()
+    with open_store(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        with folders.opened(root, store), pytest.raises(AgentError, match="memory"), folders.opened(root, None):
+            pass
+        with folders.opened(root, store) as first, folders.opened(root, store) as second:
+            assert first is second
+
+
+@pytest.mark.parametrize("above", ["home", "."])
+def test_a_folder_that_holds_the_journals_is_refused_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: str
+) -> None:
+    """The home folder, or one above it: nothing is made there, and a folder below it is fine."""
+    home = tmp_path / "home"
+    (home / "work").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    folders = Folders()
+    with pytest.raises(AgentError, match=r"Work on a folder below it \(--root FOLDER, or RunOptions\(root=") as caught:
+        folders.opened((tmp_path / above).resolve(), None).__enter__()
+    assert "set XDG_STATE_HOME to a folder outside of it" in str(caught.value)
+    assert [path.name for path in home.iterdir()] == ["work"]
+    with folders.opened(home / "work", None) as filesystem:
+        assert filesystem.list() == ()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with folders.opened(home, None) as filesystem:
+        assert filesystem.exists("work")

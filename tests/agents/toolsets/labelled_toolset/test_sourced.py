@@ -1,0 +1,267 @@
+"""`handrail.agents.toolsets.labelled_toolset`: all toolsets of one agent, and the names that several of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition, UserError
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+
+from handrail.agents.exports.entries import Made
+from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset
+from handrail.errors import AgentError, FactoryError, ToolConflictError
+from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
+
+HINT = "Rename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x')."
+
+
+def tool_source(name: str, where: str = "tools.py") -> Source:
+    """A tool in a toolset of its own."""
+    return Source(f"tool {name} ({where})", FunctionToolset([named(name)]), instructs=False)
+
+
+def of(*toolsets: AbstractToolset[Any]) -> SourcedToolset:
+    """Toolsets under the names `a`, `b` and so on, from `tools.py`."""
+    labels = (f"toolset {letter} (tools.py)" for letter in "abcdefgh")
+    return SourcedToolset([Source(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
+
+
+async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflictError:
+    """The error that ends a run of this toolset."""
+    with pytest.raises(ToolConflictError) as caught:
+        await run(toolset, *calls)
+    return caught.value
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-34")
+async def test_a_tool_and_a_static_toolset_with_one_name_are_told_with_both_origins() -> None:
+    """Kind, name and origin of each, and how to cure it."""
+    desk = FunctionToolset([named("ping"), named("pong")])
+    error = await conflict_of(SourcedToolset([tool_source("ping"), Source("toolset desk (tools/desk.py)", desk)]))
+    assert str(error) == (
+        "the tools of an agent need different names, and these are taken more than once:\n"
+        f"  ping: tool ping (tools.py), toolset desk (tools/desk.py)\n{HINT}"
+    )
+    assert error.tools == ("ping",)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-34")
+async def test_every_name_that_is_taken_twice_is_told_at_once() -> None:
+    """Two factories, an agent as a tool beside a tool, and a name that three have."""
+    sources = [
+        tool_source("research"),
+        Source("toolset files (built-in)", made(lambda _: Traced("f", tools=["read_file", "write_file"]))),
+        Source("toolset files_ro (built-in)", made(lambda _: Traced("r", tools=["read_file", "list"]))),
+        Source("toolset research (research.agent)", Traced("research")),
+        Source("toolset mine (package shop (entry point mine))", Traced("m", tools=["read_file", "alone"])),
+    ]
+    error = await conflict_of(SourcedToolset(sources))
+    assert error.tools == ("research", "read_file")
+    assert "  research: tool research (tools.py), toolset research (research.agent)\n" in str(error)
+    assert (
+        "  read_file: toolset files (built-in), toolset files_ro (built-in), "
+        "toolset mine (package shop (entry point mine))\n"
+    ) in str(error)
+    assert "alone" not in str(error)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-34")
+async def test_the_name_of_an_output_tool_is_taken_too() -> None:
+    """What others than toolsets have is asked for at every step."""
+
+    @dataclass
+    class Verdict:
+        guilty: bool
+
+    asked: list[int] = []
+
+    def reserved() -> Mapping[str, str]:
+        asked.append(1)
+        return {"final_result": "the answer of agent judge"}
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        (output,) = info.output_tools
+        call = ToolCallPart("ping", {}) if len(messages) == 1 else ToolCallPart(output.name, {"guilty": False})
+        return ModelResponse([call])
+
+    ping = SourcedToolset([tool_source("ping")], reserved=reserved)
+    result = await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[ping]).run("go")
+    assert (result.output, len(asked)) == (Verdict(guilty=False), 2)
+    clash = SourcedToolset([tool_source("final_result")], reserved=reserved)
+    with pytest.raises(ToolConflictError, match=r"final_result: the answer of agent judge, tool final_result"):
+        await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[clash]).run("go")
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-34")
+async def test_a_factory_that_collides_at_a_later_step_only_is_found_there() -> None:
+    """The first step runs, the second one does not, and what was entered is left."""
+    log: list[Traced] = []
+
+    def make(ctx: RunContext[Any]) -> Made:
+        log.append(Traced("desk", tools=["pong" if ctx.run_step == 1 else "ping"]))
+        return log[-1]
+
+    ping = Traced("ping")
+    sources = [
+        Source("toolset first (tools.py)", ping),
+        Source("toolset desk (tools.py)", made(make, per_run_step=True)),
+    ]
+    error = await conflict_of(SourcedToolset(sources), "pong", "pong")
+    assert "ping: toolset first (tools.py), toolset desk (tools.py)" in str(error)
+    assert [(one.entries, one.depth) for one in (*log, ping)] == [(1, 0)] * 3
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-34")
+async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown() -> None:
+    """What `prepare` hides at a step has no name there; what it renames has another one."""
+
+    def later(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition | None:
+        return definition if ctx.run_step > 1 else None
+
+    hidden = FunctionToolset([Tool(named("ping"), prepare=later)])
+    toolset = SourcedToolset([tool_source("ping"), Source("toolset desk (tools.py)", hidden)])
+    assert "ping: tool ping (tools.py), toolset desk" in str(await conflict_of(toolset, "ping"))
+    caller = await run(toolset)
+    assert caller.seen == [["ping"]]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-35")
+async def test_without_our_check_pydantic_ai_still_ends_the_run() -> None:
+    """In its own words, which know no origins."""
+    sources = [tool_source("ping"), Source("toolset desk (tools.py)", Traced("ping"))]
+    with pytest.raises(UserError, match="defines a tool whose name conflicts with existing tool from") as caught:
+        await run(SourcedToolset(sources, check=False))
+    assert not isinstance(caught.value, ToolConflictError)
+    unchecked = SourcedToolset(sources[:1], check=False)
+    assert (await run(unchecked, "ping")).told == ["ping"]
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-35")
+async def test_a_prefix_resolves_a_conflict() -> None:
+    """Both tools can be called then."""
+    toolset = of(Traced("ping"), Traced("ping", tools=["ping"]).prefixed("my"))
+    caller = await run(toolset, "my_ping", "ping")
+    assert caller.seen[0] == ["ping", "my_ping"]
+    assert caller.told == ["ping", "ping"]
+
+
+@pytest.mark.anyio
+async def test_members_are_asked_for_their_tools_once_a_step() -> None:
+    """The check needs no listing of its own."""
+    ping, pong = Traced("ping"), Traced("pong")
+    await run(of(ping, pong), "ping", "pong")
+    assert (ping.listings, pong.listings) == (3, 3)
+
+
+@pytest.mark.anyio
+async def test_definitions_say_which_toolset_they_come_from() -> None:
+    """As PydanticAI's own combination does it."""
+    tools = await of(Traced("ping"), Traced("pong")).get_tools(CONTEXT)
+    assert {name: tool.tool_def.toolset_id for name, tool in tools.items()} == {"ping": "ping", "pong": "pong"}
+
+
+@pytest.mark.anyio
+async def test_instructions_keep_the_order_of_the_members_and_their_ids() -> None:
+    """Members without any are passed over, and each part is known by the id of its member."""
+    desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
+    bell = FunctionToolset(id="bell", instructions="Ring twice.")
+    toolset = SourcedToolset([tool_source("ping"), Source("toolset desk", desk), Source("toolset bell", bell)])
+    caller = await run(toolset, "ping")
+    assert caller.instructions == ["Keep notes.\n\nRing twice."] * 2
+    given = await toolset.get_instructions(CONTEXT)
+    assert isinstance(given, list)
+    assert [str(part.id) for part in given if isinstance(part, InstructionPart)] == ["toolset:desk:how", "toolset:bell"]
+
+
+@pytest.mark.anyio
+async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> None:
+    """An agent with many tools would ask each of them at every step."""
+
+    class Mute(Traced):
+        async def get_instructions(self, ctx: RunContext[Any]) -> None:
+            raise AssertionError("there are none")
+
+    toolset = SourcedToolset([Source("tool ping (tools.py)", Mute("ping"), instructs=False)])
+    assert (await run(toolset, "ping")).told == ["ping"]
+
+
+@pytest.mark.anyio
+async def test_several_factories_that_made_no_toolset_are_told_together() -> None:
+    """One alone is raised as it is; nothing is entered in either case."""
+    ping = Traced("ping")
+    wrong = made(lambda _: "tools", name="a")  # type: ignore[arg-type,return-value] # wrong on purpose
+    worse = made(lambda _: 7, name="b")  # type: ignore[arg-type,return-value] # wrong on purpose
+    with pytest.raises(FactoryError, match="toolset a"):
+        await run(of(ping, wrong))
+    with pytest.raises(AgentError, match=r"(?s)toolset a .*type str.*\ntoolset b .*type int") as caught:
+        await run(of(wrong, ping, worse))
+    assert [type(problem) for problem in caught.value.problems] == [FactoryError, FactoryError]
+    assert ping.entries == 0
+
+
+@pytest.mark.anyio
+async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None:
+    """The toolset of the step has it; what was entered is still what is left."""
+    trace = Trace()
+
+    class Turning(Traced):
+        async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+            return self if ctx.run_step == 1 else FunctionToolset([named("pong")])
+
+    turning = Turning("ping", trace)
+    caller = await run(of(turning), "ping", "pong")
+    assert caller.seen == [["ping"], ["pong"], ["pong"]]
+    assert trace.log == ["enter ping", "call ping", "exit ping"]
+
+
+@pytest.mark.anyio
+async def test_visitors_meet_every_member() -> None:
+    """Also those that have no instructions; a replacement keeps label and place."""
+    ping = Traced("ping")
+    toolset = SourcedToolset([Source("tool ping (tools.py)", ping, instructs=False), tool_source("pong")])
+    visited: list[AbstractToolset[Any]] = []
+    toolset.apply(visited.append)
+    assert visited == [source.toolset for source in toolset.sources]
+    replaced = toolset.visit_and_replace(lambda found: Traced("new") if found is ping else found)
+    assert [source.label for source in replaced.sources] == ["tool ping (tools.py)", "tool pong (tools.py)"]
+    assert (await run(replaced)).seen == [["new", "pong"]]
+
+
+@pytest.mark.anyio
+async def test_an_agent_may_have_no_toolsets_at_all() -> None:
+    """No tools, no instructions, nothing to leave."""
+    caller = await run(SourcedToolset([]))
+    assert (caller.seen, caller.instructions) == ([[]], [None])
+    assert not await SourcedToolset([]).__aexit__(None, None, None)
+
+
+@pytest.mark.anyio
+async def test_a_label_may_hold_any_text() -> None:
+    """An origin is a path, and a path may be odd."""
+    odd = "toolset \U0001f600 (tools/ü%s{0}\n.py)"
+    error = await conflict_of(SourcedToolset([Source(odd, Traced("ping")), Source(odd, Traced("ping"))]))
+    assert f"  ping: {odd}, {odd}\n" in str(error)
+
+
+@pytest.mark.anyio
+async def test_two_runs_of_one_agent_have_copies_of_their_own() -> None:
+    """What one run enters, the other does not leave."""
+    ping = Traced("ping")
+    agent = Agent(Caller().agent_model, toolsets=[of(ping)])
+    async with agent:
+        assert ping.depth == 1
+        await agent.run("go")
+        assert (ping.depth, ping.deepest) == (1, 2)
+    assert ping.depth == 0

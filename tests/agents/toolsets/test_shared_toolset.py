@@ -1,0 +1,284 @@
+"""`handrail.agents.toolsets.shared_toolset`: opened once, and closed when the last one has left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai import Agent
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
+
+from handrail.agents.toolsets.shared_toolset import SharedToolset, shared
+from handrail.errors import AgentError
+from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, named, run, stopped
+
+
+class Browser(FunctionToolset[Any]):
+    """Opens on entry, closes on exit, and counts nothing."""
+
+    def __init__(self, trace: Trace | None = None) -> None:
+        """Be closed."""
+        super().__init__([self.look], id="browser")
+        self.trace = trace or Trace()
+        self.page: str | None = None
+        self.opened = 0
+        self.left_with: list[object] = []
+
+    def look(self) -> str:
+        """What there is to see."""
+        return f"page: {self.page}"
+
+    async def __aenter__(self) -> Self:
+        assert self.page is None
+        await self.trace.at("open")
+        self.page = "start"
+        self.opened += 1
+        return self
+
+    async def __aexit__(self, *args: object) -> bool | None:
+        self.left_with.append(args[0])
+        self.page = None
+        await self.trace.at("close")
+        return None
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-26")
+async def test_an_inner_run_does_not_close_what_an_outer_run_holds() -> None:
+    """The outer run still sees its page after the inner one has ended; then all is closed."""
+    browser = Browser()
+    toolset = shared(browser)
+    inner_model = Caller(["look"])
+
+    async def ask() -> str:
+        return (await Agent(inner_model.agent_model, toolsets=[toolset]).run("go")).output
+
+    outer = Caller(["ask", "look"])
+    agent = Agent(outer.agent_model, toolsets=[FunctionToolset([ask]), toolset])
+    await agent.run("go")
+    assert inner_model.told == ["page: start"]
+    assert outer.told == ["done", "page: start"]
+    assert (browser.opened, browser.page) == (1, None)
+    await agent.run("again")
+    assert (browser.opened, browser.page) == (2, None)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("A-26")
+async def test_a_shared_instance_is_entered_by_each_run_that_nests() -> None:
+    """Without counting, nested runs enter the very same object twice and leave it twice."""
+    ping = Traced("ping")
+
+    async def ask() -> str:
+        return (await Agent(Caller(["ping"]).agent_model, toolsets=[ping]).run("go")).output
+
+    await Agent(Caller(["ask", "ping"]).agent_model, toolsets=[FunctionToolset([ask]), ping]).run("go")
+    assert (ping.entries, ping.deepest, ping.depth) == (2, 2, 0)
+
+
+@pytest.mark.anyio
+async def test_who_comes_while_it_opens_waits_until_it_is_open() -> None:
+    """One opens, the others find it open."""
+    trace = Trace(stays_at="open")
+    browser = Browser(trace)
+    toolset = shared(browser)
+    opening = asyncio.create_task(toolset.__aenter__())
+    await trace.reached.wait()
+    trace.stays_at = ""
+    others = [asyncio.create_task(toolset.__aenter__()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(other.done() for other in others)
+    opening.cancel()
+    await asyncio.gather(opening, *others, return_exceptions=True)
+    assert (browser.opened, browser.page) == (1, "start")
+    for _ in others:
+        assert browser.page == "start"
+        await toolset.__aexit__(None, None, None)
+    assert browser.page is None
+
+
+@pytest.mark.anyio
+async def test_who_comes_while_it_closes_opens_it_anew() -> None:
+    """Nobody gets a toolset that is about to be closed."""
+    trace = Trace(stays_at="close")
+    browser = Browser(trace)
+    toolset = shared(browser)
+    await toolset.__aenter__()
+    closing = asyncio.create_task(toolset.__aexit__(None, None, None))
+    await trace.reached.wait()
+    coming = asyncio.create_task(toolset.__aenter__())
+    gone = asyncio.create_task(toolset.__aenter__())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert not coming.done()
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    await coming
+    assert (browser.opened, browser.page) == (2, "start")
+
+
+@pytest.mark.anyio
+async def test_a_failure_to_open_leaves_it_closed_for_the_next_one() -> None:
+    """The error reaches who opened it, and is not counted."""
+    browser = Browser(Trace(fails_at=frozenset({"open"})))
+    toolset = shared(browser)
+    with pytest.raises(OSError, match="failed at open"):
+        await run(toolset)
+    browser.trace.fails_at = frozenset()
+    assert (await run(toolset, "look")).told == ["page: start"]
+    assert (browser.opened, browser.page) == (1, None)
+
+
+@pytest.mark.anyio
+async def test_a_failure_to_close_is_told_and_it_counts_as_closed() -> None:
+    """The next one opens it again."""
+    browser = Browser(Trace(fails_at=frozenset({"close"})))
+    toolset = shared(browser)
+    with pytest.raises(OSError, match="failed at close"):
+        await run(toolset)
+    browser.trace.fails_at = frozenset()
+    await run(toolset)
+    assert browser.opened == 2
+
+
+@pytest.mark.anyio
+async def test_what_ends_the_last_one_reaches_the_toolset() -> None:
+    """Only the exit that closes is passed on."""
+    browser = Browser()
+    toolset = shared(browser)
+    error = LookupError()
+    for _ in range(2):
+        await toolset.__aenter__()
+    for _ in range(2):
+        await toolset.__aexit__(LookupError, error, None)
+    assert browser.left_with == [LookupError]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["open", "close"])
+async def test_a_cancelled_run_leaves_it_closed(place: str) -> None:
+    """Wherever it is cancelled."""
+    trace = Trace(stays_at=place)
+    browser = Browser(trace)
+    toolset = shared(browser)
+    await stopped(toolset, trace, "look")
+    assert browser.page is None
+    trace.stays_at = ""
+    assert (await run(toolset, "look")).told == ["page: start"]
+    assert browser.page is None
+
+
+@pytest.mark.anyio
+async def test_to_leave_without_having_entered_is_told() -> None:
+    """It would close what others hold."""
+    with pytest.raises(AgentError, match="left by someone who did not enter it"):
+        await shared(Browser()).__aexit__(None, None, None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "toolset",
+    [
+        pytest.param(CombinedToolset([Browser()]), id="combined"),
+        pytest.param(DynamicToolset(lambda _: Browser(), per_run_step=False), id="dynamic"),
+    ],
+)
+async def test_what_makes_a_toolset_for_each_run_cannot_be_shared(toolset: AbstractToolset[Any]) -> None:
+    """There is no one instance that all could hold; what is in it may be shared instead."""
+    with pytest.raises(AgentError, match=r"cannot be shared.*share the toolsets in it"):
+        await run(shared(toolset))
+    browser = Browser()
+    assert (await run(CombinedToolset([shared(browser)]).prefixed("my"), "my_look")).told == ["page: start"]
+    assert browser.page is None
+
+
+@pytest.mark.anyio
+async def test_a_toolset_that_is_shared_looks_like_itself() -> None:
+    """Id, tools and what a visitor sees are those of the toolset."""
+    browser, other = Browser(), FunctionToolset([named("ping")], id="other")
+    toolset = shared(browser)
+    assert (toolset.id, toolset.label) == ("browser", "SharedToolset(Browser 'browser')")
+    assert list(await toolset.get_tools(CONTEXT)) == ["look"]
+    replaced = toolset.visit_and_replace(lambda _: other)
+    assert isinstance(replaced, SharedToolset)
+    assert replaced.wrapped is other
+
+
+def test_tasks_of_several_event_loops_may_share_one() -> None:
+    """On several threads, and one loop after the other; it is closed when the last one has left."""
+    browser = Browser()
+    toolset = shared(browser)
+    together = threading.Barrier(4)
+
+    async def hold() -> None:
+        for _ in range(20):
+            async with toolset:
+                assert browser.page == "start"
+
+    def thread() -> None:
+        together.wait()
+        asyncio.run(hold())
+
+    for _ in range(2):
+        threads = [threading.Thread(target=thread) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    assert browser.page is None
+    assert browser.opened == len(browser.left_with)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6),
+    cancelled=st.sets(st.integers(0, 5)),
+    failing=st.sets(st.integers(1, 4)),
+)
+def test_however_tasks_come_and_go_it_is_open_exactly_while_someone_holds_it(
+    lengths: list[int], cancelled: set[int], failing: set[int]
+) -> None:
+    """Some are cancelled, and some openings fail."""
+
+    class Slow(Browser):
+        async def __aenter__(self) -> Self:
+            self.trace.log.append("try")
+            await asyncio.sleep(0)
+            if len(self.trace.log) in failing:
+                raise OSError
+            return await super().__aenter__()
+
+        async def __aexit__(self, *args: object) -> bool | None:
+            closed = await super().__aexit__(*args)
+            await asyncio.sleep(0)
+            return closed
+
+    browser = Slow()
+    toolset = shared(browser)
+
+    async def hold(length: int) -> None:
+        async with toolset:
+            for _ in range(length):
+                assert browser.page == "start"
+                await asyncio.sleep(0)
+
+    async def all_of_them() -> None:
+        tasks = [asyncio.create_task(hold(length)) for length in lengths]
+        for number, task in enumerate(tasks):
+            await asyncio.sleep(0)
+            if number in cancelled:
+                task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, OSError | asyncio.CancelledError | None) for end in ended), ended
+
+        assert browser.page is None
+        failing.clear()
+        await hold(1)
+
+    asyncio.run(all_of_them())
+    assert browser.page is None
+    assert browser.opened == len(browser.left_with)
