@@ -13,7 +13,7 @@ from pathlib import Path
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.agents import RunOptions, load_agent
-from handrail.agents.approval.rules_file import read_rules
+from handrail.agents.approval.rules import read_rules
 from handrail.cli import main
 from handrail.errors import (
     AgentFileError,

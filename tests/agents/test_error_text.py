@@ -31,7 +31,7 @@ def raised(act: Callable[[], object]) -> Exception:
 def test_the_place_is_the_innermost_line_of_the_program(tmp_path: Path) -> None:
     """Not that of the library that it called; from the folder of the project, if it lies there."""
     error = raised(lambda: json.loads("{"))
-    assert place_of(error, HERE.parent).startswith("test_told.py:")
+    assert place_of(error, HERE.parent).startswith("test_error_text.py:")
     assert place_of(error, tmp_path).startswith(f"{HERE}:")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
@@ -13,12 +14,11 @@ import pytest
 from handrail.adapters.pydantic_ai.foreign import effects
 from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import KEYS, NAME_PATTERN
-from handrail.agents.approval import globs, matching
+from handrail.agents.approval import matching
 from handrail.agents.approval.decisions import Mode
 from handrail.agents.approval.path_rules import path_filter_of
-from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule
-from handrail.agents.approval.rules_file import KEYS as RULES_KEYS
-from handrail.agents.approval.rules_file import RULE_KEYS
+from handrail.agents.approval.rules import DEFAULTS, RULE_KEYS, ApprovalRules, Rule
+from handrail.agents.approval.rules import KEYS as RULES_KEYS
 from handrail.agents.project_config import ProjectConfig
 from handrail.agents.run.events import RunEvent
 from handrail.agents.toolsets.builtin import built_ins
@@ -92,24 +92,31 @@ def test_tools_of_built_in_toolsets_are_those_of_their_sections() -> None:
     assert tools["planning"] == [tool.name for tool in PlanningToolsSection(session=Session()).tools]
 
 
+def rows_below(head: str, header: str) -> list[str]:
+    """The rows of the table in a docstring whose header begins so."""
+    lines = iter(head.splitlines())
+    while not next(lines).startswith(header):
+        pass
+    return list(takewhile(lambda line: line.startswith("|"), lines))[1:]
+
+
 @pytest.mark.parametrize(
     "page, column, source",
     [
         ("agents.md", "hints of an MCP server", effects.__file__),
-        ("approval.md", "in a glob", globs.__file__),
+        ("approval.md", "in a glob", matching.__file__),
     ],
 )
 def test_a_table_says_what_the_head_of_its_module_says(page: str, column: str, source: str) -> None:
     """Row by row, word by word."""
-    head = Path(source).read_text(encoding="utf-8").split('"""')[1]
-    there = [line for line in head.splitlines() if line.startswith("| ")][1:]
+    there = rows_below(Path(source).read_text(encoding="utf-8").split('"""')[1], f"| {column}")
     assert [f"| {cells} |" for cells in map(" | ".join, table_of(page, column))] == there
 
 
 def test_readings_of_globs_are_those_of_the_head_of_their_module() -> None:
     """Each row about something is about the same thing there."""
-    head = (matching.__doc__ or "").splitlines()
-    there = [line.split(" | ")[0].lstrip("| ") for line in head if line.startswith("| ") and "allow:" not in line]
+    rows = rows_below(matching.__doc__ or "", "| | to allow: narrowly")
+    there = [row.split(" | ")[0].lstrip("| ") for row in rows]
     told = [row[0] for row in table_of("approval.md", "| `allow`, narrowly")]
     assert told == there
 

@@ -12,16 +12,14 @@ from pydantic_ai import RunUsage, UsageLimits
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.records import open_questions
-from handrail.agents.approval.rules import ApprovalRules
-from handrail.agents.approval.rules_file import read_rules
-from handrail.agents.exports.resolution import ResolvedAgent, resolve
+from handrail.agents.approval.rules import ApprovalRules, read_rules
+from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import refuse_unmatched, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
-from handrail.agents.run.inspection import Inspection, inspect_run
+from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
-from handrail.agents.run.run import AgentRun, RunResult, Spent
+from handrail.agents.run.run import AgentRun, Inspection, RunResult, Spent, inspect_run
 from handrail.agents.run.run_group import RunTree
-from handrail.agents.run.tool_report import ToolReport
 from handrail.errors import AgentError, ProjectError
 from handrail.limits import TokenUsage
 

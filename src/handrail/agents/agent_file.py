@@ -12,7 +12,13 @@ You work at the refund desk.
 
 The front matter stands between two lines `---`; `name` is the only key that it must have. Names are all that a file
 says of tools: their settings are made in Python. Every fault is told with file, line, column and key, and all those of
-one file at once. `handrail.agents.agent_file_schema` says the same as JSON Schema.
+one file at once.
+
+The front matter as JSON Schema, for editors, is published as `docs/agent-file.schema.json`. It takes what
+`parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
+differ only in the blanks around them, and that a pattern must fit paths in a folder. What lies outside the values is
+for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.yaml_tree`), the lines
+`---`, and the instructions.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
@@ -45,6 +51,11 @@ _NAME = re.compile(NAME_PATTERN[1:-1])
 _FENCE = re.compile(r"---[ \t]*")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
+
+_COMMENT = (
+    "For the front matter of Handrail's agent files, without the lines --- around it. Editors with the YAML language "
+    "server take it from a first line '# yaml-language-server: $schema=<path or URL of this file>' in the front matter."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,3 +303,55 @@ def _kind(tree: YamlNode) -> str:
     if isinstance(tree.value, bool):
         return "a boolean"
     return "a text" if isinstance(tree.value, str) else "a number"
+
+
+def agent_file_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of the front matter."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": _COMMENT,
+        "title": "Front matter of a Handrail agent file",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {
+            "name": {
+                "description": "Names the agent; other agents list it under `toolsets`. 1 to 64 of A-Z a-z 0-9 _ -",
+                "type": "string",
+                "pattern": NAME_PATTERN.replace("^", r"^\s*").replace("$", r"\s*$"),
+                "examples": ["refund-desk"],
+            },
+            "description": {
+                "description": "What the agent is for. Other agents that may call it read this.",
+                "type": "string",
+            },
+            "model": {
+                "description": "The model, as PydanticAI names it; without it, the project or the caller says which.",
+                "type": "string",
+                "pattern": r"\S",
+                "examples": ["openai:gpt-5.2"],
+            },
+            "tools": _names_schema("tools: what a module of the project lists in TOOLS or __all__"),
+            "toolsets": _names_schema("toolsets: what is built in, what a module lists in TOOLSETS, and other agents"),
+            "exclude": {
+                "description": "Patterns of paths that do not exist for the agent's file tools; one without a slash "
+                "fits a name in any folder. `.git` is excluded anyway.",
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "examples": [[".env", "*.key", "secrets/**"]],
+            },
+            "show_git": {
+                "description": "Whether `.git` exists for the agent's file tools; it does not without this.",
+                "type": "boolean",
+            },
+        },
+    }
+
+
+def _names_schema(what: str) -> dict[str, Any]:
+    return {
+        "description": f"Names of {what}. Names only; their settings are made in Python.",
+        "type": "array",
+        "items": {"type": "string", "pattern": r"\S"},
+        "uniqueItems": True,
+    }

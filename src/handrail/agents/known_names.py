@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.known import KnownNames, KnownTool
 from handrail.agents.approval.rules import ApprovalRules
-from handrail.agents.approval.unmatched_rules import Unmatched, unmatched
-from handrail.agents.dynamic_agents import DYNAMIC_AGENTS
+from handrail.agents.approval.unmatched_rules import KnownNames, KnownTool, Unmatched, unmatched
 from handrail.agents.exports.entries import AgentReference, Entry
 from handrail.agents.project import Project
+from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
 from handrail.serde.document import listed

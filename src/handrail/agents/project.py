@@ -10,13 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.exports.discovery import discover, passed_over
+from handrail.agents.exports.classify import Definitions
+from handrail.agents.exports.discovery import discover, package_offers, passed_over
 from handrail.agents.exports.entries import AgentReference, Entry, Origin
 from handrail.agents.exports.importing import forget_modules, import_modules
-from handrail.agents.exports.packages import package_offers
-from handrail.agents.exports.registry import Offer, Registry
-from handrail.agents.exports.resolution import ResolvedAgent, resolve
-from handrail.agents.exports.unexported import Definitions
+from handrail.agents.exports.registry import Offer, Registry, ResolvedAgent, resolve
 from handrail.agents.project_config import ProjectConfig, matching, read_config, unreadable
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError

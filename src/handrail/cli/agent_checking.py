@@ -20,15 +20,14 @@ from cyclopts import CycloptsError
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.decisions import Verdict
-from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.agents.approval.rules_file import read_rules
+from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
 from handrail.agents.approval.unmatched_rules import Unmatched
 from handrail.agents.exports.entries import AgentReference
-from handrail.agents.exports.resolution import ResolvedAgent, resolve
+from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
+from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.options import RunOptions
-from handrail.agents.run.tool_report import ToolReport
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agent_models import NamedModel, check_name, chosen_model

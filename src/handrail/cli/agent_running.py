@@ -19,8 +19,7 @@ from pydantic_ai.models import Model
 
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.approval.decisions import Answer, Asker, GatedCall
-from handrail.agents.approval.rules import ApprovalRules
-from handrail.agents.approval.rules_file import read_rules
+from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.run.events import RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.agents.approval.decisions import Mode
-from handrail.agents.approval.globs import glob
-from handrail.agents.approval.matching import shortest
+from handrail.agents.approval.matching import glob, shortest
 from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, path_filter_of
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.contrib.tools import VfsToolsSection

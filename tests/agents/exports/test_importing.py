@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.importing`: each file of a project once, siblings found, and projects apart from each other."""
+"""Importing project modules: each file once, siblings found, and projects apart from each other."""
 
 from __future__ import annotations
 

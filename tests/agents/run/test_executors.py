@@ -1,4 +1,4 @@
-"""`handrail.agents.run.executors`, `tree` and `inspection`: what toolsets of a run are given, and how its calls are seen."""
+"""What toolsets of a run are given, and how its calls are seen."""
 
 from __future__ import annotations
 

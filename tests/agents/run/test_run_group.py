@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.run.folders import Folders
+from handrail.agents.run.run_group import Folders
 from handrail.errors import AgentError, FilesystemBusyError
 from handrail.filesystem import HostFilesystem
 from handrail.store import open as open_store

@@ -1,4 +1,4 @@
-"""`handrail.agents.toolsets.factory_toolset`: when factories are called, what they may return, and that its tools are shown."""
+"""When factories of toolsets are called, what they may return, and that their tools are shown."""
 
 from __future__ import annotations
 

@@ -13,9 +13,8 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolse
 
 from handrail.agents import files_toolset, shared, shell_toolset
 from handrail.agents.exports.entries import AgentReference, Entry, Origin, ToolsetFactory
-from handrail.agents.toolsets.argument_names import names_of_fields, names_of_parameters
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
+from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry, names_of_fields, names_of_parameters
 from handrail.contrib.tools import VfsToolsSection
 from handrail.prompt import MarkdownSection, Section
 from tests.runtime.bench import tool

@@ -25,6 +25,9 @@ filter, nor do `ask` rules in the mode `approve-all`.
 
 Globs are read widely, as `handrail.agents.approval.matching` says, and what lies in a folder that one fits is meant
 with it.
+
+A rule on a path is about files, not about spellings: `reached_paths` says what the paths in the arguments of a file
+tool lead to.
 """
 
 from __future__ import annotations
@@ -35,11 +38,12 @@ from dataclasses import fields
 from typing import Final, Literal
 
 from handrail.agents.approval.decisions import Mode, Verdict
-from handrail.agents.approval.globs import glob
-from handrail.agents.approval.matching import fits_name, shortest
+from handrail.agents.approval.matching import fits_name, glob, shortest
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.filesystem import PathFilter
+from handrail.errors import FilesystemError
+from handrail.filesystem import Filesystem, PathFilter
 from handrail.filesystem.path_filters import folded
+from handrail.filesystem.paths import ROOT
 
 Reach = Literal["read", "list", "write", "remove"]
 """What a file tool does with the path in an argument."""
@@ -55,6 +59,9 @@ FILE_TOOLS: Final[Mapping[str, Mapping[str, Reach]]] = {
     "remove_file": {"path": "remove"},
 }
 """The file tools, each with its arguments that are paths."""
+
+_LINKS_THEMSELVES: Final = frozenset({"move_file", "remove_file"})
+"""The tools that act on a link, and not on what it leads to."""
 
 
 class RulePaths:
@@ -157,3 +164,25 @@ def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, Reach]]:
         for name, reach in arguments.items()
         if argument in {name, None} and fits_name(rule.tool, prefix + tool)
     )
+
+
+def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesystem) -> Mapping[str, str] | None:
+    """The paths that lead through links to other paths, and those other paths, by argument; `None` if there are none.
+
+    Args:
+        tool: the name of the tool, without a prefix.
+        arguments: its arguments.
+        filesystem: the files that the tool works on.
+    """
+    found: dict[str, str] = {}
+    for argument in FILE_TOOLS.get(tool, {}):
+        path = arguments.get(argument)
+        if not isinstance(path, str):
+            continue
+        try:
+            real = filesystem.resolve(path, follow=tool not in _LINKS_THEMSELVES)
+            if real != (shortest(path) or ROOT):
+                found[argument] = real
+        except FilesystemError:
+            continue  # the tool refuses it, too
+    return found or None

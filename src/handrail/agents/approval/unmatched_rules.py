@@ -9,19 +9,27 @@
 | `expect: unmatched` | | nothing |
 
 Whatever is found, the rules hold as they are written.
+
+The names that rules can mean are those of the tools and agents that are known of the project. Whether a rule about
+`options.force` can ever fit is seen from the JSON Schema of the tool:
+
+| the schema | a place in it |
+|---|---|
+| has the property, the items, or a schema for all other keys | is declared, if the rest of the way is |
+| lets any key or value through: `true`, no type, `additionalProperties: true`, `patternProperties` | may be there |
+| is an object with properties and says nothing of others | is not declared, as that of a function is |
+| is a choice (`anyOf`, `oneOf`, `allOf`) | is as in the choice that comes nearest to declaring it |
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final, Literal, cast
 
 from handrail.agents.approval.decisions import Verdict
-from handrail.agents.approval.declared_arguments import declared_places
-from handrail.agents.approval.known import KnownNames, KnownTool, Takes
 from handrail.agents.approval.matching import Segment, fits_agents, fits_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import ApprovalRulesError
@@ -39,6 +47,27 @@ _DEEPEST: Final = 6
 _LONGEST_RULE: Final = 200
 _CURE: Final = "or add expect: unmatched to the rule"
 _MADE: Final = " The agents that an agent makes are known only while it runs."
+
+Takes = Literal["yes", "any", "unsure", "no"]
+"""Whether a tool takes an argument: it is declared; any is let through; Python may have another name for one; no."""
+
+Parameters = Callable[[], Mapping[str, Any] | None]
+"""Gives the JSON Schema of a tool's arguments; `None` if it is not known."""
+
+OtherNames = Callable[[], frozenset[str] | None]
+"""Gives the names that arguments may have beside those in the schema: those of parameters, fields and aliases in
+Python; `None` if that cannot be known."""
+
+Declares = bool | None
+"""Whether a place is declared; `None` if it may be there without being declared."""
+
+_CHOICES: Final = ("anyOf", "oneOf", "allOf")
+
+_MOST_PLACES: Final = 500
+
+_MOST_VISITED: Final = 5_000
+
+_DEEPEST_SCHEMA: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +244,199 @@ def _named(rule: Rule) -> str:
 def _in_file(rule_of_list: tuple[Verdict, Rule]) -> tuple[str, int, int]:
     place = rule_of_list[1].place
     return ("", 0, 0) if place is None else (place.file, place.line, place.column)
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTool:
+    """A tool that a project has, as far as rules can name it.
+
+    Attributes:
+        name: what the model calls it by.
+        parameters: gives the schema of its arguments. It is called once, because making a schema takes a while.
+        other_names: gives other names of them. It is called once, too.
+    """
+
+    name: str
+    parameters: Parameters = _nothing
+    other_names: OtherNames = _nothing
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", cache(self.parameters))
+        object.__setattr__(self, "other_names", cache(self.other_names))
+
+    def declares(self, place: tuple[Segment, ...]) -> Declares:
+        """Whether the schema of the tool declares an argument in a place; `None` if it may be there all the same."""
+        schema = self.parameters()
+        return None if schema is None else declares(schema, place)
+
+    def takes(self, place: tuple[Segment, ...]) -> Takes:
+        """Whether the tool takes an argument in a place, by whatever name."""
+        found = self.declares(place)
+        if found is not False:
+            return "yes" if found else "any"
+        return self.takes_undeclared(place)
+
+    def takes_undeclared(self, place: tuple[Segment, ...]) -> Takes:
+        """Whether the tool takes an argument in a place that its schema does not declare."""
+        others = self.other_names()
+        if others is None:
+            return "unsure"
+        return "yes" if all(step in others for step in place if isinstance(step, str)) else "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownNames:
+    """All that is known of a project when its rules are checked.
+
+    Attributes:
+        tools: its tools, built-in ones included, and whether or not an agent has them.
+        running: the toolsets of its agents whose tools are known only while they run, in words.
+        agents: its agents, each with the agents that it can call.
+        makes_agents: whether an agent can make others, whose names are known only while it runs.
+    """
+
+    tools: tuple[KnownTool, ...] = ()
+    running: tuple[str, ...] = ()
+    agents: Mapping[str, tuple[str, ...]]
+    makes_agents: bool = False
+
+
+def declares(schema: Mapping[str, Any], segments: Sequence[Segment]) -> Declares:
+    """Whether the schema of a tool's arguments declares a place.
+
+    If all arguments stand within one, the place is also looked for there, as rules look for it in a call.
+
+    Args:
+        schema: the JSON Schema of the arguments.
+        segments: the steps to the place.
+    """
+    search = _Search(schema)
+    try:
+        found = search.declares(schema, tuple(segments))
+        properties = _mapping(schema.get("properties"))
+        if found is False and len(properties) == 1:
+            return search.declares(next(iter(properties.values())), tuple(segments))
+    except RecursionError:  # nested as only a server would
+        return None
+    return found
+
+
+def declared_places(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The first 500 places that a schema declares, as rules write them: `path`, `options.force`, `steps[*].title`."""
+    found: dict[str, None] = {}
+    to_visit: deque[tuple[object, str, int]] = deque([(schema, "", 0)])
+    for _ in range(_MOST_VISITED):
+        if not to_visit or len(found) >= _MOST_PLACES:
+            break
+        part, at, depth = to_visit.popleft()
+        if not isinstance(part, Mapping) or depth > _DEEPEST_SCHEMA:
+            continue
+        here = cast("Mapping[str, Any]", part)  # a JSON object
+        below = [(f"{at}.{name}" if at else name, value) for name, value in _mapping(here.get("properties")).items()]
+        if at and "items" in here:
+            below.append((f"{at}[*]", here["items"]))
+        found |= dict.fromkeys(place for place, _ in below)
+        to_visit.extend((value, place, depth + 1) for place, value in below)
+        same = [choice for key in _CHOICES for choice in _list(here.get(key))]
+        if "$ref" in here:
+            same.append(_referred(str(here["$ref"]), schema))
+        to_visit.extend((choice, at, depth + 1) for choice in same)
+    return tuple(found)[:_MOST_PLACES]
+
+
+class _Search:
+    """Looks for places in one schema. Each part of it is looked at once for each place, however often it is named."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._seen: dict[tuple[int, tuple[Segment, ...]], Declares] = {}
+
+    def declares(self, schema: object, segments: tuple[Segment, ...]) -> Declares:
+        """Whether a part of the schema declares a place."""
+        if schema is None:
+            return None
+        if schema is False or not segments:
+            return schema is not False
+        if not isinstance(schema, Mapping):
+            return None
+        here = cast("Mapping[str, Any]", schema)  # a JSON object
+        part = id(here), segments
+        if part not in self._seen:
+            self._seen[part] = False  # as long as it is looked at: a reference that leads in a circle declares nothing
+            self._seen[part] = self._looked_up(here, segments)
+        return self._seen[part]
+
+    def _looked_up(self, here: Mapping[str, Any], segments: tuple[Segment, ...]) -> Declares:
+        if "$ref" in here:
+            return self.declares(_referred(str(here["$ref"]), self._root), segments)
+        choices = [choice for key in _CHOICES for choice in _list(here.get(key))]
+        answers = [self.declares(choice, segments) for choice in choices]
+        if not choices or "properties" in here or "items" in here:
+            answers += [self.declares(below, segments[1:]) for below in _steps(here, segments[0])]
+        return _nearest(answers)
+
+
+def _steps(here: Mapping[str, Any], segment: Segment) -> Iterator[object]:
+    """The schemas of what one step leads to; `None` where it may lead to what is not declared."""
+    kinds = _kinds(here)
+    if "object" in kinds and not isinstance(segment, int):
+        properties = _mapping(here.get("properties"))
+        others = here.get("additionalProperties", not properties)
+        if "patternProperties" in here:
+            others = True
+        if segment is None:
+            yield from properties.values()
+        elif segment in properties:
+            yield properties[segment]
+            return
+        yield None if others is True else others
+    if "array" in kinds and not isinstance(segment, str):
+        firsts = _list(here.get("prefixItems"))
+        if isinstance(segment, int) and segment < len(firsts):
+            yield firsts[segment]
+            return
+        if segment is None:
+            yield from firsts
+        items = here.get("items", not firsts)
+        yield None if items is True else items
+
+
+def _kinds(here: Mapping[str, Any]) -> frozenset[str]:
+    """What values a schema takes: objects, arrays, or both where it does not say."""
+    said: object = here.get("type")
+    if isinstance(said, str):
+        return frozenset({said})
+    if isinstance(said, list):
+        return frozenset(map(str, cast("list[object]", said)))
+    if "enum" in here or "const" in here:
+        return frozenset()
+    return frozenset({"object", "array"})
+
+
+def _referred(name: str, root: Mapping[str, Any]) -> object:
+    """What a reference within the schema leads to; `None` if it leads elsewhere."""
+    found: object = root
+    for part in name.removeprefix("#").split("/")[1:] if name.startswith("#") else (name,):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = cast("Mapping[str, object]", found)[part]
+    return found
+
+
+def _nearest(answers: Iterable[Declares]) -> Declares:
+    given = list(answers)
+    if True in given:
+        return True
+    return None if None in given else False
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if isinstance(value, list) else ()

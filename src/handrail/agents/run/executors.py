@@ -1,16 +1,20 @@
-"""The doors of one run: executors on its session, for the tools of Handrail and for all others, and how calls look.
+"""The executors of one run, on its session, for the tools of Handrail and for all others, and how calls are described.
 
 A call is described twice: ahead, when its arguments have been validated and somebody may have to be asked, and in the
 pipeline, when it is about to run. Both descriptions name the arguments by their digest, so that what runs is what was
 asked about.
+
+The tools of a run find filesystems behind the path filter of the run, wherever they were bound. That is the
+`Filesystem`, whatever makes it, and each filesystem that is bound under a type of its own, as the `HostFilesystem` of a
+shell. What a provider makes under another type than `Filesystem` is the program's own affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
@@ -22,30 +26,33 @@ from handrail.adapters.pydantic_ai.foreign.effects import declared
 from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.decisions import GatedCall, Verdict
-from handrail.agents.approval.path_rules import FILE_TOOLS
-from handrail.agents.approval.policy import GatePolicy, approver
-from handrail.agents.approval.reached import reached_paths
-from handrail.agents.approval.rules import rules_on_arguments
-from handrail.agents.run.filtered_resources import behind_filter, bound_resources, given_filesystem
+from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
+from handrail.agents.approval.gate import GatePolicy, approver
+from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
+from handrail.agents.approval.rules import Rule, rules_on_arguments
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
 from handrail.agents.run.run_group import RunTree
-from handrail.agents.run.tool_report import ToolReport
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.contrib.tools.vfs.overflow import ToolNames
 from handrail.errors import AgentError, DumpError
+from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import excluding
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.section import registry_of
 from handrail.prompt.template import PlacedSection
+from handrail.resources import Binding, ResourceRegistry
+from handrail.resources.binding import Given, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.steps import foresee
 from handrail.serde import digest, dump
 from handrail.session import Session
 from handrail.session.calls import CallRef
+
+Behind = Callable[[Filesystem], Filesystem]
+"""Puts a filesystem behind a filter."""
 
 
 class _Own(NamedTuple):
@@ -381,3 +388,84 @@ def _arguments(params: object) -> dict[str, Any]:
         return cast("dict[str, Any]", dump(params))  # of a dataclass or a mapping, so it is an object
     except DumpError:
         return arguments_of(params)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReport:
+    """A tool as an agent would be offered it.
+
+    Attributes:
+        name: what the model calls it by.
+        description: what the model is told of it.
+        source: the entry that it comes from, in words: `toolset files (built-in)`.
+        section: the section that brings it, as `files`; empty for a tool without one.
+        policies: what judges its calls beside the approval rules.
+        effect: what a call does to the world.
+        approval: what holds for a call that no rule on arguments fits.
+        on_arguments: the rules that say something else where their arguments fit; the first that fits decides.
+        parameters: the JSON Schema of its arguments.
+        hints: what whoever declared it may not have meant, in sentences.
+    """
+
+    name: str
+    description: str
+    source: str
+    section: str
+    policies: tuple[str, ...]
+    effect: Effect
+    approval: Judgement
+    parameters: Mapping[str, Any] = field(repr=False)
+    hints: tuple[str, ...] = ()
+    on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
+
+
+@runtime_checkable
+class _Unfiltered(Filesystem, Protocol):
+    """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
+
+
+def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> ResourceRegistry:
+    """All that the tools of a template find: what its sections bring, and before that what the program binds."""
+    registry = template.registry
+    for root in template.tree:
+        for placed in root.walk():
+            registry = registry.merge(placed.section.registry)
+    return registry.merge(given)
+
+
+def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
+    """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
+    given = (each.provider for each in bound if each.protocol is Filesystem)
+    found = next((provider.value for provider in given if isinstance(provider, Given)), None)
+    return found if isinstance(found, Filesystem) else None
+
+
+def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
+    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
+
+    Args:
+        bound: all that the tools find.
+        behind: puts a filesystem behind the filter.
+    """
+    return ResourceRegistry.of(*(each for binding in bound for each in _behind(binding, behind)))
+
+
+def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
+    if isinstance(binding.provider, Given):
+        filesystem = _filtered(binding.provider.value, behind)
+        return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
+    if binding.protocol is not Filesystem:
+        return ()
+
+    def provide(resources: Resolver) -> Filesystem | None:
+        return _filtered(resources.get(_Unfiltered), behind)
+
+    return (
+        Binding(_Unfiltered, binding.provider, binding.scope, binding.eager),
+        Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide), binding.scope),
+    )
+
+
+def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
+    """A filesystem behind a filter; where a provider says that there is none, none."""
+    return behind(filesystem) if isinstance(filesystem, Filesystem) else None

@@ -3,6 +3,8 @@
 PydanticAI's agent is the loop. It is made anew for each run, of the entries that the file names: each of them is a
 toolset under its label, and all of them together are one (`SourcedToolset`), which PydanticAI enters and leaves once.
 Every call goes through the pipeline (`PipelineCapability`); the gate is asked ahead (`AgentCapability`).
+
+`inspect_run` finds out what an agent would be offered, without asking any model: for `handrail check`, and for tests.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from pydantic_ai import (
     UsageLimits,
 )
 from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import Conversation
@@ -39,20 +42,19 @@ from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import running
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
-from handrail.agents.dynamic_agents import made_agents
+from handrail.agents.approval.unmatched_rules import KnownTool
 from handrail.agents.error_text import place_of
-from handrail.agents.exports.resolution import ResolvedAgent, resolve
+from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, refuse_unmatched, unmatched_rules
-from handrail.agents.members import members_of
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.child_sessions import session_of_call
 from handrail.agents.run.events import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
-from handrail.agents.run.executors import RunDoors
+from handrail.agents.run.executors import RunDoors, ToolReport
 from handrail.agents.run.run_group import RunTree
-from handrail.agents.run.tool_report import ToolReport
-from handrail.agents.toolsets.labelled_toolset import Reserved, Source, SourcedToolset
+from handrail.agents.toolsets.build import members_of
+from handrail.agents.toolsets.builtin import made_agents
+from handrail.agents.toolsets.labelled_toolset import Reserved, Source, SourcedToolset, static_conflicts, static_names
 from handrail.agents.toolsets.listing import listing_of
-from handrail.agents.toolsets.preflight import static_conflicts, static_names
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
@@ -395,3 +397,48 @@ def _name_of(model: Model | str) -> str:
 
 def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+class Inspection(NamedTuple):
+    """What is found out of an agent.
+
+    Attributes:
+        tools: the tools that it would be offered, in their order.
+        listings: what is known of each of its toolsets.
+    """
+
+    tools: tuple[ToolReport, ...]
+    listings: Listings
+
+
+async def inspect_run(run: AgentRun) -> Inspection:
+    """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
+
+    Raises:
+        AgentError: a factory made no toolset, or names are taken twice.
+        BaseException: what a toolset raises when it is entered.
+    """
+    model = FunctionModel(_refuse, model_name="none")
+    ctx = RunContext[Any](deps=run.tree.options.deps, model=model, usage=RunUsage(), run_id="check", run_step=1)
+    with run.opened():
+        toolset = await run.toolset(dict).for_run(ctx)
+        async with toolset:
+            of_step = await toolset.for_run_step(ctx)
+            tools = (await of_step.get_tools(ctx)).values()
+            listings = run.listings()
+            known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
+            reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
+            return Inspection(tuple(reports), listings)
+
+
+def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
+    """The report without rules on arguments that the tool does not have."""
+    tool = known.get(report.name)
+    if tool is None or not report.on_arguments:
+        return report
+    fitting = [said for said in report.on_arguments if all(tool.takes(place) != "no" for place in said[1].places)]
+    return replace(report, on_arguments=tuple(fitting))
+
+
+def _refuse(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+    raise AgentError("no model is asked here")

@@ -8,24 +8,35 @@ PydanticAI's `CombinedToolset` does the combining. What is added:
   asking; entering, where connections are opened, is one after the other in PydanticAI too;
 - factories that made no toolset are told all together;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
+
+Some conflicts of names are certain before an agent runs. Certain are the names of tools that nothing can hide or
+rename: a `prepare` function may, and so may a wrapper that is not known here, a factory, a section that is enabled by a
+function. What is not certain is left to the check at each step, which says the same of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic_ai import RunContext, ToolsetTool
-from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
+from pydantic_ai import Tool as PydanticTool
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, PrefixedToolset, WrapperToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
+from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
+from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.errors import AgentError, FactoryError, ToolConflictError
+from handrail.prompt import Section, Tool
 
 Reserved = Callable[[], Mapping[str, str]]
 """Gives names that no tool of a toolset may have, each with what has it, in words."""
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +211,46 @@ def name_conflict(
         + "\nRename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x').",
         tools=tuple(taken),
     )
+
+
+def static_conflicts(entries: Sequence[Entry], *, reserved: Mapping[str, str] = _NOTHING) -> ToolConflictError | None:
+    """What is to be said of tool names that several entries of one agent certainly have; `None` if there are none.
+
+    Args:
+        entries: the tools and toolsets that the agent names.
+        reserved: names that are taken by others, each with what has it, in words.
+    """
+    return name_conflict(((entry.label, static_names(entry)) for entry in entries), reserved)
+
+
+def static_names(entry: Entry) -> tuple[str, ...]:
+    """The names of the tools that an entry certainly has at every step."""
+    value = entry.value
+    if isinstance(value, PydanticTool):
+        return () if value.prepare is not None else (value.name,)
+    if isinstance(value, (Tool, AgentReference)):
+        return (value.name,)
+    if isinstance(value, ToolsetFactory):
+        return ()
+    return tuple(dict.fromkeys(_of_section(value) if isinstance(value, Section) else _of_toolset(value)))
+
+
+def _of_section(section: Section[Any]) -> Iterator[str]:
+    if section.enabled is True:
+        yield from (tool.name for tool in section.tools)
+        for child in section.children:
+            yield from _of_section(child)
+
+
+def _of_toolset(toolset: AbstractToolset[Any]) -> Iterator[str]:
+    """The names that a toolset certainly has. Of a subclass of PydanticAI's nothing is certain: it may list others."""
+    kind = type(toolset)
+    if isinstance(toolset, FunctionToolset) and kind is FunctionToolset:
+        yield from (name for name, tool in toolset.tools.items() if tool.prepare is None)
+    elif isinstance(toolset, PrefixedToolset) and kind is PrefixedToolset:
+        yield from (f"{toolset.prefix}_{name}" for name in _of_toolset(toolset.wrapped))
+    elif isinstance(toolset, CombinedToolset) and kind is CombinedToolset:
+        for member in toolset.toolsets:
+            yield from _of_toolset(member)
+    elif isinstance(toolset, SharedToolset):
+        yield from _of_toolset(toolset.wrapped)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.approval.globs import Reading
 from handrail.agents.approval.matching import (
+    Reading,
     argument_path,
     fits_agents,
     fits_argument,

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from handrail.agents.approval.known import KnownNames, KnownTool
-from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.agents.approval.rules_file import parse_rules
-from handrail.agents.approval.unmatched_rules import Unmatched, unmatched
+from handrail.agents.approval.rules import ApprovalRules, Rule, parse_rules
+from handrail.agents.approval.unmatched_rules import KnownNames, KnownTool, Unmatched, unmatched
 
 
 def known_tool(name: str, *arguments: str, other: frozenset[str] | None = frozenset()) -> KnownTool:

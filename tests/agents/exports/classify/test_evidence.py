@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.evidence`: what an object is, before anybody calls it."""
+"""`handrail.agents.exports.classify`: what an object is, before anybody calls it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handrail.agents.exports.evidence import What, evidence, factory_fault
+from handrail.agents.exports.classify import What, evidence, factory_fault
 from tests.agents.folders import module_of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from handrail.agents import Project
-from handrail.agents.exports.unexported import Definitions, definitions_of, export_hints
+from handrail.agents.exports.classify import Definitions, definitions_of, export_hints
 from handrail.errors import ResolutionError
 from tests.agents.folders import agent, module_of, write
 

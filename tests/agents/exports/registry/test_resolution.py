@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.resolution`: each name is looked up in the namespace of its field."""
+"""`handrail.agents.exports.registry`: each name is looked up in the namespace of its field."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, Entry, FactoryFunction, Origin, ToolsetFactory
-from handrail.agents.exports.registry import Offer, Registry
-from handrail.agents.exports.resolution import resolve
+from handrail.agents.exports.registry import Offer, Registry, resolve
 from handrail.errors import DiscoveryError, ResolutionError
 
 

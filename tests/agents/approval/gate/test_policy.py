@@ -11,8 +11,7 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.policy import GatePolicy, approver
+from handrail.agents.approval.gate import ApprovalGate, GatePolicy, approver
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import CallPostponed
 from handrail.prompt import (

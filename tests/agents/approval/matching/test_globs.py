@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from handrail.agents.approval.globs import Glob, glob
+from handrail.agents.approval.matching import Glob, glob
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`handrail.agents.toolsets.preflight`: the conflicts that are certain before anything runs."""
+"""`handrail.agents.toolsets.labelled_toolset`: the conflicts that are certain before anything runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
-from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset
-from handrail.agents.toolsets.preflight import static_conflicts, static_names
+from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset, static_conflicts, static_names
 from handrail.agents.toolsets.shared_toolset import shared
 from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection, Section

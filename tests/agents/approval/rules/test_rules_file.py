@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.approval import rules_file
-from handrail.agents.approval.rules import ApprovalRules, Rule, judge
-from handrail.agents.approval.rules_file import parse_rules, read_rules
+from handrail.agents.approval import rules as rules_module
+from handrail.agents.approval.rules import ApprovalRules, Rule, judge, parse_rules, read_rules
 from handrail.errors import ApprovalRulesError
 from tests.agents.approval.calls import gated
 
@@ -29,8 +29,8 @@ def fault_of(text: str) -> ApprovalRulesError:
 
 def test_the_example_of_the_module_is_read_as_it_says() -> None:
     """Tools by glob, arguments by glob, agents by glob, and defaults."""
-    example = (rules_file.__doc__ or "").split("\n\n")[1]
-    rules = parsed(example)
+    [example] = [part for part in (rules_module.__doc__ or "").split("\n\n") if part.startswith("    defaults:")]
+    rules = parsed(dedent(example))
     assert rules.allow == (
         Rule("list_files"),
         Rule("shell_run", {"command": "git status*"}),

@@ -1,4 +1,4 @@
-"""`handrail.agents.agent_file_schema`: JSON Schema and parser take the same front matter."""
+"""`handrail.agents.agent_file`: JSON Schema and parser take the same front matter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from handrail.agents.agent_file import KEYS, NAME_PATTERN, AgentFile, parse_agent_file
-from handrail.agents.agent_file_schema import agent_file_schema
+from handrail.agents.agent_file import KEYS, NAME_PATTERN, AgentFile, agent_file_schema, parse_agent_file
 from handrail.errors import AgentFileError
 
-PUBLISHED = Path(__file__).parents[2] / "docs" / "agent-file.schema.json"
+PUBLISHED = Path(__file__).parents[3] / "docs" / "agent-file.schema.json"
 VALIDATOR: Any = Draft202012Validator(agent_file_schema())  # pyright does not know the types of its methods
 
 BLANKS = st.sampled_from(["", " ", "\n", "\t ", "\u3000"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.dynamic_agents import MadeAgent, made_agents
+from handrail.agents.toolsets.builtin import MadeAgent, made_agents
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import called, desk, inside, outcomes, play, texts

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from handrail.agents.approval.declared_arguments import declared_places, declares
 from handrail.agents.approval.matching import argument_path
+from handrail.agents.approval.unmatched_rules import declared_places, declares
 
 
 class Step(BaseModel):
