@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli import agents
+from handrail.cli.agents import commands
 from tests.cli.desk import Command
 
 
@@ -154,7 +154,7 @@ def test_without_the_extra_agents_say_what_to_install(
     handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     """The commands over a store work all the same, and so does the help."""
-    monkeypatch.setattr(agents, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(commands, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     ran = handrail(*words)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (

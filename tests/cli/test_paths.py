@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError
 
-from handrail.cli.agent_options import RunChoices, check_agent_path
+from handrail.cli.agents.options import RunChoices, check_agent_path
 from handrail.cli.paths import folder_here, found_at
 from tests.cli.desk import Command, Ran
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.entry import application
+from handrail.cli.application import application
 from tests.architecture.sources import ROOT
 from tests.docs.console import commands_of, comparable, typed
 from tests.docs.evening import fill

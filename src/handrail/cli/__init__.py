@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.interrupts import INTERRUPTED, interrupted_once
+from handrail.cli.process_exit import INTERRUPTED, interrupted_once
 
 __all__ = ["main"]
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # Without `argv` the process is this command, and nobody else's.
         with interrupted_once() if argv is None else nullcontext():
-            from handrail.cli.entry import run  # noqa: PLC0415 - needs the extra, which has just been looked for
+            from handrail.cli.application import run  # noqa: PLC0415 - needs the extra, which has just been looked for
 
             return run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:  # while modules are imported, or while a command is carried out

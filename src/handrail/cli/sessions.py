@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli import described
+from handrail.cli.ledger import described
 from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.text import counted

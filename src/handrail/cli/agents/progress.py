@@ -26,7 +26,7 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.questions import shown_value
+from handrail.cli.agents.questions import shown_value
 from handrail.cli.screen import Screen
 from handrail.cli.text import counted, moment
 from handrail.clock import Clock

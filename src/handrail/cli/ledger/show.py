@@ -1,4 +1,4 @@
-"""`handrail ledger`: what effects a ledger knows of. What changes it is in `handrail.cli.ledger_changes`."""
+"""`handrail ledger`: what effects a ledger knows of. What changes it is in `handrail.cli.ledger.changes`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from handrail.cli import described
-from handrail.cli.beside import Shown, found_beside, is_possible_duplicate
+from handrail.cli.ledger import described
+from handrail.cli.ledger.beside import Shown, found_beside, is_possible_duplicate
 from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Column, Screen
 from handrail.cli.sessions import Limit, page

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.cli.keyboard import forget_typed, typed_line
+from handrail.cli.agents.keyboard import forget_typed, typed_line
 from handrail.cli.screen import Screen
 from handrail.cli.text import clean
 

@@ -9,7 +9,7 @@ from cyclopts import CycloptsError
 
 from handrail.agents.exports.classify import NAME
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.cli.agent_folder import write_agent_folder
+from handrail.cli.agents.agent_folder import write_agent_folder
 from handrail.cli.exit_codes import DONE
 from handrail.cli.screen import Screen
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
-from handrail.cli.described import Beside
+from handrail.cli.ledger.described import Beside
 from handrail.runtime.ledger.states import possible_duplicate
 from handrail.store import EffectRow, Store, Testimony
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.cli import described
-from handrail.cli.described import Beside
+from handrail.cli.ledger import described
+from handrail.cli.ledger.described import Beside
 from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import Entry, Role
 from handrail.store import EffectRow

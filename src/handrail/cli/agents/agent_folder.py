@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from handrail.cli.agent_folder_files import FILES
+from handrail.cli.agents.new import FILES
 from handrail.cli.paths import why
 from handrail.errors import AgentError
 

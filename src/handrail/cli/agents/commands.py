@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from handrail.cli.agent_options import AS_TYPED, AgentPath, RunChoices, check_agent_path, check_rules_path
+from handrail.cli.agents.options import AS_TYPED, AgentPath, RunChoices, check_agent_path, check_rules_path
 from handrail.cli.debugging import Debug
 
 RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
@@ -49,7 +49,7 @@ def run_agent(
     """
     _need_extra()
     check_agent_path(agent_file, input)
-    from handrail.cli.agent_running import carry_out  # noqa: PLC0415 - needs the extra, which has just been looked for
+    from handrail.cli.agents.run import carry_out  # noqa: PLC0415 - needs the extra, which has just been looked for
 
     return carry_out(agent_file, input[0] if input else None, choices)
 
@@ -75,7 +75,7 @@ def check_agent(
     _need_extra()
     check_agent_path(agent_file)
     check_rules_path(rules)
-    from handrail.cli.agent_checking import report  # noqa: PLC0415 - as above
+    from handrail.cli.agents.check import report  # noqa: PLC0415 - as above
 
     return report(agent_file, rules, as_json=format == "json")
 
@@ -91,7 +91,7 @@ def new_agent(
 ) -> int:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
     _need_extra()
-    from handrail.cli.agent_making import make  # noqa: PLC0415 - as above
+    from handrail.cli.agents.agent_making import make  # noqa: PLC0415 - as above
 
     return make(name, folder)
 

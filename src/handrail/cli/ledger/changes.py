@@ -12,10 +12,10 @@ from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli import described
-from handrail.cli.beside import Shown, found_beside
-from handrail.cli.finding import UNSAID, Finding
-from handrail.cli.ledger import Key, Partition, found_effect, newest, print_effects
+from handrail.cli.ledger import described
+from handrail.cli.ledger.beside import Shown, found_beside
+from handrail.cli.ledger.finding import UNSAID, Finding
+from handrail.cli.ledger.show import Key, Partition, found_effect, newest, print_effects
 from handrail.cli.options import AS_SET, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.cli.text import counted

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from cyclopts import CycloptsError
 
-from handrail.cli.agent_options import RunChoices
+from handrail.cli.agents.options import RunChoices
 from handrail.cli.options import EXAMPLES
 from handrail.cli.text import without_passwords
 from handrail.errors import SessionHeldError, StoreError

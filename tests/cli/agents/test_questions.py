@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.cli.questions import TerminalAsker, argument_lines, question_fields, shown_value
+from handrail.cli.agents.questions import TerminalAsker, argument_lines, question_fields, shown_value
 from handrail.cli.screen import Screen
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
 

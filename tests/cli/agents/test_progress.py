@@ -23,13 +23,13 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.progress import NOBODY_TO_ASK, Recorded, Told
+from handrail.cli.agents.progress import NOBODY_TO_ASK, Recorded, Told
 from handrail.cli.screen import Screen
 from handrail.limits import TokenUsage
 from handrail.runtime import EffectAwaited
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
-from tests.cli.test_questions import call_of
+from tests.cli.agents.test_questions import call_of
 
 DESK = ("desk",)
 CHILD = ("desk", "research")

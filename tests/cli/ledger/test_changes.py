@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.cli import ledger_changes
+from handrail.cli.ledger import changes
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow, Store
@@ -164,7 +164,7 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
         assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
         return row
 
-    monkeypatch.setattr(ledger_changes, "found_effect", looked)
+    monkeypatch.setattr(changes, "found_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert ran.code == 1
     assert "has been changed by somebody else in the meantime" in ran.err
@@ -291,7 +291,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
         assert EffectLedger(store).distrust(row, "somebody else")
         return row
 
-    monkeypatch.setattr(ledger_changes, "found_effect", looked)
+    monkeypatch.setattr(changes, "found_effect", looked)
     ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
     assert (ran.code, ran.out) == (1, "")
     assert "1 effect has been changed by somebody else in the meantime" in ran.err

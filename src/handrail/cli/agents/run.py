@@ -23,17 +23,17 @@ from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.run.events import RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
-from handrail.cli.agent_input import no_input, told
-from handrail.cli.agent_models import check_played, chosen_model, opened_model
-from handrail.cli.agent_options import RunChoices
 from handrail.cli.agent_problems import described, tell
+from handrail.cli.agents.agent_input import no_input, told
+from handrail.cli.agents.models import check_played, chosen_model, opened_model
+from handrail.cli.agents.options import RunChoices
+from handrail.cli.agents.progress import Recorded, Told
+from handrail.cli.agents.questions import TerminalAsker
+from handrail.cli.agents.store import check_kept, chosen_store, opened_session
 from handrail.cli.debugging import show_traceback
 from handrail.cli.exit_codes import DONE, FAILED, USAGE, WAITING
-from handrail.cli.interrupts import interruptible
 from handrail.cli.output import OutputError
-from handrail.cli.progress import Recorded, Told
-from handrail.cli.questions import TerminalAsker
-from handrail.cli.run_store import check_kept, chosen_store, opened_session
+from handrail.cli.process_exit import interruptible
 from handrail.cli.screen import Screen
 from handrail.cli.text import counted, without_passwords
 from handrail.clock import SYSTEM_CLOCK

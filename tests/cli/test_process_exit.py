@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.interrupts import interrupted_once, interruptible
+from handrail.cli.process_exit import interrupted_once, interruptible
 from tests.cli.agent_folders import noting, write
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
-from handrail.cli import entry, main, sessions
+from handrail.cli import application, main, sessions
 from handrail.store import Store
 from tests.cli.desk import ENTRY, SESSION, Command, effect
 
@@ -29,7 +29,7 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
     return found
 
 
-COMMANDS = _commands(entry.application())
+COMMANDS = _commands(application.application())
 
 EXIT_CODES: dict[tuple[str, ...], str] = {
     ("run",): "Exit codes: 0 the agent has answered; 1 the run failed;",

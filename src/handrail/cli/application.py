@@ -13,12 +13,12 @@ from typing import IO
 
 from cyclopts import App, CycloptsError, Parameter
 
-from handrail.cli.agents import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
+from handrail.cli.agents.commands import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
 from handrail.cli.completion import add_completion
 from handrail.cli.debugging import debugging, is_set, show_traceback, without_option
 from handrail.cli.exit_codes import FAILED, READER_GONE, USAGE
-from handrail.cli.ledger import list_effects, show_effect
-from handrail.cli.ledger_changes import invalidate_effects, prune_effects, reconcile_effect
+from handrail.cli.ledger.changes import invalidate_effects, prune_effects, reconcile_effect
+from handrail.cli.ledger.show import list_effects, show_effect
 from handrail.cli.output import Output, OutputError, ReaderGoneError
 from handrail.cli.paths import GONE, folder_here, why
 from handrail.cli.screen import Screen

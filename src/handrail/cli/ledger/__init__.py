@@ -1,0 +1,5 @@
+"""`handrail ledger`.
+
+- `show`: `list`, `show`.
+- `changes`: `reconcile`, `invalidate`, `prune`.
+"""
