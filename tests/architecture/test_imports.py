@@ -20,7 +20,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.agents": frozenset({"pydantic_ai", "ruamel"}),
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.cli.agents.models": frozenset({"cyclopts", "pydantic_ai"}),
-    "handrail.cli.agents.run": frozenset({"pydantic_ai"}),
+    "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.serde.document": frozenset({"ruamel"}),
     "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),

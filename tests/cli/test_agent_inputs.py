@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError
 
-from handrail.cli.agents.agent_input import no_input, told
 from handrail.cli.agents.options import RunChoices, check_agent_path
+from handrail.cli.agents.run import no_input, told
 from handrail.cli.agents.store import check_kept, chosen_store, opened_session, within
 from handrail.errors import SessionHeldError
 

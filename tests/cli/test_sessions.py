@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.cli.sessions import PAGE
+from handrail.cli.options import PAGE
 from handrail.events import Dispatcher
 from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked

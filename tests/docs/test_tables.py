@@ -11,8 +11,7 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.cli.exit_codes import READER_GONE, USAGE, WAITING
-from handrail.cli.process_exit import INTERRUPTED
+from handrail.cli.process_exit import INTERRUPTED, READER_GONE, USAGE, WAITING
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan

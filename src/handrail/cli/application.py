@@ -1,4 +1,7 @@
-"""From a command line to an exit code: the commands are put together here, and what goes wrong is told here."""
+"""From a command line to an exit code: the commands are put together here, and what goes wrong is reported here.
+
+`handrail completion` prints what a shell needs to complete commands, options and files.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,26 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
-from typing import IO
+from typing import IO, Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
 from handrail.cli.agents.commands import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
-from handrail.cli.completion import add_completion
-from handrail.cli.debugging import debugging, is_set, show_traceback, without_option
-from handrail.cli.exit_codes import FAILED, READER_GONE, USAGE
 from handrail.cli.ledger.changes import invalidate_effects, prune_effects, reconcile_effect
 from handrail.cli.ledger.show import list_effects, show_effect
-from handrail.cli.output import Output, OutputError, ReaderGoneError
-from handrail.cli.paths import GONE, folder_here, why
-from handrail.cli.screen import Screen
+from handrail.cli.options import GONE, folder_here, why
+from handrail.cli.process_exit import FAILED, READER_GONE, USAGE
+from handrail.cli.screen import (
+    Debug,
+    Output,
+    OutputError,
+    ReaderGoneError,
+    Screen,
+    debugging,
+    is_set,
+    show_traceback,
+    without_option,
+)
 from handrail.cli.sessions import fork_session, list_sessions, show_session
 from handrail.errors import HandrailError
 
@@ -36,6 +46,20 @@ environment variable HANDRAIL_DEBUG, shows tracebacks. Every command explains it
 """
 _EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
 wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 whoever read the output has gone."""
+
+Shell = Literal["bash", "zsh", "fish"]
+"""The shells that a script can be printed for."""
+
+_COMPLETION_HELP = """Print the script with which a shell completes the commands and options of `handrail`.
+
+Install it once, and again after an upgrade:
+
+* bash: `handrail completion bash > ~/.local/share/bash-completion/completions/handrail`
+* zsh: `handrail completion zsh > ~/.zfunc/_handrail`, with `fpath+=~/.zfunc` before `compinit` in `~/.zshrc`
+* fish: `handrail completion fish > ~/.config/fish/completions/handrail.fish`
+
+Then start a new shell.
+"""
 
 
 def application() -> App:
@@ -144,3 +168,18 @@ def _check_text(argv: Sequence[str]) -> None:
     for word in argv:
         if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
             raise CycloptsError(msg=f"{word!a} is not UTF-8, so no store can hold it")
+
+
+def add_completion(app: App) -> None:
+    """Give an application the command `completion`, which knows all its commands."""
+
+    def completion(
+        shell: Annotated[Shell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
+        /,
+        *,
+        debug: Debug = False,  # noqa: ARG001 - for the help; it is taken out before the command line is parsed
+    ) -> int:
+        Screen().raw(app.generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
+        return 0
+
+    app.command(completion, name="completion", help=_COMPLETION_HELP, sort_key=6)

@@ -1,7 +1,11 @@
-"""What all commands take: which store, and for whom to print."""
+"""What all commands take: which store, and for whom to print.
+
+A path that was typed and cannot be looked at is named in the error.
+"""
 
 from __future__ import annotations
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,17 +13,58 @@ from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter
 
-from handrail.cli.debugging import Debug
-from handrail.cli.paths import folder_here, found_at
+from handrail.cli.screen import Debug
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.serde.near_paths import did_you_mean
 from handrail.store import Store
 from handrail.store import open as open_store
 
+GONE = "which is gone"
+"""What is said of the folder in which the command was typed, if it has been removed."""
+
+Found = Literal["file", "folder", "other", "nothing"]
+"""What stands at a path."""
+
 _SQLITE = "sqlite:///"
 
 EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
 """URLs of stores that more than one process can see."""
+
+PAGE = 50
+"""How many rows a table shows unless `--limit` says otherwise; JSON shows all."""
+
+Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table shows {PAGE} unless told; JSON all.")]
+"""How many rows to print."""
+
+
+def found_at(path: Path) -> Found:
+    """What stands at a path, links followed.
+
+    Raises:
+        CycloptsError: that cannot be found out: the name is too long, or a folder on the way may not be searched.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "nothing"
+    except (OSError, ValueError) as error:
+        raise CycloptsError(msg=f"{path} cannot be looked at: {why(error)}") from error
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "file" if stat.S_ISREG(mode) else "other"
+
+
+def folder_here() -> str:
+    """The folder in which the command was typed, for messages."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return GONE
+
+
+def why(error: Exception) -> str:
+    """Why an operation on a file failed, without the number and the path."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 @Parameter(name="*", group=Group("Store and output", sort_key=9))
@@ -94,3 +139,16 @@ def check_there(url: str) -> None:
         told = f"there is no database {name}; look at --store, and at the folder you are in ({folder_here()})"
         near = did_you_mean(Path(name))
         raise StoreError(f"{told}.{near}" if near else told, store=url)
+
+
+def page(limit: int | None, options: StoreOptions) -> int | None:
+    """How many rows to print; `None` for all.
+
+    Raises:
+        CycloptsError: `limit` is less than 1.
+    """
+    if limit is None:
+        return None if options.as_json else PAGE
+    if limit < 1:
+        raise CycloptsError(msg=f"--limit is {limit}; it must be 1 or more")
+    return limit

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends what is done in order, a stubborn person ends the process.
+"""How a command ends: its exit codes, and Ctrl-C. The first Ctrl-C ends what is done in order, another one the process.
 
 A process that ends at once leaves nothing half done for good: what its calls have changed counts only where they have
 ended, and the ledger holds what may have happened as unknown.
@@ -12,6 +12,21 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
+
+DONE = 0
+"""It was done."""
+
+FAILED = 1
+"""It was refused, it failed, or there is no such thing."""
+
+USAGE = 2
+"""The command line is wrong, or a file or name that it leads to; nothing has run."""
+
+WAITING = 3
+"""A run waits for approvals; it is stored, and can be resumed."""
+
+READER_GONE = 141
+"""Nobody reads the output any more: 128 and the number of the signal."""
 
 INTERRUPTED = 130
 """The exit code: 128 and the number of the signal, as shells have it."""

@@ -2,27 +2,123 @@
 
 On a terminal a table fits the width: it leaves columns out if it must, and says so. In a pipe it is plain text,
 aligned, without colours, and nothing of it is cut.
+
+That a stream cannot be written is kept apart from every other error of files. Text on its way to a terminal holds
+nothing that a terminal obeys.
+
+`--debug` on any command, or `HANDRAIL_DEBUG=1`, shows tracebacks. Without them a command says in one line what went
+wrong. With them the traceback stands above that line, and that of every tool, policy and subscriber that raises while
+the run goes on is shown, too.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import IO, Any
+from datetime import UTC, datetime, timedelta
+from itertools import chain, takewhile
+from typing import IO, Annotated, Any, cast
 
+from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from handrail.cli.output import output
-from handrail.cli.text import clean, clean_json, clean_lines, without_passwords
-
 _GAP = 2
+
 _LEAST_OF_CUT = 16
+
+Row = Sequence[str]
+"""The cells of a row, in the order of the columns; what the terminal would obey is taken out of them here."""
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+_PASSWORD = re.compile(r"(?<=//)([^\s/@:]*):\S*@")
+
+_PASSWORD_OPTION = re.compile(r"(password|passfile|sslpassword)=[^\s&'\"]*", re.IGNORECASE)
+
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+NO_VALUE_CELL = "-"
+"""What a cell of a table shows that has no value."""
+
+VARIABLE = "HANDRAIL_DEBUG"
+"""The environment variable that asks for tracebacks, unless it is empty or says no."""
+
+OPTION = "--debug"
+"""The option that does."""
+
+_HELP = f"Show the traceback of whatever is raised. {VARIABLE}=1 does so for all commands."
+
+Debug = Annotated[bool, Parameter(name=OPTION, help=_HELP)]
+"""The option as a parameter, for the help of a command and for completion; `without_option` takes it out before."""
+
+_NO = frozenset({"", "0", "no", "off", "false"})
+
+_DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
+
+
+class OutputError(OSError):
+    """A standard stream cannot be written: the disk behind it is full, say."""
+
+
+class ReaderGoneError(OutputError):
+    """Nobody reads the output any more."""
+
+
+class Output:
+    """A stream whose errors say that they are of the output; all else is the stream's own."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            raise _told(error) from error
+
+    def flush(self) -> None:
+        """Write what is buffered.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise _told(error) from error
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def output(stream: IO[str] | None) -> IO[str] | None:
+    """The stream, with errors that say that they are of the output; `None` if the process was started without it."""
+    # A process whose standard stream was closed has None there, whatever the type says. What rich needs is all there.
+    return None if stream is None else cast("IO[str]", Output(stream))
+
+
+def _told(error: OSError) -> OutputError:
+    kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
+    return kind(*error.args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +138,6 @@ class Column:
     cut: bool = False
     spare: int = 0
     styles: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-Row = Sequence[str]
-"""The cells of a row, in the order of the columns; what the terminal would obey is taken out of them here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +308,100 @@ def _kept(columns: Sequence[Column], widths: Sequence[int], available: int) -> l
         if needed - _GAP <= available or not columns[spare].spare:
             return kept
         kept.remove(spare)
+
+
+def clean(text: str) -> str:
+    r"""The text in one line, with an escape such as `\x1b` for each character that would steer a terminal.
+
+    Models write keys, messages and tags; none of them may move the cursor, or turn the reading direction about.
+    """
+    return _CONTROLS.sub(_escaped, text)
+
+
+def clean_lines(text: str) -> str:
+    """The text with its lines, each of them `clean`."""
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def clean_json(document: str) -> str:
+    r"""A JSON document without characters that would steer a terminal: in its strings stand `\u` escapes for them."""
+    return _CONTROLS.sub(
+        lambda found: found.group() if found.group() == "\n" else f"\\u{ord(found.group()):04x}", document
+    )
+
+
+def without_passwords(text: str) -> str:
+    """The text without what stands where URLs carry passwords."""
+    return _PASSWORD_OPTION.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def moment(time: datetime) -> str:
+    """A time in UTC, to the second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(duration: timedelta) -> str:
+    """A duration in its largest unit: `40 s`, `3 min`, `23 h`, `5 d`."""
+    seconds = int(abs(duration).total_seconds())
+    for size, unit in _STEPS:
+        if seconds >= 2 * size:
+            return f"{round(seconds / size)} {unit}"
+    return f"{seconds} s"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 entry`, `2 entries`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found.group()
+    code = ord(character)
+    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - a byte
+
+
+def format_when(time: datetime | None) -> str:
+    """A moment as a cell of a table; empty if there is none."""
+    return "" if time is None else f"{moment(time)} UTC"
+
+
+def without_option(argv: Sequence[str]) -> list[str]:
+    """A command line without the option, wherever it stands before `--`: before the command, too.
+
+    It is taken out before the command line is parsed, because that may fail.
+    """
+    options = list(takewhile(lambda word: word != "--", argv))
+    return [*(word for word in options if word != OPTION), *argv[len(options) :]]
+
+
+def is_set(environment: Mapping[str, str]) -> bool:
+    """Whether the environment asks for tracebacks."""
+    return environment.get(VARIABLE, "").strip().lower() not in _NO
+
+
+@contextmanager
+def debugging() -> Generator[None]:
+    """A block in which what is raised is shown with its traceback, and what is logged with one too."""
+    handler = _Tracebacks()
+    log = logging.getLogger("handrail")
+    log.addHandler(handler)
+    token = _DEBUGGING.set(True)
+    try:
+        yield
+    finally:
+        _DEBUGGING.reset(token)
+        log.removeHandler(handler)
+
+
+def show_traceback(screen: Screen, error: BaseException) -> None:
+    """Print the traceback of an error that is about to be told, if tracebacks are asked for."""
+    if _DEBUGGING.get():
+        screen.trace("".join(traceback.format_exception(error)))
+
+
+class _Tracebacks(logging.Handler):
+    """Prints the tracebacks of what is logged: exceptions that a run survives are shown nowhere else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            Screen().trace("".join(traceback.format_exception(record.exc_info[1])))

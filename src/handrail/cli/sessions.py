@@ -7,15 +7,15 @@ import uuid
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.ledger import described
-from handrail.cli.options import AS_SET, StoreOptions
-from handrail.cli.screen import Column, Screen
-from handrail.cli.text import counted
-from handrail.errors import SessionError, SessionNotFoundError
+from handrail.cli.ledger import show
+from handrail.cli.ledger.show import call_of
+from handrail.cli.options import AS_SET, Limit, StoreOptions, page
+from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, counted, moment
+from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.serde.formatting import shortened
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
@@ -23,9 +23,6 @@ from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.store import Store
 
 _LONGEST_SHOWN = 200
-
-PAGE = 50
-"""How many rows a table shows unless `--limit` says otherwise; JSON shows all."""
 
 _SESSION_COLUMNS = (
     Column("session"),
@@ -55,9 +52,6 @@ _MOST_NAMED = 10
 _MOST_RECORDS = 1000
 """How many records of one id are read to see whether only one reply has a call of it."""
 
-Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table shows {PAGE} unless told; JSON all.")]
-"""How many rows to print."""
-
 SessionId = Annotated[str, Parameter(metavar="SESSION", help="The id of the session, as `sessions list` shows it.")]
 """Which session."""
 
@@ -78,14 +72,14 @@ def list_sessions(
         found = (row for row in store.sessions() if wanted.items() <= dict(row.tags).items())
         if options.as_json:
             for row in islice(found, size):
-                screen.json(described.session_json(row), lines=True)
+                screen.json(session_json(row), lines=True)
             return 0
         rows = list(islice(found, size))
         more = next(found, None) is not None
     if not rows:
         screen.remark(f"No session{' is tagged so' if tag else 's'} in {store.url}.")
         return 0
-    screen.table(_SESSION_COLUMNS, [described.session_cells(row) for row in rows])
+    screen.table(_SESSION_COLUMNS, [session_cells(row) for row in rows])
     if more:
         screen.remark(f"These are the newest {len(rows)}; --limit shows more.")
     return 0
@@ -117,18 +111,16 @@ def show_session(  # noqa: PLR0913 - they are its options
         # Bounded by the head of the row, so that row and entries are of one moment while somebody writes.
         entries = store.entries(session, after=after, until=row.head, type_name=type)
         if options.as_json:
-            shown = [
-                described.entry_json(entry, session_id=session, store=store.url) for entry in islice(entries, size)
-            ]
-            calls = [described.open_call_json(call) for call in open_calls]
-            screen.json(described.session_json(row) | {"open_calls": calls, "shown": shown})
+            shown = [entry_json(entry, session_id=session, store=store.url) for entry in islice(entries, size)]
+            calls = [show.open_call_json(call) for call in open_calls]
+            screen.json(session_json(row) | {"open_calls": calls, "shown": shown})
             return 0
         page_of = list(islice(entries, size))
         more = next(entries, None) is not None
-    screen.record(described.session_fields(row))
+    screen.record(session_fields(row))
     if open_calls and not after:
         screen.say("")
-        screen.table(_OPEN_CALL_COLUMNS, [described.open_call_cells(call, now) for call in open_calls])
+        screen.table(_OPEN_CALL_COLUMNS, [show.open_call_cells(call, now) for call in open_calls])
     _print_entries(screen, page_of, full=full)
     if more:
         screen.remark(
@@ -170,7 +162,7 @@ def fork_session(
                 f"there is a session {fork.session_id} already, so nothing was written; give another --as"
             )
     if options.as_json:
-        screen.json(described.session_json(fork))
+        screen.json(session_json(fork))
     else:
         screen.say(f"Session {fork.session_id} starts with the first {counted(head, 'entry', 'entries')} of {session}.")
     return 0
@@ -180,19 +172,6 @@ def _know_conversations() -> None:
     """Load the classes by which agents store what was said and asked, so that the calls in it are listed."""
     with suppress(ImportError):  # without the extra no agent runs here
         import_module("handrail.agents")
-
-
-def page(limit: int | None, options: StoreOptions) -> int | None:
-    """How many rows to print; `None` for all.
-
-    Raises:
-        CycloptsError: `limit` is less than 1.
-    """
-    if limit is None:
-        return None if options.as_json else PAGE
-    if limit < 1:
-        raise CycloptsError(msg=f"--limit is {limit}; it must be 1 or more")
-    return limit
 
 
 def found_session(store: Store, session_id: str) -> SessionRow:
@@ -241,10 +220,10 @@ def _print_entries(screen: Screen, entries: list[Entry], *, full: bool) -> None:
         return
     screen.say("")
     if not full:
-        screen.table(_ENTRY_COLUMNS, [described.entry_cells(entry) for entry in entries])
+        screen.table(_ENTRY_COLUMNS, [entry_cells(entry) for entry in entries])
         return
     for entry in entries:
-        *heading, items = described.entry_cells(entry)
+        *heading, items = entry_cells(entry)
         screen.block("  ".join(heading), _set_in(items))
 
 
@@ -261,3 +240,92 @@ def _tag(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise CycloptsError(msg=f"--tag {text} says nothing; write --tag NAME=VALUE")
     return name, value
+
+
+# --------------------------------------------------------------------------------------------------------- the sessions
+
+
+def tags_of(row: SessionRow) -> str:
+    """The tags of a session, as `--tag` takes them."""
+    return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or NO_VALUE_CELL
+
+
+def session_cells(row: SessionRow) -> tuple[str, ...]:
+    """A session, for people: id, entries, creation, parent, tags."""
+    return (row.session_id, f"{row.head:,}", moment(row.created_at), row.parent or NO_VALUE_CELL, tags_of(row))
+
+
+def session_fields(row: SessionRow) -> list[tuple[str, str]]:
+    """A session, for people."""
+    return [
+        ("session", row.session_id),
+        ("parent", row.parent or NO_VALUE_CELL),
+        ("tags", tags_of(row)),
+        ("created", f"{moment(row.created_at)} UTC"),
+        ("entries", f"{row.head:,}"),
+    ]
+
+
+def session_json(row: SessionRow) -> dict[str, Any]:
+    """A session, for programs."""
+    return {
+        "session_id": row.session_id,
+        "parent": row.parent,
+        "tags": dict(row.tags),
+        "created_at": row.created_at.isoformat(),
+        "entries": row.head,
+    }
+
+
+def change(entry: Entry) -> str:
+    """What an entry does to its slice: `-2 +1 at 4` takes two items away at index 4, and puts one there."""
+    if entry.role == "event":
+        return NO_VALUE_CELL
+    parts = [f"-{entry.removed}"] if entry.removed else []
+    parts += [f"+{entry.added}"] if entry.added or not parts else []
+    return f"{' '.join(parts)} at {entry.start}"
+
+
+def entry_cells(entry: Entry) -> tuple[str, ...]:
+    """An entry, for people: number, call, role, type, change, items."""
+    return (
+        str(entry.number),
+        call_of(entry),
+        entry.role,
+        type_of(entry),
+        change(entry),
+        entry.items.decode(errors="replace"),
+    )
+
+
+def type_of(entry: Entry) -> str:
+    """The type of an entry's items, with its version where it has had more than one."""
+    return entry.type_name if entry.type_version == 1 else f"{entry.type_name} v{entry.type_version}"
+
+
+def entry_json(entry: Entry, *, session_id: str, store: str) -> dict[str, Any]:
+    """An entry, for programs.
+
+    Raises:
+        StoreCorruptError: its items are not JSON.
+    """
+    try:
+        items = json.loads(entry.items)
+    except ValueError as error:
+        raise StoreCorruptError(
+            f"the items of entry {entry.number} of session {session_id} are no JSON ({error}); look at them with "
+            f"handrail sessions show {session_id} --after {entry.number - 1} --limit 1 --full",
+            store=store,
+        ) from error
+    return {
+        "number": entry.number,
+        "reply": entry.reply or None,
+        "call_id": entry.call_id,
+        "role": entry.role,
+        "type_name": entry.type_name,
+        "version": entry.type_version,
+        "start": entry.start,
+        "removed": entry.removed,
+        "added": entry.added,
+        "items": items,
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.agents.agent_folder import write_agent_folder
+from handrail.cli.agents.new import write_agent_folder
 from handrail.errors import AgentError
 
 

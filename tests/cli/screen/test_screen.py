@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from handrail.cli.output import ReaderGoneError
-from handrail.cli.screen import Column, Screen
+from handrail.cli.screen import Column, ReaderGoneError, Screen
 
 COLUMNS = (
     Column("name"),

@@ -7,6 +7,7 @@
 - `new`: `new`: the files of a new agent.
 - `models`: which model runs an agent.
 - `store`: where the session of a run is stored.
-- `progress`: A run shown as lines or as JSON.
+- `progress`: a run shown as lines or as JSON.
+- `problems`: what is wrong with an agent or its run, in words.
 - `questions`: asking a person on a terminal.
 """

@@ -30,12 +30,11 @@ from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
-from handrail.cli.agent_problems import described, once, problems_of, tell_all, within_a_screen
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
+from handrail.cli.agents.problems import described, once, problems_of, tell_all, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store
-from handrail.cli.exit_codes import DONE, FAILED
-from handrail.cli.screen import Column, Screen
-from handrail.cli.text import counted
+from handrail.cli.process_exit import DONE, FAILED
+from handrail.cli.screen import Column, Screen, counted
 from handrail.errors import (
     AgentError,
     ApprovalRulesError,

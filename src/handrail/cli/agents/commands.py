@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from handrail.cli.agents.options import AS_TYPED, AgentPath, RunChoices, check_agent_path, check_rules_path
-from handrail.cli.debugging import Debug
+from handrail.cli.screen import Debug
 
 RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
 leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
@@ -91,7 +91,7 @@ def new_agent(
 ) -> int:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
     _need_extra()
-    from handrail.cli.agents.agent_making import make  # noqa: PLC0415 - as above
+    from handrail.cli.agents.new import make  # noqa: PLC0415 - as above
 
     return make(name, folder)
 

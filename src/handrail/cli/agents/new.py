@@ -1,6 +1,22 @@
-"""The files of a new agent, as `handrail new` writes them; `NAME` stands for the name of the agent."""
+"""`handrail new`: a new agent is a folder that runs, with a test. In its files `NAME` stands for its name."""
 
 from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from pathlib import Path
+
+from cyclopts import CycloptsError
+
+from handrail.agents.exports.classify import NAME
+from handrail.agents.toolsets.builtin import built_ins
+from handrail.cli.options import why
+from handrail.cli.process_exit import DONE
+from handrail.cli.screen import Screen
+from handrail.errors import AgentError
+
+_NAME = "NAME"
 
 AGENT = """\
 ---
@@ -27,20 +43,17 @@ from dataclasses import dataclass
 from handrail.agents import current_run
 from pydantic_ai import Tool
 
-
 @dataclass(frozen=True)
 class Note:
     """A note, as it is kept."""
 
     text: str
 
-
 def list_notes() -> str:
     """List all notes, the oldest first."""
     # The session of the run holds a list for every dataclass; this is that of the notes.
     notes = current_run().session[Note].all()
     return "\\n".join(note.text for note in notes) or "There are no notes yet."
-
 
 def add_note(text: str) -> str:
     """Add a note.
@@ -51,7 +64,6 @@ def add_note(text: str) -> str:
     # If the call fails after this line, the note is taken back.
     current_run().session[Note].append(Note(text))
     return f"noted: {text}"
-
 
 # What the agent file can name. A plain function counts as one that changes something, so its calls are asked about;
 # of one that only reads, say so, and they run.
@@ -114,7 +126,6 @@ from handrail.testing import ScriptedModel
 
 HERE = Path(__file__).parent
 
-
 def test_a_note_is_added() -> None:
     """The agent looks at the notes, adds one, and says so."""
     with ScriptedModel.from_file(HERE / "script.yaml") as model:
@@ -134,3 +145,53 @@ FILES = {
     "test_NAME.py": TEST,
 }
 """All files, by their names."""
+
+
+def make(name: str, parent: Path) -> int:
+    """Write the folder of a new agent, and say what to do with it.
+
+    Raises:
+        CycloptsError: no agent may have that name.
+        AgentError: the folder is there already, or cannot be written.
+    """
+    if not NAME.fullmatch(name):
+        raise CycloptsError(msg=f"{name!r} names no agent: a name is 1 to 64 letters (a to z), digits, `_` and `-`")
+    if any(entry.name == name for entry in built_ins()):
+        raise CycloptsError(
+            msg=f"{name} is a built-in toolset, and an agent is a toolset for others; give another name"
+        )
+    folder = write_agent_folder(name, parent)
+    screen = Screen()
+    screen.say(f"Made {folder}. It runs as it is, with a scripted model:")
+    file, script = shlex.quote(str(folder / f"{name}.agent")), shlex.quote(str(folder / "script.yaml"))
+    screen.say(
+        f'  handrail run {file} "Remember that I want to buy milk." --model script:{script} --approve approve-all'
+    )
+    screen.say("And it has a test:")
+    screen.say("  pip install pytest")
+    screen.say(f"  pytest {shlex.quote(str(folder))}")
+    return DONE
+
+
+def write_agent_folder(name: str, parent: Path) -> Path:
+    """Write the folder of a new agent, whole or not at all, and return it.
+
+    Raises:
+        AgentError: it is there already, or cannot be written.
+    """
+    folder = parent / name
+    try:
+        if os.path.lexists(folder):
+            raise AgentError(
+                f"{folder} is there already, and nothing of it was changed; give another name, or --folder"
+            )
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as place:
+            made = Path(place) / name
+            made.mkdir()
+            for file, text in FILES.items():
+                (made / file.replace(_NAME, name)).write_text(text.replace(_NAME, name), encoding="utf-8")
+            made.rename(folder)
+    except (OSError, ValueError) as error:
+        raise AgentError(f"{folder} cannot be written: {why(error)}") from error
+    return folder

@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter
 
-from handrail.cli.debugging import Debug
-from handrail.cli.options import EXAMPLES
-from handrail.cli.paths import folder_here, found_at
+from handrail.cli.options import EXAMPLES, folder_here, found_at
+from handrail.cli.screen import Debug
 from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
 
 AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file, such as desk.agent.")]

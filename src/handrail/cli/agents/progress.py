@@ -27,8 +27,7 @@ from handrail.agents.run.events import (
     TextDelta,
 )
 from handrail.cli.agents.questions import shown_value
-from handrail.cli.screen import Screen
-from handrail.cli.text import counted, moment
+from handrail.cli.screen import Screen, counted, moment
 from handrail.clock import Clock
 
 _MOST_OF_VALUE = 60

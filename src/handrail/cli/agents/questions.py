@@ -2,25 +2,29 @@
 
 Everything on the screen was written by a model or by a stranger's tool, so nothing of it is obeyed, and each argument
 stands on a line of its own, as JSON has it, so that no value can pass for something else.
+
+What the person types is read on the event loop, so that Ctrl-C ends the waiting at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
 from asyncio import CancelledError
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.cli.agents.keyboard import forget_typed, typed_line
-from handrail.cli.screen import Screen
-from handrail.cli.text import clean
+from handrail.cli.screen import Screen, clean
 
 MOST_SHOWN = 300
 """How many characters of an argument are shown unless the person asks for the whole of it."""
 
 _LATER_NEEDS_A_STORE = "Later is only for a stored session: give --store. This call waits for an answer now."
+
+_CHUNK = 4096
 
 
 class TerminalAsker:
@@ -110,3 +114,41 @@ def _choices(call: GatedCall, *, can_wait: bool) -> str:
     choices += ["l = later"] if can_wait else []
     choices += ["w = show the whole arguments"] if cut else []
     return f"May it run? [{', '.join(choices)}]"
+
+
+if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead is read as well
+    import termios
+
+
+def forget_typed(stream: TextIO) -> None:
+    """Forget what was typed so far: it must not answer a question that nobody has seen yet."""
+    if sys.platform != "win32":  # pragma: no branch
+        termios.tcflush(stream.fileno(), termios.TCIFLUSH)
+
+
+async def typed_line(stream: TextIO) -> str | None:
+    """The next line that is typed, without the blanks around it; `None` at the end of the input.
+
+    No thread is left behind that would hold on to the keyboard when the run is ended.
+    """
+    descriptor = stream.fileno()
+    line = b""
+    while not line.endswith(b"\n"):
+        await _readable(descriptor)
+        chunk = os.read(descriptor, _CHUNK)
+        if not chunk and not line:
+            return None
+        if not chunk:
+            break
+        line += chunk
+    return line.decode(errors="replace").strip()
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)

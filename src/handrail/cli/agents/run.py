@@ -1,4 +1,7 @@
-"""Carrying out `handrail run`: agent, model and session are made ready, and then the agent runs to its end."""
+"""Carrying out `handrail run`: agent, model and session are made ready, and then the agent runs to its end.
+
+The input is typed on the command line, or read from standard input.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 import pydantic_ai
+from cyclopts import CycloptsError
 from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.models import Model
 
@@ -23,19 +27,14 @@ from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.run.events import RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
-from handrail.cli.agent_problems import described, tell
-from handrail.cli.agents.agent_input import no_input, told
 from handrail.cli.agents.models import check_played, chosen_model, opened_model
 from handrail.cli.agents.options import RunChoices
+from handrail.cli.agents.problems import described, tell
 from handrail.cli.agents.progress import Recorded, Told
 from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_kept, chosen_store, opened_session
-from handrail.cli.debugging import show_traceback
-from handrail.cli.exit_codes import DONE, FAILED, USAGE, WAITING
-from handrail.cli.output import OutputError
-from handrail.cli.process_exit import interruptible
-from handrail.cli.screen import Screen
-from handrail.cli.text import counted, without_passwords
+from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible
+from handrail.cli.screen import OutputError, Screen, counted, show_traceback, without_passwords
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
 from handrail.session import Session
@@ -231,3 +230,46 @@ class _Listener:
         except OutputError as error:
             self.failure = error
             self.stop()
+
+
+def told(given: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
+    """What the agent is told; `None` if nothing is.
+
+    Args:
+        given: what was typed.
+        stream: standard input, which is read if nothing is given and no person sits before it; `None` if there is none.
+        reading: whether to read it in any case.
+
+    Raises:
+        CycloptsError: what is given is empty, or no text in UTF-8.
+    """
+    if given is not None:
+        if reading:
+            raise CycloptsError(
+                msg="INPUT is typed, and `-` says to read it from standard input; leave one of them out"
+            )
+        if not given.strip():
+            raise CycloptsError(msg="INPUT is empty; say what the agent is to do")
+        return given
+    if not reading and (stream is None or stream.isatty()):
+        return None
+    if stream is None:
+        raise CycloptsError(msg="there is no standard input to read INPUT from")
+    try:
+        text = stream.read()
+        text.encode()
+    except UnicodeError as error:
+        raise CycloptsError(msg=f"standard input is no text in UTF-8 ({error})") from error
+    if text.strip():
+        return text
+    if not reading:
+        return None
+    raise CycloptsError(msg="standard input is empty; say there what the agent is to do")
+
+
+def no_input(agent_file: object) -> CycloptsError:
+    """The error for a run that begins with nothing."""
+    return CycloptsError(
+        msg=f'what is the agent to do? Write handrail run {agent_file} "INPUT", or hand INPUT over on standard input; '
+        "without INPUT, only a session that is not finished goes on: --session ID"
+    )

@@ -13,7 +13,7 @@ from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.options import EXAMPLES
-from handrail.cli.text import without_passwords
+from handrail.cli.screen import without_passwords
 from handrail.errors import SessionHeldError, StoreError
 from handrail.session import Session
 from handrail.store import Store

@@ -1,28 +1,28 @@
 """`handrail ledger reconcile|invalidate|prune`: what a person decides about effects.
 
 `reconcile` and `invalidate` act on the rows that they have shown: one that somebody has changed since stays as it is.
+
+What a person has found out of an effect comes from the command line, or from questions on a terminal.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.ledger import described
-from handrail.cli.ledger.beside import Shown, found_beside
-from handrail.cli.ledger.finding import UNSAID, Finding
-from handrail.cli.ledger.show import Key, Partition, found_effect, newest, print_effects
+from handrail.cli.ledger import show
+from handrail.cli.ledger.show import Key, Partition, Shown, found_beside, found_effect, newest, print_effects
 from handrail.cli.options import AS_SET, StoreOptions
-from handrail.cli.screen import Screen
-from handrail.cli.text import counted
+from handrail.cli.screen import Screen, counted
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger.effects import NotApplied
+from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.runtime.ledger.states import expired, removable, resolved
 from handrail.store import EffectRow, Store
 
@@ -30,6 +30,111 @@ DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be
 """Whether to remove nothing."""
 
 _CHANGED = "has been changed by somebody else in the meantime, so it was left as it is; look at it again"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a person says of an effect.
+
+    Attributes:
+        happened: whether it has happened; `None` while that is not said.
+        message: what the model is told of it, if it has.
+        value: its value as JSON text, if it has; `None` if nobody knows it.
+        ttl: how long that is replayed.
+        why: how it is known that it has not happened.
+    """
+
+    happened: Annotated[
+        bool | None,
+        Parameter(negative="--not-happened", help="Whether the effect has happened. On a terminal you are asked."),
+    ] = None
+    message: Annotated[
+        str | None, Parameter(metavar="TEXT", help="If it has: what a model is told that asks for it again.")
+    ] = None
+    value: Annotated[
+        str | None,
+        Parameter(
+            metavar="JSON",
+            help="If it has: the value of the result, as the tool would return it. Unless given, it counts as lost.",
+        ),
+    ] = None
+    ttl: Annotated[
+        timedelta | Literal["never"],
+        Parameter(
+            metavar="TIME",
+            show_choices=False,
+            help="If it has: how long until the same call may run again, such as 36h or 30d, or `never`. "
+            "A day unless given. The call of an effect without a declared key (`call:...`) never runs again.",
+        ),
+    ] = DAY
+    why: Annotated[str | None, Parameter(metavar="TEXT", help="If it has not: how that is known; for people.")] = None
+
+    def check(self) -> None:
+        """Make sure that what was said goes together.
+
+        Raises:
+            CycloptsError: it does not, or the value is no JSON.
+        """
+        if self.why is not None and self.happened:
+            raise CycloptsError(msg="--why goes with --not-happened; of what has happened, --message tells")
+        for name, given in (("--message", self.message), ("--value", self.value)):
+            if given is not None and self.happened is False:
+                raise CycloptsError(msg=f"{name} goes with --happened; of what has not happened, --why tells")
+        if self.value is not None and (wrong := _fault_of_json(self.value)):
+            raise CycloptsError(msg=f"--value is no JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
+        if self.ttl != "never" and self.ttl <= timedelta(0):
+            raise CycloptsError(msg=f"--ttl is {self.ttl}; it must be more than zero, or `never`")
+
+    @property
+    def lasting(self) -> timedelta | None:
+        """How long it is known, as the ledger takes it."""
+        return None if self.ttl == "never" else self.ttl
+
+    def of(self, row: EffectRow) -> EffectResult | NotApplied:
+        """The finding, as the ledger takes it."""
+        if not self.happened:
+            return NotApplied(self.why or "a person has found that it did not happen")
+        # ASCII: a lone surrogate is JSON, but no UTF-8.
+        value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
+        return EffectResult(_told(row) if self.message is None else self.message, value)
+
+    def asked(self, screen: Screen, row: EffectRow) -> Finding | None:
+        """The finding with what the person answers; `None` if the person decides nothing."""
+        answer = (screen.ask("Has it happened? [y = yes, n = no, Enter = leave it as it is]") or "").lower()
+        if answer in {"n", "no"}:
+            why = self.why or screen.ask("How is that known, for people who look later?")
+            return replace(self, happened=False, why=why)
+        if answer not in {"y", "yes"}:
+            return None
+        message = self.message or screen.ask(f'What is a model told that asks again? [Enter = "{_told(row)}"]')
+        value = self.value
+        while value is None or _fault_of_json(value):
+            value = screen.ask("The value of its result, as JSON? [Enter = nobody knows it]")
+            if not value:
+                break
+        return replace(self, happened=True, message=message or None, value=value or None)
+
+
+UNSAID = Finding()
+"""Nothing said on the command line."""
+
+
+def _told(row: EffectRow) -> str:
+    return f"{row.tool} has been carried out; a person has confirmed it."
+
+
+def _fault_of_json(text: str) -> str:
+    """Why a text is no JSON; empty if it is."""
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` asks for
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def reconcile_effect(
@@ -56,7 +161,7 @@ def reconcile_effect(
         resolved(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if there is nothing to find out
         if finding.happened is None:
             ((_, beside),) = found_beside(store, [row])
-            screen.record(described.effect_fields(row, now, beside), aside=True)
+            screen.record(show.effect_fields(row, now, beside), aside=True)
             answered = finding.asked(screen, row)
             if answered is None:
                 screen.remark("Nothing was changed.")
@@ -67,7 +172,7 @@ def reconcile_effect(
         standing = store.get(row.partition, key) or row
         ((_, beside),) = found_beside(store, [standing])
     if options.as_json:
-        screen.json(described.effect_json(standing, now, beside))
+        screen.json(show.effect_json(standing, now, beside))
     elif finding.happened:
         screen.say(f"Recorded that {key} has happened: {standing.message}")
     else:
@@ -164,7 +269,7 @@ class _Removed:
 def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: datetime) -> str:
     if not rows:
         return f"{store.url} knows of no effect of a tool {tool}; handrail ledger list shows all"
-    one = f"the effect {rows[0].key} is {described.state(rows[0], now)}"
+    one = f"the effect {rows[0].key} is {show.state(rows[0], now)}"
     what = one if tool is None else f"all effects of {tool} are running or unknown"
     return (
         f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
@@ -175,7 +280,7 @@ def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: da
 def _confirmed(screen: Screen, going: Sequence[Shown], now: datetime) -> bool:
     if len(going) == 1:
         ((row, beside),) = going
-        screen.record(described.effect_fields(row, now, beside), aside=True)
+        screen.record(show.effect_fields(row, now, beside), aside=True)
     answer = screen.ask(f"Forget {_named(going)}? The same call runs again then. [y = yes, Enter = no]")
     return (answer or "").lower() in {"y", "yes"}
 
@@ -184,7 +289,7 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     missed = 0 if came.dry_run else len(came.going) - len(came.removed)
     if options.as_json:
         gone = came.going if came.dry_run else came.removed
-        effects = [described.effect_json(row, came.now, beside) for row, beside in gone]
+        effects = [show.effect_json(row, came.now, beside) for row, beside in gone]
         told = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
         screen.json({**told, "effects": effects})
     elif came.dry_run:

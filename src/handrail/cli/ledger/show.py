@@ -1,28 +1,66 @@
-"""`handrail ledger`: what effects a ledger knows of. What changes it is in `handrail.cli.ledger.changes`."""
+"""`handrail ledger`: what effects a ledger knows of. What changes it is in `handrail.cli.ledger.changes`.
+
+Effects are described in words for people and as JSON for programs. `Beside` is what the store knows of an effect beside
+its row: which agent asked for it, and what was learned late.
+"""
 
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from cyclopts import Parameter
 
-from handrail.cli.ledger import described
-from handrail.cli.ledger.beside import Shown, found_beside, is_possible_duplicate
-from handrail.cli.options import AS_SET, StoreOptions
-from handrail.cli.screen import Column, Screen
-from handrail.cli.sessions import Limit, page
+from handrail.cli.options import AS_SET, Limit, StoreOptions, page
+from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_when, moment, span
 from handrail.errors import LedgerError
-from handrail.store import EffectRow, Store
+from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.runtime.ledger.states import expired, lapsed, possible_duplicate
+from handrail.session.calls import CallRef, OpenCall
+from handrail.session.persistence.protocol import Entry
+from handrail.store import EffectRow, Store, Testimony
+from handrail.store.processes import process_in_words
+
+State = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
+"""The status of an effect, and what the time has made of it: `lapsed` is running no longer in anybody's hands, and
+`expired` is done or failed so long ago that it counts as absent."""
+
+STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
+"""How the states look on a terminal."""
+
+_TESTIMONY, _DUPLICATE = "testimony", "possible duplicate"
+
+CELL_STYLES = {
+    **STATE_STYLES,
+    **{f"{name}, {_TESTIMONY}": style for name, style in STATE_STYLES.items()},
+    **{f"{name}, {_DUPLICATE}": "bold red" for name in get_args(State)},
+}
+"""The same for `state_cell`."""
+_NOT_RECORDED = "not recorded"
+_AWAITED = {
+    "unknown": "being resolved: it may have happened",
+    "unapplied": "being asked again: its effect has happened",
+    "postponed": "an approval",
+    "unrecorded": "being carried out",
+}
+
+_SAID: Final = "handrail.said"
+"""The stored name of what is said; read as JSON, because the extra that defines it may not be installed."""
+
+_TAG: Final = "agent"
+"""The tag of a session that names its agent, where a program has given it one."""
+
+_FIRST_READ, _GROWTH = 16, 16
 
 _COLUMNS = (
     Column("key"),
     Column("partition", spare=4),
     Column("tool", spare=2),
-    Column("status", styles=described.CELL_STYLES),
+    Column("status", styles=CELL_STYLES),
     Column("fence", right=True, spare=7),
     Column("lease / expiry"),
     Column("owner", spare=6),
@@ -44,6 +82,274 @@ Partition = Annotated[
 """Whose key is meant."""
 
 
+def call_of(entry: Entry) -> str:
+    """The call of an entry, as `sessions fork --at` takes it: `REPLY/CALL`, or the id where no reply was stated."""
+    return str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else NO_VALUE_CELL
+
+
+def open_call_cells(call: OpenCall, now: datetime) -> tuple[str, ...]:
+    """An open call, for people: call, tool, state, what it waits for."""
+    return (str(call.call), call.tool, call.state, awaited(call, now))
+
+
+def awaited(call: OpenCall, now: datetime) -> str:
+    """What an open call waits for, and until when."""
+    if call.state != "running":
+        return _AWAITED[call.state]
+    owner = call.owner or "its owner"
+    if call.lease_until is None:
+        return f"nothing: {owner} has ended"
+    if call.lease_until <= now:
+        return "nothing: its lease has passed"
+    return f"{owner}, or the end of its lease at {moment(call.lease_until)} UTC"
+
+
+def open_call_json(call: OpenCall) -> dict[str, Any]:
+    """An open call, for programs."""
+    return {
+        "reply": call.call.reply,
+        "call_id": call.call.call_id,
+        "tool": call.tool,
+        "state": call.state,
+        "key": call.key,
+        "lease_until": None if call.lease_until is None else call.lease_until.isoformat(),
+        "owner": call.owner,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------------- the ledger
+
+
+def state(row: EffectRow, now: datetime) -> State:
+    """The state of an effect, as tables show it and `--status` takes it."""
+    if lapsed(row, now):
+        return "lapsed"
+    return "expired" if expired(row, now) else row.status
+
+
+def term(row: EffectRow, now: datetime) -> str:
+    """How long the state of an effect lasts, or since when it has been over."""
+    if row.lease_until is not None:
+        left = row.lease_until - now
+        return f"lease passed {span(left)} ago" if lapsed(row, now) else f"lease for {span(left)}"
+    if row.expires_at is not None:
+        left = row.expires_at - now
+        return f"expired {span(left)} ago" if expired(row, now) else f"expires in {span(left)}"
+    return "needs a person" if row.status == "unknown" else "for ever"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is known of an effect from elsewhere than its row.
+
+    Attributes:
+        agent: the agent, or the prompt, whose call has claimed it last; empty if that is not known.
+        testimony: what former owners have said of it, in the order of their fencing tokens.
+    """
+
+    agent: str = ""
+    testimony: tuple[Testimony, ...] = ()
+
+
+_NOTHING_BESIDE = Beside()
+
+
+def state_cell(row: EffectRow, now: datetime, beside: Beside) -> str:
+    """The state of an effect, and whether former owners have said something of it, or it may have happened twice."""
+    if any(possible_duplicate(row, said) for said in beside.testimony):
+        return f"{state(row, now)}, {_DUPLICATE}"
+    return f"{state(row, now)}, {_TESTIMONY}" if beside.testimony else state(row, now)
+
+
+def effect_cells(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> tuple[str, ...]:
+    """An effect, for people: key, partition, tool, status, fence, lease or expiry, owner, agent, time, arguments."""
+    return (
+        row.key,
+        row.partition or NO_VALUE_CELL,
+        row.tool,
+        state_cell(row, now, beside),
+        str(row.fence),
+        term(row, now),
+        str(row.owner),
+        beside.agent or NO_VALUE_CELL,
+        moment(row.created_at),
+        arguments_line(row),
+    )
+
+
+def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> list[tuple[str, str]]:
+    """All that is known of an effect, for people."""
+    arguments, written = arguments_texts(row)
+    fields = [
+        ("key", row.key),
+        ("partition", row.partition or f"{NO_VALUE_CELL} (shared by all sessions)"),
+        ("tool", row.tool),
+        ("status", f"{state(row, now)} ({term(row, now)})"),
+        ("note", row.note),
+        ("session", row.owner.session_id),
+        ("agent", beside.agent),
+        ("owner", str(row.owner)),
+        ("process", process_in_words(row.owner.process)),
+        ("created", format_when(row.created_at)),
+        ("arguments", arguments),
+        ("model wrote", written),
+        ("hash", row.params_hash),
+        ("fence", str(row.fence)),
+        ("effect", row.effect_id),
+        ("lease until", format_when(row.lease_until)),
+        ("completed", format_when(row.completed_at)),
+        ("applied", format_when(row.applied_at)),
+        ("expires", format_when(row.expires_at)),
+        ("message", row.message),
+        ("value", value_text(row)),
+        ("testimony", "\n".join(_testimony_line(row, said) for said in beside.testimony)),
+    ]
+    return [(name, value) for name, value in fields if value]
+
+
+def _testimony_line(row: EffectRow, said: Testimony) -> str:
+    """What a former owner says, in one line."""
+    words = said.message or said.note.partition("\n")[0]
+    duplicate = "; the effect may have happened twice" if possible_duplicate(row, said) else ""
+    return f"{format_when(said.given_at)}, fence {said.fence}: {said.status}{f', {words}' if words else ''}{duplicate}"
+
+
+def arguments_texts(row: EffectRow) -> tuple[str, str]:
+    """The arguments of an effect, and what the model wrote if that was something else; both set in."""
+    if row.arguments is None:
+        return _NOT_RECORDED, ""
+    try:
+        found = read_arguments(row.arguments)
+    except ValueError:
+        return f"not JSON: {row.arguments.decode(errors='replace')}", ""
+    return _set_in(found.arguments), "" if found.written is None else _set_in(found.written)
+
+
+def arguments_line(row: EffectRow) -> str:
+    """The same in one line."""
+    if row.arguments is None:
+        return _NOT_RECORDED
+    try:
+        found = read_arguments(row.arguments)
+    except ValueError:
+        return row.arguments.decode(errors="replace")
+    line = _in_line(found.arguments)
+    return line if found.written is None else f"{line} (the model wrote {_in_line(found.written)})"
+
+
+def _set_in(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, indent=2)
+
+
+def _in_line(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def value_text(row: EffectRow) -> str:
+    """The value of a done effect, set in; empty for the others."""
+    if row.status != "done":
+        return ""
+    if row.value is None:
+        return f"{NO_VALUE_CELL} (it could not be kept)"
+    try:
+        return json.dumps(json.loads(row.value), ensure_ascii=False, indent=2)
+    except ValueError:
+        return f"no JSON: {row.value.decode(errors='replace')}"
+
+
+def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> dict[str, Any]:
+    """All that is known of an effect, for programs.
+
+    `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
+    `value_text`, and `value` is null then, as it is where `value_unavailable` says that there is none. `arguments` is
+    null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
+    is the arguments.
+    """
+    told = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()}
+    told |= {"state": state(row, now), "value_unavailable": row.status == "done" and row.value is None}
+    told["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
+    told |= {"agent": beside.agent or None, "value": None, "arguments": None, "written": None}
+    told["testimony"] = [
+        {
+            "given_at": said.given_at.isoformat(),
+            "fence": said.fence,
+            "status": said.status,
+            "message": said.message,
+            "note": said.note,
+            "possible_duplicate": possible_duplicate(row, said),
+        }
+        for said in beside.testimony
+    ]
+    if row.value is not None:
+        try:
+            told["value"] = json.loads(row.value)
+        except ValueError:
+            told["value_text"] = row.value.decode(errors="replace")
+    if row.arguments is not None:
+        try:
+            told |= read_arguments(row.arguments)._asdict()
+        except ValueError:
+            told["arguments_text"] = row.arguments.decode(errors="replace")
+    return told
+
+
+Shown: TypeAlias = tuple[EffectRow, Beside]
+"""An effect, with what is known beside its row."""
+
+
+def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
+    """Effects, each with what is known beside its row; each session is looked at once.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    agents: dict[str, str] = {}
+    found: list[Shown] = []
+    for row in rows:
+        session_id = row.owner.session_id or row.partition
+        if session_id not in agents:
+            agents[session_id] = _agent_of(store, session_id)
+        found.append((row, Beside(agent=agents[session_id], testimony=_testimony(store, row))))
+    return found
+
+
+def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
+    """Whether a former owner of an effect says that it is done, and another may have done it as well.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return any(possible_duplicate(row, said) for said in _testimony(store, row))
+
+
+def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
+    """What former owners say. Only an effect that has passed to another, or was taken from one, can have any."""
+    return store.testimony(row.effect_id) if row.fence > 1 else ()
+
+
+def _agent_of(store: Store, session_id: str) -> str:
+    """The agent of a session: the one whose conversation it holds, or that its tag names; empty if there is neither."""
+    session = store.find(session_id) if session_id else None
+    if session is None:
+        return ""
+    # A conversation begins near the beginning of its session, so little is read of a long one.
+    read, until = 0, _FIRST_READ
+    while read < session.head:
+        for entry in store.entries(session_id, after=read, until=min(until, session.head), type_name=_SAID):
+            return _speaker(entry.items) or session.tags.get(_TAG, "")
+        read, until = until, until * _GROWTH
+    return session.tags.get(_TAG, "")
+
+
+def _speaker(items: bytes) -> str:
+    """Who has said the first of these; empty if they cannot be read."""
+    try:
+        said: Any = json.loads(items)
+        return str(said[0]["agent"])
+    except (ValueError, LookupError, TypeError):
+        return ""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -57,7 +363,7 @@ class Wanted:
     """
 
     status: Annotated[
-        tuple[described.State, ...],
+        tuple[State, ...],
         Parameter(
             metavar="STATE",
             help="Only those in this state. May be repeated. `lapsed` is running with a lease that has passed, "
@@ -82,7 +388,7 @@ class Wanted:
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Whether a row is among them."""
         return (
-            (not self.status or described.state(row, now) in self.status)
+            (not self.status or state(row, now) in self.status)
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
             and not (self.possible_duplicate and not is_possible_duplicate(store, row))
@@ -105,7 +411,7 @@ def list_effects(
         shown = found_beside(store, rows[:size])
     if options.as_json:
         for row, beside in shown:
-            screen.json(described.effect_json(row, now, beside), lines=True)
+            screen.json(effect_json(row, now, beside), lines=True)
         return 0
     if not rows:
         screen.remark(f"No effect{'s' if wanted == Wanted() else ' is as asked for'} in {store.url}.")
@@ -130,15 +436,15 @@ def show_effect(
         ((_, beside),) = found_beside(store, [row])
         now = store.now()
     if options.as_json:
-        screen.json(described.effect_json(row, now, beside))
+        screen.json(effect_json(row, now, beside))
     else:
-        screen.record(described.effect_fields(row, now, beside))
+        screen.record(effect_fields(row, now, beside))
     return 0
 
 
 def print_effects(screen: Screen, shown: Iterable[Shown], now: datetime) -> None:
     """Print effects as a table."""
-    screen.table(_COLUMNS, [described.effect_cells(row, now, beside) for row, beside in shown])
+    screen.table(_COLUMNS, [effect_cells(row, now, beside) for row, beside in shown])
 
 
 def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:

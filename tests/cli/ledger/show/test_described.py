@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.cli.ledger import described
-from handrail.cli.ledger.described import Beside
+from handrail.cli import sessions
+from handrail.cli.ledger import show
+from handrail.cli.ledger.show import Beside
 from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import Entry, Role
 from handrail.store import EffectRow
@@ -33,7 +34,7 @@ ENTRY = Entry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"titl
 )
 def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, term: str) -> None:
     """An effect whose lease has passed is lapsed, one whose time is up expired."""
-    assert (described.state(row, NOW), described.term(row, NOW)) == (state, term)
+    assert (show.state(row, NOW), show.term(row, NOW)) == (state, term)
 
 
 @pytest.mark.parametrize(
@@ -48,39 +49,39 @@ def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state
 )
 def test_a_change_says_what_goes_and_what_comes(removed: int, added: int, role: Role, told: str) -> None:
     """An event changes no slice."""
-    assert described.change(ENTRY._replace(removed=removed, added=added, role=role)) == told
+    assert sessions.change(ENTRY._replace(removed=removed, added=added, role=role)) == told
 
 
 def test_a_type_shows_its_version_once_it_has_had_more_than_one() -> None:
     """Most types have one version."""
-    assert described.type_of(ENTRY) == "desk.plan v2"
-    assert described.type_of(ENTRY._replace(type_version=1)) == "desk.plan"
+    assert sessions.type_of(ENTRY) == "desk.plan v2"
+    assert sessions.type_of(ENTRY._replace(type_version=1)) == "desk.plan"
 
 
 def test_items_are_json_for_programs() -> None:
     """They are embedded, not quoted."""
-    told = described.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
+    told = sessions.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
     assert told["items"] == [{"title": "Zürich"}]
     assert (told["number"], told["reply"], told["call_id"], told["added"]) == (3, "resp_1", "call_2", 1)
     assert told["version"] == 2
-    of_version_1 = described.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
+    of_version_1 = sessions.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
     assert (of_version_1["reply"], of_version_1["call_id"]) == (None, "call_2")
 
 
 def test_a_call_is_shown_as_a_fork_takes_it() -> None:
     """The reply and the id; the id alone where no reply was stated, and nothing for what is outside of calls."""
-    assert described.call_of(ENTRY) == "resp_1/call_2"
-    assert described.call_of(ENTRY._replace(reply="")) == "call_2"
-    assert described.call_of(ENTRY._replace(reply="a/b", call_id="c d")) == "a%2Fb/c%20d"
-    assert described.call_of(ENTRY._replace(reply="", call_id="")) == "-"
+    assert show.call_of(ENTRY) == "resp_1/call_2"
+    assert show.call_of(ENTRY._replace(reply="")) == "call_2"
+    assert show.call_of(ENTRY._replace(reply="a/b", call_id="c d")) == "a%2Fb/c%20d"
+    assert show.call_of(ENTRY._replace(reply="", call_id="")) == "-"
 
 
 @pytest.mark.parametrize("items", [b"[{", b"\xff"])
 def test_items_that_are_no_json_are_named(items: bytes) -> None:
     """Programs are not given something that is not there; people can look at it."""
     with pytest.raises(StoreCorruptError, match=r"entry 3 of session s are no JSON .* --after 2 --limit 1 --full"):
-        described.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
-    assert described.entry_cells(ENTRY._replace(items=items))[0] == "3"
+        sessions.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
+    assert sessions.entry_cells(ENTRY._replace(items=items))[0] == "3"
 
 
 @pytest.mark.parametrize(
@@ -95,13 +96,13 @@ def test_items_that_are_no_json_are_named(items: bytes) -> None:
 )
 def test_a_value_is_shown_as_it_is(row: EffectRow, text: str) -> None:
     """`null` is a value, and a value that was lost is none."""
-    assert described.value_text(row) == text
+    assert show.value_text(row) == text
 
 
 def test_an_effect_is_told_whole_to_programs() -> None:
     """All columns, times in ISO 8601, the value as JSON, and the state beside the status."""
     row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
-    told = described.effect_json(row, NOW)
+    told = show.effect_json(row, NOW)
     assert (told["status"], told["state"], told["value"], told["value_unavailable"]) == (
         "running",
         "lapsed",
@@ -118,23 +119,23 @@ def test_an_effect_is_told_whole_to_programs() -> None:
         "in_words": f"{SESSION}/resp_1/call_1, process 4711 on desk-host",
     }
     assert (told["agent"], told["arguments"], told["written"], told["applied_at"]) == (None, None, None, None)
-    assert described.effect_json(row, NOW, Beside(agent="desk"))["agent"] == "desk"
+    assert show.effect_json(row, NOW, Beside(agent="desk"))["agent"] == "desk"
     applied = effect("k", "done", NOW, applied_at=NOW, arguments=b'{"order":7}')
-    assert described.effect_json(applied, NOW)["applied_at"] == "2026-01-01T12:00:00+00:00"
-    assert described.effect_json(applied, NOW)["arguments"] == {"order": 7}
-    assert described.effect_json(effect("k", "done", NOW), NOW)["value"] == {"receipt": 7}
-    assert described.effect_json(effect("k", "done", NOW, value=None), NOW)["value_unavailable"] is True
+    assert show.effect_json(applied, NOW)["applied_at"] == "2026-01-01T12:00:00+00:00"
+    assert show.effect_json(applied, NOW)["arguments"] == {"order": 7}
+    assert show.effect_json(effect("k", "done", NOW), NOW)["value"] == {"receipt": 7}
+    assert show.effect_json(effect("k", "done", NOW, value=None), NOW)["value_unavailable"] is True
 
 
 def test_a_value_that_is_no_json_is_told_as_text() -> None:
     """Nothing that the store keeps is held back."""
-    told = described.effect_json(effect("k", "done", NOW, value=b"{"), NOW)
+    told = show.effect_json(effect("k", "done", NOW, value=b"{"), NOW)
     assert (told["value"], told["value_text"], told["value_unavailable"]) == (None, "{", False)
 
 
 def test_fields_of_an_effect_leave_out_what_is_empty() -> None:
     """What does not apply to a state is not shown."""
-    fields = dict(described.effect_fields(effect("k", "unknown", NOW, partition="s1"), NOW))
+    fields = dict(show.effect_fields(effect("k", "unknown", NOW, partition="s1"), NOW))
     assert fields["partition"] == "s1"
     assert fields["note"] == "its owner gave no sign in time"
     assert fields["owner"] == f"{SESSION}/resp_1/call_1"
@@ -170,12 +171,12 @@ def test_arguments_are_shown_with_what_the_model_wrote(
     """Set in where there is room, else in one line; what was cut is text."""
     data = None if recorded is None else json.dumps(recorded).encode()
     row = effect("k", "unknown", NOW, arguments=data)
-    assert described.arguments_texts(row) == (arguments, written)
-    assert described.arguments_line(row) == line
-    assert described.effect_cells(row, NOW)[-1] == line
-    fields = dict(described.effect_fields(row, NOW, Beside(agent="desk")))
+    assert show.arguments_texts(row) == (arguments, written)
+    assert show.arguments_line(row) == line
+    assert show.effect_cells(row, NOW)[-1] == line
+    fields = dict(show.effect_fields(row, NOW, Beside(agent="desk")))
     assert (fields["agent"], fields["arguments"], fields.get("model wrote", "")) == ("desk", arguments, written)
-    told = described.effect_json(row, NOW)
+    told = show.effect_json(row, NOW)
     pair = isinstance(recorded, dict) and "written" in recorded
     assert (told["arguments"], told["written"]) == ((ORDER, {"order": 70}) if pair else (recorded, None))
 
@@ -183,7 +184,7 @@ def test_arguments_are_shown_with_what_the_model_wrote(
 def test_recorded_arguments_that_are_not_json_are_shown_as_text() -> None:
     """Something other than Handrail has written them; nothing is held back."""
     row = effect("k", "unknown", NOW, arguments=b"{\xff")
-    assert described.arguments_texts(row) == ("not JSON: {\ufffd", "")
-    assert described.arguments_line(row) == "{\ufffd"
-    told = described.effect_json(row, NOW)
+    assert show.arguments_texts(row) == ("not JSON: {\ufffd", "")
+    assert show.arguments_line(row) == "{\ufffd"
+    told = show.effect_json(row, NOW)
     assert (told["arguments"], told["written"], told["arguments_text"]) == (None, None, "{\ufffd")

@@ -10,8 +10,7 @@ import pytest
 
 from handrail import store as stores
 from handrail.adapters.pydantic_ai.conversation import Said
-from handrail.cli.ledger.beside import found_beside
-from handrail.cli.ledger.show import newest
+from handrail.cli.ledger.show import found_beside, newest
 from handrail.session.persistence.protocol import Entry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store, protocol

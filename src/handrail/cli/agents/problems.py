@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from handrail.agents.error_text import place_of
-from handrail.cli.debugging import show_traceback
-from handrail.cli.screen import Screen
-from handrail.cli.text import counted
+from handrail.cli.screen import Screen, counted, show_traceback
 from handrail.errors import AgentError, HandrailError
 
 _LINES = 22  # of 24: two are left to say how many others there are

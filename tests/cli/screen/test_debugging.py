@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.debugging import is_set, without_option
+from handrail.cli.screen import is_set, without_option
 from tests.cli.agent_folders import noting, write
 from tests.cli.desk import Command, Ran
 

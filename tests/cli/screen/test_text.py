@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.cli.text import clean, clean_json, clean_lines, counted, moment, span, without_passwords
+from handrail.cli.screen import clean, clean_json, clean_lines, counted, moment, span, without_passwords
 
 
 @pytest.mark.parametrize(
