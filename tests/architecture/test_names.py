@@ -83,7 +83,7 @@ FACES = {
         VisibilityExpansionRequired WrongResourceError
     """,
     "handrail.filesystem": """
-        DecisionStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem Look
+        DecisionStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem WalkRequest
         PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository SnapshotError
         excluding
     """,
@@ -129,11 +129,10 @@ FACES = {
 """What each package exports: the documents, the README and programs import it from there."""
 
 DOUBLED = """
-    ABSENT Change Changes Connection Cursor Declared Describe Effect Entry Expect Fault Folders Found KEYS Kept Look
-    MAX_DEPTH MOST_KEPT Mode NAME NOTHING Names OPTION Outcome Output Parameters Part Place Plan Reach Reader SCRIPT
-    Shell Spot State Terms UNSAID VARIABLE Wanted arguments_of awaited carry_out check_choice counted declared
-    definitions_of described digest fits_name guidance judge keep kind_of lost members_of message_of moment place
-    read resolved shown tell testimony_of told write
+    ABSENT Change Connection Declared Describe Effect Entry Expect Fault Found KEYS Kept MOST_KEPT Mode NAME Names
+    OPTION Outcome Output Parameters Part Place Plan Reach SCRIPT Shell Spot State UNSAID VARIABLE arguments_of
+    awaited carry_out check_choice counted declared definitions_of described fits_name guidance judge keep lost
+    members_of message_of moment place resolved shown tell testimony_of told
 """
 """Public names that stand for several things. The list may only shrink."""
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
-from handrail.filesystem.walks import Look
+from handrail.filesystem.walks import WalkRequest
 
-SEEN = Look(ignored=False)
+SEEN = WalkRequest(ignored=False)
 NO_SETTINGS = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
     "GIT_CONFIG_GLOBAL": os.devnull,

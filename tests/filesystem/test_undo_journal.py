@@ -8,13 +8,13 @@ import weakref
 import pytest
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.memory import FOLDER, NOTHING, Entry
-from handrail.filesystem.undo_journal import LOST, Journal
+from handrail.filesystem.memory import FOLDER, NO_NODE, MemoryNode
+from handrail.filesystem.undo_journal import LOST, UndoJournal
 
 
 def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
     """Without a snapshot there is nothing to come back to."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     journal.record("a", b"0")
     snapshot = journal.snapshot()
     assert journal.since(snapshot).before == {}
@@ -22,31 +22,31 @@ def test_nothing_is_recorded_while_nobody_holds_a_snapshot() -> None:
 
 def test_oldest_entry_of_each_path_is_what_to_put_back() -> None:
     """A path that changes twice had only one content at the snapshot."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
-    journal.record("a", NOTHING)
+    journal.record("a", NO_NODE)
     journal.record("a", b"1")
     second = journal.snapshot()
     journal.record("a", b"2")
     journal.record("b", FOLDER)
-    assert journal.since(first).before == {"a": NOTHING, "b": FOLDER}
+    assert journal.since(first).before == {"a": NO_NODE, "b": FOLDER}
     assert journal.since(second).before == {"a": b"2", "b": FOLDER}
 
 
 def test_snapshot_without_a_change_since_the_last_is_the_same() -> None:
     """The same moment is one snapshot; a change, or letting go of it, makes another."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
     assert journal.snapshot() is first
-    journal.record("a", NOTHING)
+    journal.record("a", NO_NODE)
     assert journal.snapshot() is not first
 
 
 def test_journal_that_has_come_back_has_no_changes() -> None:
     """After going back to the newest snapshot there is nothing left to put back, and it is the newest moment again."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     snapshot = journal.snapshot()
-    journal.record("a", NOTHING)
+    journal.record("a", NO_NODE)
     journal.has_come_back(snapshot)
     assert journal.since(snapshot).before == {}
     assert journal.snapshot() is snapshot
@@ -54,8 +54,8 @@ def test_journal_that_has_come_back_has_no_changes() -> None:
 
 def test_snapshot_of_another_journal_is_refused() -> None:
     """Its changes are no changes of this one, even where it looks like the newest."""
-    other = Journal[Entry]().snapshot()
-    journal = Journal[Entry]()
+    other = UndoJournal[MemoryNode]().snapshot()
+    journal = UndoJournal[MemoryNode]()
     kept = journal.snapshot()
     with pytest.raises(SnapshotError, match="taken from something else"):
         journal.since(other)
@@ -64,7 +64,7 @@ def test_snapshot_of_another_journal_is_refused() -> None:
 
 def test_dropped_snapshots_are_freed() -> None:
     """A snapshot that nobody holds keeps nothing alive, at once and without the garbage collector."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     gc.disable()
     try:
         snapshot = journal.snapshot()
@@ -78,7 +78,7 @@ def test_dropped_snapshots_are_freed() -> None:
 
 def test_span_that_outlives_its_snapshot_is_no_snapshot() -> None:
     """Only what `snapshot` returned is held; a thread that looks at a span meanwhile keeps nothing in use."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     span = journal.snapshot().span
     journal.record("a", b"1")
     snapshot = journal.snapshot()
@@ -88,7 +88,7 @@ def test_span_that_outlives_its_snapshot_is_no_snapshot() -> None:
 
 def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
     """Each span leads on to the next and none back."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
     journal.record("a", b"1")
     second = journal.snapshot()
@@ -102,7 +102,7 @@ def test_old_snapshot_keeps_later_spans_alive_and_no_earlier_ones() -> None:
 
 def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
     """Of many calls' snapshots that were taken and dropped meanwhile nothing is left but the oldest entries."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     held = journal.snapshot()
     journal.record("a", b"first")
     spans: list[weakref.ref[object]] = []
@@ -110,15 +110,15 @@ def test_snapshot_held_for_long_costs_the_paths_not_the_changes() -> None:
         dropped = journal.snapshot()
         spans.append(weakref.ref(dropped.span))
         journal.record("a", str(number).encode())
-        journal.record(f"b{number % 3}", NOTHING)
+        journal.record(f"b{number % 3}", NO_NODE)
         del dropped
-    assert journal.since(held).before == {"a": b"first", "b0": NOTHING, "b1": NOTHING, "b2": NOTHING}
+    assert journal.since(held).before == {"a": b"first", "b0": NO_NODE, "b1": NO_NODE, "b2": NO_NODE}
     assert [span() for span in spans] == [None] * 100
 
 
 def test_snapshots_dropped_from_the_middle_leave_the_others_right() -> None:
     """Which ones are held, and in which order the others went, changes nothing."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
     journal.record("a", b"1")
     second = journal.snapshot()
@@ -136,7 +136,7 @@ def test_snapshots_dropped_from_the_middle_leave_the_others_right() -> None:
 
 def test_earliest_tree_covers_what_changes_after_it() -> None:
     """What was recorded before it is put back after it; later entries are for moments after it."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
     journal.record("a", b"1")
     assert journal.lacks_tree()
@@ -158,7 +158,7 @@ def test_earliest_tree_covers_what_changes_after_it() -> None:
 
 def test_tree_of_a_dropped_snapshot_serves_the_one_before() -> None:
     """With what was recorded before it, from both."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
     journal.record("a", b"1")
     second = journal.snapshot()
@@ -174,7 +174,7 @@ def test_tree_of_a_dropped_snapshot_serves_the_one_before() -> None:
 
 def test_tree_does_not_cover_the_git_dir_of_the_root() -> None:
     """It is no part of it, so its entries count all the same; that of a folder below is."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     first = journal.snapshot()
     journal.record_tree("tree")
     journal.record(".git/config", b"1")
@@ -188,7 +188,7 @@ def test_tree_does_not_cover_the_git_dir_of_the_root() -> None:
 
 def test_snapshot_whose_tree_was_lost_is_refused() -> None:
     """Nothing leads back to it; older ones are not concerned."""
-    journal = Journal[Entry]()
+    journal = UndoJournal[MemoryNode]()
     assert not journal.lacks_tree()
     journal.record_tree("nobody holds a snapshot")
     first = journal.snapshot()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import PathConflictError, PathEscapeError
-from handrail.filesystem import Filesystem, HostFilesystem, Look
+from handrail.filesystem import Filesystem, HostFilesystem, WalkRequest
 from handrail.filesystem.paths import MAX_DEPTH
 from tests.filesystem.disks import WatchedDisk
 
@@ -109,16 +109,16 @@ def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Fil
 def test_a_walk_ends_when_it_has_looked_at_enough(make: Callable[..., Filesystem]) -> None:
     """It says so, and what it has found counts."""
     fs = make({f"a/{number}": "" for number in range(10)})
-    found = fs.scan(".", "**", Look(most=4))
+    found = fs.scan(".", "**", WalkRequest(most=4))
     assert (found.looked_at, found.stopped, len(found.entries)) == (4, "number", 4)
-    assert fs.scan(".", "**", Look(most=11)).stopped is None
+    assert fs.scan(".", "**", WalkRequest(most=11)).stopped is None
 
 
 def test_a_walk_ends_when_its_time_is_over(make: Callable[..., Filesystem]) -> None:
     """The time is asked for before each folder is listed."""
     fs = make({"a/b/c": "", "x": ""})
     answers = iter((False, True))
-    found = fs.scan(".", "**", Look(is_over=lambda: next(answers)))
+    found = fs.scan(".", "**", WalkRequest(is_over=lambda: next(answers)))
     assert ([stat.path for stat in found.entries], found.stopped) == (["a", "x"], "time")
 
 
@@ -153,7 +153,7 @@ def test_each_ignore_file_is_read_once_in_a_walk(tmp_path: Path) -> None:
     disk = WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
         disk.before = counting(asked)
-        fs.scan(".", "**", Look(ignored=False))
+        fs.scan(".", "**", WalkRequest(ignored=False))
     assert asked["open_file"] == 3
 
 

@@ -13,7 +13,7 @@ from handrail.filesystem.memory import InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.walks import FileStat, Look, Scan
+from handrail.filesystem.walks import FileStat, Scan, WalkRequest
 from handrail.transaction.participants import DecisionStore
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "FilesystemError",
     "HostFilesystem",
     "InMemoryFilesystem",
-    "Look",
     "PathConflictError",
     "PathEscapeError",
     "PathFilter",
@@ -33,5 +32,6 @@ __all__ = [
     "Scan",
     "ShadowRepository",
     "SnapshotError",
+    "WalkRequest",
     "excluding",
 ]

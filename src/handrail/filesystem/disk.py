@@ -216,7 +216,7 @@ class Disk:
 
 
 @contextmanager
-def telling(what: str, path: str, *, after: str = "Nothing was changed") -> Generator[None]:
+def translate_os_errors(what: str, path: str, *, after: str = "Nothing was changed") -> Generator[None]:
     """Turn what the operating system raises into words.
 
     Args:

@@ -237,11 +237,11 @@ class IgnoreFile:
 def read_ignore_file(data: bytes) -> IgnoreFile:
     """The patterns in the content of an ignore file; what cannot be read in it fits nothing."""
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    found = (read_ignore_line(line.removesuffix(b"\r")) for line in lines[:_MOST_LINES])
+    found = (parse_ignore_pattern(line.removesuffix(b"\r")) for line in lines[:_MOST_LINES])
     return IgnoreFile([pattern for pattern in found if pattern is not None])
 
 
-def read_ignore_line(line: bytes) -> IgnorePattern | None:
+def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
     """The pattern in one line; `None` for a comment, a blank line, or one that fits nothing."""
     if line.startswith(b"#"):
         return None

@@ -1,7 +1,7 @@
 """A filesystem in memory whose snapshots cost nothing and whose undoing costs the changes.
 
-`Tree` holds what is at each path, the journal (`handrail.filesystem.undo_journal`) what to put back; the filesystem
-owns the lock over both and the rules of the protocol.
+`MemoryTree` holds what is at each path, the journal (`handrail.filesystem.undo_journal`) what to put back; the
+filesystem owns the lock over both and the rules of the protocol.
 
 A tree keeps two tables that always agree: what is at each path, and the names in each folder. It knows no rules: that a
 file's folder exists is for the filesystem to see to.
@@ -23,8 +23,8 @@ from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
-from handrail.filesystem.undo_journal import Journal, Snapshot
-from handrail.filesystem.walks import EVERYTHING, FileStat, Look, Scan, Start, walk
+from handrail.filesystem.undo_journal import Snapshot, UndoJournal
+from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
 from handrail.transaction import check_write
 from handrail.turns import Turn
 
@@ -52,11 +52,11 @@ class InMemoryFilesystem:
         self._lock = threading.RLock()
         self._origin: Self | None = None  # what takes part in calls; `None` for this one
         self._filter = PathFilter()
-        self._tree = Tree()
-        self._journal = Journal[Entry]()
+        self._tree = MemoryTree()
+        self._journal = UndoJournal[MemoryNode]()
         for given, content in (files or {}).items():
             path = normalise(given)
-            if self._tree.at(path) is not NOTHING:
+            if self._tree.at(path) is not NO_NODE:
                 raise PathConflictError(f"{path!r} was given twice, or is a folder of another file", path=path)
             self._write(path, protocol.encode(content, path=path) if isinstance(content, str) else content)
 
@@ -109,7 +109,7 @@ class InMemoryFilesystem:
         """Whether there is anything at a path; see `Filesystem.exists`."""
         path = normalise(path)
         with self._lock:
-            return self._tree.at(path) is not NOTHING and self._filter.unreadable(path) is None
+            return self._tree.at(path) is not NO_NODE and self._filter.unreadable(path) is None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path; see `Filesystem.stat`."""
@@ -128,7 +128,7 @@ class InMemoryFilesystem:
         """Files and folders whose path fits; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
         folder = normalise(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
@@ -162,7 +162,7 @@ class InMemoryFilesystem:
             entry = self._tree.at(path)
             if entry is FOLDER:
                 return
-            if entry is not NOTHING:
+            if entry is not NO_NODE:
                 raise paths.file_where_folder_is_needed(path, file=path)
             self._make_folders([path, *self._missing_folders(path)])
 
@@ -181,7 +181,7 @@ class InMemoryFilesystem:
             removed = self._tree.subtree(path)
             self._refuse_holding(path, removed)
             for each in reversed(removed):
-                self._put(each, NOTHING)
+                self._put(each, NO_NODE)
         return len(removed) - 1
 
     def move(self, src: str, dst: str) -> None:
@@ -200,9 +200,9 @@ class InMemoryFilesystem:
             for path, target in zip(moved, targets, strict=True):
                 self._put(target, self._tree.at(path))
             for path in reversed(moved):
-                self._put(path, NOTHING)
+                self._put(path, NO_NODE)
 
-    def snapshot(self) -> Snapshot[Entry]:
+    def snapshot(self) -> Snapshot[MemoryNode]:
         """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
         with self._lock:
             return self._journal.snapshot()
@@ -247,7 +247,7 @@ class InMemoryFilesystem:
         if by is not None:
             raise paths.holds_asked_about(named, by=by)
 
-    def _put(self, path: str, entry: Entry) -> None:
+    def _put(self, path: str, entry: MemoryNode) -> None:
         """Change what is at a path: the one place where anything changes once the filesystem is made."""
         self._journal.record(path, self._tree.at(path))
         self._tree.put(path, entry)
@@ -269,7 +269,7 @@ class InMemoryFilesystem:
         missing: list[str] = []
         folder = parent_of(path)
         while (entry := self._tree.at(folder)) is not FOLDER:
-            if entry is not NOTHING:
+            if entry is not NO_NODE:
                 raise paths.file_where_folder_is_needed(path, file=folder)
             missing.append(folder)
             folder = parent_of(folder)
@@ -278,9 +278,9 @@ class InMemoryFilesystem:
     def _present(self, path: str) -> Present:
         """What is at a path where something must be."""
         entry = self._tree.at(path)
-        if entry is not NOTHING and self._filter.unreadable(path) is None:
+        if entry is not NO_NODE and self._filter.unreadable(path) is None:
             return entry
-        above = (folder for folder in ancestors_of(path) if self._tree.at(folder) is not NOTHING)
+        above = (folder for folder in ancestors_of(path) if self._tree.at(folder) is not NO_NODE)
         nearest = next(folder for folder in above if self._filter.unreadable(folder) is None)
         if self._tree.at(nearest) is FOLDER:
             raise paths.nothing_at(path, nearest=nearest)
@@ -295,7 +295,7 @@ class InMemoryFilesystem:
         if is_inside(dst, src):
             raise paths.inside_itself(src, dst)
         there = self._tree.at(dst)
-        if there is not NOTHING:
+        if there is not NO_NODE:
             raise paths.exists_already(dst, is_folder=there is FOLDER, src=src)
 
     def _list(self, folder: str) -> tuple[FileStat, ...]:
@@ -304,72 +304,72 @@ class InMemoryFilesystem:
 
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    """What a walk asks of a tree; see `handrail.filesystem.walks.Folders`."""
+    """What a walk asks of a tree; see `handrail.filesystem.walks.FolderReader`."""
 
-    tree: Tree
+    tree: MemoryTree
     path_filter: PathFilter
 
     def listed(self, folder: str) -> tuple[FileStat, ...]:
         return _listed(self.tree, folder)
 
     def rule_names(self, folder: str) -> frozenset[str]:
-        return frozenset(name for name in RULE_NAMES if self.tree.at(join(folder, name)) is not NOTHING)
+        return frozenset(name for name in RULE_NAMES if self.tree.at(join(folder, name)) is not NO_NODE)
 
     def rule_file(self, path: str) -> bytes | None:
         entry = self.tree.at(path)
         return entry if isinstance(entry, bytes) else None
 
 
-def _listed(tree: Tree, folder: str) -> tuple[FileStat, ...]:
+def _listed(tree: MemoryTree, folder: str) -> tuple[FileStat, ...]:
     paths = [join(folder, name) for name in tree.names(folder)]
     return tuple(_stat(path, tree.at(path)) for path in paths)
 
 
-def _stat(path: str, entry: Entry) -> FileStat:
+def _stat(path: str, entry: MemoryNode) -> FileStat:
     if isinstance(entry, bytes):
         return FileStat(path, "file", len(entry))
     return FileStat(path, "folder", 0)
 
 
-class Place(Enum):
+class NodeKind(Enum):
     """What can be at a path other than a file."""
 
     FOLDER = "folder"
     NOTHING = "nothing"
 
 
-FOLDER: Final = Place.FOLDER
+FOLDER: Final = NodeKind.FOLDER
 """There is a folder at the path."""
 
-NOTHING: Final = Place.NOTHING
+NO_NODE: Final = NodeKind.NOTHING
 """There is nothing at the path."""
 
-Entry: TypeAlias = bytes | Place
+MemoryNode: TypeAlias = bytes | NodeKind
 """What is at a path: the content of a file, a folder, or nothing."""
 
-Present: TypeAlias = bytes | Literal[Place.FOLDER]
+Present: TypeAlias = bytes | Literal[NodeKind.FOLDER]
 """What is at a path where there is something."""
 
 
-class Tree:
+class MemoryTree:
     """What is at each path; at first the root alone."""
 
     __slots__ = ("_entries", "_names")
 
     def __init__(self) -> None:
         """Make a tree that holds the root alone."""
-        self._entries: dict[str, Entry] = {ROOT: FOLDER}
+        self._entries: dict[str, MemoryNode] = {ROOT: FOLDER}
         self._names: dict[str, set[str]] = {}
 
-    def at(self, path: str) -> Entry:
+    def at(self, path: str) -> MemoryNode:
         """What is at a path."""
-        return self._entries.get(path, NOTHING)
+        return self._entries.get(path, NO_NODE)
 
-    def put(self, path: str, entry: Entry) -> None:
+    def put(self, path: str, entry: MemoryNode) -> None:
         """Let `entry` be at a path; in which order several paths are put makes no difference."""
         folder, _, name = path.rpartition("/")
         folder = folder or ROOT
-        if entry is not NOTHING:
+        if entry is not NO_NODE:
             self._entries[path] = entry
             self._names.setdefault(folder, set()).add(name)
             return

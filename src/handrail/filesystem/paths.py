@@ -222,6 +222,6 @@ def too_deep(path: str) -> PathConflictError:
     return PathConflictError(msg, path=path)
 
 
-def is_kept(path: str) -> bool:
+def is_outside_git_dir(path: str) -> bool:
     """Whether a snapshot of the tree holds what is at a path: everything but the root's own git dir."""
     return path.partition("/")[0] != OWN_GIT

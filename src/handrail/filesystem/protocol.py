@@ -40,7 +40,7 @@ from typing import Protocol, Self, runtime_checkable
 from handrail.errors import FilesystemError
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.patterns import PathPattern
-from handrail.filesystem.walks import EVERYTHING, FileStat, Look, Scan
+from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import Snapshotable
 from handrail.turns import TakesTurns
 
@@ -167,7 +167,7 @@ class Filesystem(Snapshotable[object], TakesTurns, Protocol):
         """
         ...
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path from there fits, within bounds, and what was left out.
 
         A link to a folder may be given; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.

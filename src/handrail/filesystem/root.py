@@ -37,7 +37,7 @@ _SPELLED = re.compile(ESCAPE.encode() + rb"([0-9A-F]{2})")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-class Found(NamedTuple):
+class ResolvedPath(NamedTuple):
     """What a path leads to.
 
     Attributes:
@@ -51,7 +51,7 @@ class Found(NamedTuple):
     nearest: str = ROOT
 
 
-class Cursor:
+class PathCursor:
     """Goes from folder to folder of a root, and holds open the way to where it is; `close` closes it.
 
     Going to a folder costs the steps that its way does not share with the last one, so a walk that visits folders in
@@ -137,7 +137,7 @@ class Root:
             msg = f"the folder of this filesystem {state}, so its files cannot be used. Nothing was changed."
             raise RootVanishedError(msg, path=ROOT)
 
-    def find(self, path: str, *, follow: bool) -> Found:
+    def find(self, path: str, *, follow: bool) -> ResolvedPath:
         """What a path leads to; `follow` tells whether a link at its end is followed too.
 
         Raises:
@@ -147,7 +147,7 @@ class Root:
         parts = [] if path == ROOT else path.split("/")
         for _ in range(_MOST_LINKS):
             found = self._walk(parts, follow=follow, asked=path)
-            if isinstance(found, Found):
+            if isinstance(found, ResolvedPath):
                 return found
             parts = found
         msg = f"too many links follow on each other in {path!r}, perhaps in a circle. Remove one of them."
@@ -174,9 +174,9 @@ class Root:
             self._disk.close(held)
 
     @contextmanager
-    def walking(self) -> Generator[Cursor]:
+    def walking(self) -> Generator[PathCursor]:
         """What goes from folder to folder."""
-        cursor = Cursor(self, self._disk)
+        cursor = PathCursor(self, self._disk)
         try:
             yield cursor
         finally:
@@ -207,7 +207,7 @@ class Root:
                 with self.folder(path, listed=True) as folder:
                     self._disk.sync(folder)
 
-    def _walk(self, parts: Sequence[str], *, follow: bool, asked: str) -> Found | list[str]:
+    def _walk(self, parts: Sequence[str], *, follow: bool, asked: str) -> ResolvedPath | list[str]:
         """What the parts lead to, or the parts to go on with when a link was met."""
         held, done = self._disk.open_folder(b".", at=self.descriptor), ROOT
         status: os.stat_result | None = self._disk.look_at(held)
@@ -216,7 +216,7 @@ class Root:
                 path, name = join(done, part), to_bytes(part)
                 status = self._disk.look(name, at=held)
                 if status is None:
-                    return Found("/".join(parts), None, done)
+                    return ResolvedPath("/".join(parts), None, done)
                 if self.folds_case:
                     self._refuse_other_case(path, at=held)
                 is_last = number == len(parts)
@@ -225,13 +225,13 @@ class Root:
                     return [*led, *parts[number:]]
                 if not is_last:
                     if not stat.S_ISDIR(status.st_mode):
-                        return Found("/".join(parts), None, path)
+                        return ResolvedPath("/".join(parts), None, path)
                     step = self._disk.open_folder if self.folds_case else self._disk.step
                     inner = step(name, at=held)
                     self._disk.close(held)
                     held = inner
                 done = path
-            return Found(done, status, done)
+            return ResolvedPath(done, status, done)
         finally:
             self._disk.close(held)
 

@@ -18,7 +18,7 @@ changed since, and not each of their changes.
 
 A span may also hold a *tree*: what names the state of everything at one moment, because nobody can tell what is going
 to change after it. The earliest tree wins: going back to a snapshot means to put back the first tree since then, and
-after that the entries recorded between the two. What a tree does not hold (`is_kept`) is recorded as ever.
+after that the entries recorded between the two. What a tree does not hold (`is_outside_git_dir`) is recorded as ever.
 
 A journal has no lock: its store calls it under its own.
 """
@@ -29,7 +29,7 @@ import weakref
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from handrail.errors import SnapshotError
-from handrail.filesystem.paths import is_kept
+from handrail.filesystem.paths import is_outside_git_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Since(NamedTuple, Generic[E]):
     tree: str | None
 
 
-class Span(Generic[E]):
+class JournalSpan(Generic[E]):
     """What changed between one snapshot and the next.
 
     Attributes:
@@ -67,17 +67,17 @@ class Span(Generic[E]):
 
     __slots__ = ("__weakref__", "before", "earlier", "later", "snapshot", "tree")
 
-    def __init__(self, earlier: Span[E] | None) -> None:
+    def __init__(self, earlier: JournalSpan[E] | None) -> None:
         """Make a span in which nothing has changed."""
         self.before: dict[str, E] = {}
-        self.later: Span[E] | None = None
-        self.earlier: Callable[[], Span[E] | None] = _nothing if earlier is None else weakref.ref(earlier)
+        self.later: JournalSpan[E] | None = None
+        self.earlier: Callable[[], JournalSpan[E] | None] = _nothing if earlier is None else weakref.ref(earlier)
         self.snapshot: Callable[[], Snapshot[E] | None] = _nothing
         self.tree: str | None = None
 
     def lacks(self, path: str) -> bool:
         """Whether what is at a path now is needed to come back to the span's snapshot."""
-        return path not in self.before and (self.tree is None or not is_kept(path))
+        return path not in self.before and (self.tree is None or not is_outside_git_dir(path))
 
 
 class Snapshot(Generic[E]):
@@ -90,20 +90,20 @@ class Snapshot(Generic[E]):
 
     __slots__ = ("__weakref__", "journal", "span")
 
-    def __init__(self, journal: Journal[E], span: Span[E]) -> None:
+    def __init__(self, journal: UndoJournal[E], span: JournalSpan[E]) -> None:
         """Mark the beginning of a span."""
         self.journal = journal
         self.span = span
 
 
-class Journal(Generic[E]):
+class UndoJournal(Generic[E]):
     """The changes of one store since the oldest snapshot that somebody holds."""
 
     __slots__ = ("_newest",)
 
     def __init__(self) -> None:
         """Make a journal in which nobody holds a snapshot."""
-        self._newest: Callable[[], Span[E] | None] = _nothing
+        self._newest: Callable[[], JournalSpan[E] | None] = _nothing
 
     def record(self, path: str, before: E) -> None:
         """Note that a path is about to change; nothing is noted when nobody holds a snapshot."""
@@ -136,7 +136,7 @@ class Journal(Generic[E]):
         held = self._newest_held()
         if held is not None and not held.span.before and held.span.tree is None:
             return held
-        span = Span[E](None if held is None else held.span)
+        span = JournalSpan[E](None if held is None else held.span)
         if held is not None:
             held.span.later = span
         snapshot = Snapshot(self, span)
@@ -163,8 +163,8 @@ class Journal(Generic[E]):
         if snapshot.journal is not self:
             raise SnapshotError("this snapshot was taken from something else; restore what `snapshot` returned here")
         self._newest_held()
-        oldest = Span[E](None)
-        span: Span[E] | None = snapshot.span
+        oldest = JournalSpan[E](None)
+        span: JournalSpan[E] | None = snapshot.span
         while span is not None:
             _add(span, to=oldest)
             span = span.later
@@ -196,7 +196,7 @@ class Journal(Generic[E]):
         return held
 
 
-def _add(span: Span[E], *, to: Span[E]) -> None:
+def _add(span: JournalSpan[E], *, to: JournalSpan[E]) -> None:
     """Add what was recorded in a span to one before it."""
     for path, before in span.before.items():
         if to.lacks(path):

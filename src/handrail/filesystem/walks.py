@@ -1,8 +1,8 @@
 """Walking through folders for listings and searches: what is asked for, what is found, and how far a walk goes.
 
-One walk serves every filesystem; a filesystem says only what each folder holds (`Folders`). A walk lists each folder
-once, and only folders that can hold a match; it keeps to a filter, to ignore files if it is asked to, and to bounds of
-time, number and depth. What it left out for any of these it counts.
+One walk serves every filesystem; a filesystem says only what each folder holds (`FolderReader`). A walk lists each
+folder once, and only folders that can hold a match; it keeps to a filter, to ignore files if it is asked to, and to
+bounds of time, number and depth. What it left out for any of these it counts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WalkRequest:
     """How a walk looks.
 
     Attributes:
@@ -55,7 +55,7 @@ class Look:
     is_over: Callable[[], bool] = _never
 
 
-EVERYTHING: Final = Look()
+EVERYTHING: Final = WalkRequest()
 """All of it, however long it takes."""
 
 
@@ -82,7 +82,7 @@ class Scan:
     start_ignored: bool = False
 
 
-class Folders(Protocol):
+class FolderReader(Protocol):
     """What a walk asks of a filesystem; paths are without links."""
 
     @property
@@ -129,8 +129,8 @@ class _Walk:
     """One walk under way. One call owns it, and uses it once."""
 
     pattern: PathPattern
-    folders: Folders
-    look: Look
+    folders: FolderReader
+    look: WalkRequest
     entries: list[FileStat] = field(default_factory=list[FileStat])
     looked_at: int = 0
     ignored: int = 0
@@ -196,7 +196,7 @@ class _Walk:
         return ignored or unlisted
 
 
-def walk(start: Start, pattern: str | PathPattern, folders: Folders, look: Look = EVERYTHING) -> Scan:
+def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: WalkRequest = EVERYTHING) -> Scan:
     """Everything in a folder whose path from there fits.
 
     Args:
@@ -217,7 +217,7 @@ def walk(start: Start, pattern: str | PathPattern, folders: Folders, look: Look 
     return _Walk(read, folders, look).run(_Visit(start.path, start.real, read.start, rules))
 
 
-def _rules_above(folder: str, folders: Folders) -> IgnoreRules | None:
+def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
     """What the ignore files above a folder say in it; `None` if they hide it."""
     rules, above = IgnoreRules(), ROOT
     for name in [] if folder == ROOT else folder.split("/"):
@@ -228,7 +228,7 @@ def _rules_above(folder: str, folders: Folders) -> IgnoreRules | None:
     return rules
 
 
-def _reading(folders: Folders, folder: str) -> ReadRuleFile:
+def _reading(folders: FolderReader, folder: str) -> ReadRuleFile:
     return lambda name: folders.rule_file(join(folder, name))
 
 

@@ -22,7 +22,7 @@ from handrail.errors import (
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.folder import JournalFolder, default_path, refuse_other_systems
+from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder, require_posix
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
@@ -77,12 +77,12 @@ def test_journal_is_kept_by_root_in_the_state_folder(
     """Below `XDG_STATE_HOME` if that is absolute, else in the home folder; and each root has its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     HostFilesystem(root).close()
-    at = default_path(root, {"XDG_STATE_HOME": str(tmp_path / "state")})
+    at = default_journal_folder(root, {"XDG_STATE_HOME": str(tmp_path / "state")})
     assert at.is_relative_to(tmp_path / "state" / "handrail" / "journals")
     assert (at / "root").read_bytes() == os.fsencode(root)
-    home = default_path(root, {"XDG_STATE_HOME": "relative"})
+    home = default_journal_folder(root, {"XDG_STATE_HOME": "relative"})
     assert home.parts[-5:-1] == (".local", "state", "handrail", "journals")
-    assert default_path(root / "notes", {}) != home
+    assert default_journal_folder(root / "notes", {}) != home
 
 
 @pytest.mark.parametrize("inside", [".", "notes/journal"])
@@ -267,6 +267,6 @@ def test_disk_that_fails_at_the_opening_is_told_in_words(root: Path, tmp_path: P
 
 def test_other_systems_are_told_what_to_use() -> None:
     """The error comes at the construction, and names what works there."""
-    refuse_other_systems("linux")
+    require_posix("linux")
     with pytest.raises(FilesystemError, match=r"POSIX systems only.*InMemoryFilesystem"):
-        refuse_other_systems("win32")
+        require_posix("win32")

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.before_images import NOTHING, Image, Mark
-from handrail.filesystem.journal.journal_file import DiskJournal, Header, Written, read
+from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, FileIdentity
+from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, JournalRecords, read_journal
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
 
-HEADER = Header(7, "sqlite:///desk.db")
-FILE = Image("file", 0o640, (1, 2), "image-1", b"", Mark("file", 5, 6, 7), (6, 8))
-LINK = Image("symlink", target=b"caf\xe9/..", mark=Mark("symlink", 8, 9, 10))
+HEADER = JournalHeader(7, "sqlite:///desk.db")
+FILE = BeforeImage("file", 0o640, (1, 2), "image-1", b"", FileIdentity("file", 5, 6, 7), (6, 8))
+LINK = BeforeImage("symlink", target=b"caf\xe9/..", mark=FileIdentity("symlink", 8, 9, 10))
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def made(*records: dict[str, object]) -> bytes:
     """A journal of any records, and of two notes and a preparation if none are given."""
     with tempfile.TemporaryDirectory() as path:
         descriptor = os.open(path, os.O_RDONLY)
-        written = DiskJournal("id", descriptor, Disk(), synced=False)
+        written = JournalFile("id", descriptor, Disk(), synced=False)
         for record in records:
             written.append(record)
         if not records:
-            written.note({"a": FILE, "b␛E9": NOTHING}, HEADER)
+            written.note({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
             written.note({"c": LINK}, HEADER)
             written.prepare()
             written.prepare()
@@ -53,26 +53,26 @@ JOURNAL = made()
 TREE = "0123456789abcdef0123456789abcdef01234567"
 
 
-WHOLE = Written(HEADER, {"a": FILE, "b␛E9": NOTHING, "c": LINK}, {}, prepared=True)
+WHOLE = JournalRecords(HEADER, {"a": FILE, "b␛E9": NO_BEFORE_IMAGE, "c": LINK}, {}, prepared=True)
 
 
 def test_journal_is_read_as_it_was_written() -> None:
     """Every field comes back."""
-    assert read("id", JOURNAL, b"") == WHOLE
+    assert read_journal("id", JOURNAL, b"") == WHOLE
 
 
 def test_tree_comes_back_and_covers_what_lacked() -> None:
     """Only the root's own git dir is needed beside it."""
     with tempfile.TemporaryDirectory() as path:
         descriptor = os.open(path, os.O_RDONLY)
-        written = DiskJournal("id", descriptor, Disk(), synced=False)
+        written = JournalFile("id", descriptor, Disk(), synced=False)
         assert written.written.lacks("c")
         written.note_tree(TREE, HEADER)
         written.note({"a": FILE}, HEADER)
         written.close()
         os.close(descriptor)
-        found = read("id", Path(path, "journal-id").read_bytes(), b"")
-    assert found == written.written == Written(HEADER, {"a": FILE}, tree=TREE)
+        found = read_journal("id", Path(path, "journal-id").read_bytes(), b"")
+    assert found == written.written == JournalRecords(HEADER, {"a": FILE}, tree=TREE)
     assert [found.lacks(each) for each in ("a", "c", ".git", ".git/config", ".gitignore")] == [
         False,
         False,
@@ -84,7 +84,7 @@ def test_tree_comes_back_and_covers_what_lacked() -> None:
 
 def test_journal_that_was_cut_short_holds_what_was_whole() -> None:
     """Whatever the length: each record counts or does not, and none is taken for another."""
-    seen = [read("id", JOURNAL[:length], b"") for length in range(len(JOURNAL) + 1)]
+    seen = [read_journal("id", JOURNAL[:length], b"") for length in range(len(JOURNAL) + 1)]
     assert [len(each.images) for each in seen] == sorted(len(each.images) for each in seen)
     assert {len(each.images) for each in seen} == {0, 2, 3}
     assert [each.prepared for each in seen] == [False] * len(JOURNAL) + [True]
@@ -92,8 +92,8 @@ def test_journal_that_was_cut_short_holds_what_was_whole() -> None:
 
 def test_zeros_at_the_end_are_no_record() -> None:
     """A power failure may leave a file longer than what was written to it."""
-    assert read("id", JOURNAL + bytes(100), b"") == WHOLE
-    assert read("id", bytes(100), b"") == Written()
+    assert read_journal("id", JOURNAL + bytes(100), b"") == WHOLE
+    assert read_journal("id", bytes(100), b"") == JournalRecords()
 
 
 @given(data=st.data())
@@ -103,7 +103,7 @@ def test_damaged_record_is_not_passed_over(data: st.DataObject) -> None:
     damaged = bytearray(JOURNAL)
     damaged[place] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(JournalError):
-        found = read("id", bytes(damaged), b"")
+        found = read_journal("id", bytes(damaged), b"")
         assert not found.prepared
         assert found.images == WHOLE.images
 
@@ -121,54 +121,56 @@ def test_damaged_record_is_not_passed_over(data: st.DataObject) -> None:
 def test_record_of_another_make_is_not_guessed_at(record: dict[str, object]) -> None:
     """Its checksums are right and it makes no sense here: a newer Handrail has written it, or somebody else."""
     with pytest.raises(JournalError, match="cannot read"):
-        read("id", made(record), b"")
+        read_journal("id", made(record), b"")
 
 
 def test_marks_that_were_cut_short_cost_no_others(folder: int, tmp_path: Path) -> None:
     """A line that makes no sense is left out."""
-    written = DiskJournal("id", folder, Disk(), synced=False)
-    written.note({"a": FILE, "c": NOTHING}, HEADER)
-    written.mark([("a", Mark("file", 1, 2, 3)), ("a", Mark("nothing"))])
+    written = JournalFile("id", folder, Disk(), synced=False)
+    written.note({"a": FILE, "c": NO_BEFORE_IMAGE}, HEADER)
+    written.mark([("a", FileIdentity("file", 1, 2, 3)), ("a", FileIdentity("nothing"))])
     written.close()
     with (tmp_path / "marks-id").open("ab") as file:
         file.write(b'\n["b", "fi')
-    again = DiskJournal("id", folder, Disk(), synced=False, written=Written())
-    again.mark([("c", Mark("folder"))])
+    again = JournalFile("id", folder, Disk(), synced=False, written=JournalRecords())
+    again.mark([("c", FileIdentity("folder"))])
     again.close()
-    marks = read("id", (tmp_path / "journal-id").read_bytes(), (tmp_path / "marks-id").read_bytes()).marks
-    assert marks == {"a": {Mark("file", 1, 2, 3), Mark("nothing")}, "c": {Mark("folder")}}
+    marks = read_journal("id", (tmp_path / "journal-id").read_bytes(), (tmp_path / "marks-id").read_bytes()).marks
+    assert marks == {"a": {FileIdentity("file", 1, 2, 3), FileIdentity("nothing")}, "c": {FileIdentity("folder")}}
 
 
 def test_mark_without_an_image_proves_that_a_record_is_lost() -> None:
     """Paths are marked after their images have been recorded, so what was cut off was more than the crash could."""
     marks = b'\n["c", "file", 1, 2, 3]'
-    assert read("id", JOURNAL[:-1], marks).images == WHOLE.images
+    assert read_journal("id", JOURNAL[:-1], marks).images == WHOLE.images
     with pytest.raises(JournalError, match=r"lacks a record \(at byte 0\)"):
-        read("id", JOURNAL[:40], marks)
+        read_journal("id", JOURNAL[:40], marks)
     with pytest.raises(JournalError, match="lacks a record"):
-        read("id", b"", marks)
+        read_journal("id", b"", marks)
 
 
 def test_image_of_an_older_record_is_read() -> None:
     """It does not say what its content is known by."""
     image = ["a", "file", 0, [1, 2], "image-1", "", ["file"]]
     journal = made({"version": 1, "inode": 7, "store": None, "images": [image]})
-    assert read("id", journal, b"").images == {"a": Image("file", 0, (1, 2), "image-1", mark=Mark("file"))}
+    assert read_journal("id", journal, b"").images == {
+        "a": BeforeImage("file", 0, (1, 2), "image-1", mark=FileIdentity("file"))
+    }
 
 
 def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, tmp_path: Path) -> None:
     """What the disk has got of it is cut off first."""
     disk = WatchedDisk()
-    written = DiskJournal("id", folder, disk, synced=True)
-    written.note({"a": FILE, "b␛E9": NOTHING}, HEADER)
+    written = JournalFile("id", folder, disk, synced=True)
+    written.note({"a": FILE, "b␛E9": NO_BEFORE_IMAGE}, HEADER)
     disk.before = FromNth(2, fail(5), among=frozenset({"sync"}))
     with pytest.raises(OSError, match="Input/output"):
-        written.note({"x": FILE, "y": NOTHING}, HEADER)
+        written.note({"x": FILE, "y": NO_BEFORE_IMAGE}, HEADER)
     disk.before = quiet
     written.note({"c": LINK}, HEADER)
     written.prepare()
     written.discard(settled=True)
-    assert read("id", (tmp_path / "settled-id").read_bytes(), b"") == WHOLE
+    assert read_journal("id", (tmp_path / "settled-id").read_bytes(), b"") == WHOLE
 
 
 def open_below(folder: Path) -> list[Path]:
@@ -185,7 +187,7 @@ def test_journal_that_cannot_be_made_leaves_nothing_open(folder: int, tmp_path: 
     disk = WatchedDisk(FromNth(2, fail(28), among=frozenset({"append_file"})))
     open_before = open_below(tmp_path)
     with pytest.raises(OSError, match="No space"):
-        DiskJournal("id", folder, disk, synced=True)
+        JournalFile("id", folder, disk, synced=True)
     assert open_below(tmp_path) == open_before != []
 
 

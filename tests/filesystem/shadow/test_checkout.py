@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.shadow.checkout import DiskTree, digest
+from handrail.filesystem.shadow.checkout import DiskTree, file_digest
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import MAX_DEPTH, UNREAD, Look, look, statuses
+from handrail.filesystem.shadow.tree import MAX_TREE_DEPTH, UNREAD, TreeScan, scan_tree, statuses
 from tests.filesystem.shadow.test_git import script
 from tests.filesystem.shadow_trees import fill, picture
 
@@ -157,10 +157,10 @@ def test_a_file_that_keeps_changing_is_named(root: Path, scratch: Path) -> None:
 def test_folders_nested_too_deep_are_refused(root: Path, shadow: ShadowRepository) -> None:
     """Before descriptors and stack are used up."""
     inner = root
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_TREE_DEPTH + 1):
         inner /= "d"
     inner.mkdir(parents=True)
-    with pytest.raises(FilesystemError, match=f"nested more than {MAX_DEPTH} deep, beginning with 'd/d/"):
+    with pytest.raises(FilesystemError, match=f"nested more than {MAX_TREE_DEPTH} deep, beginning with 'd/d/"):
         shadow.snapshot()
 
 
@@ -213,8 +213,8 @@ def test_what_changes_meanwhile_is_not_taken_for_what_was_looked_at(
     path.parent.mkdir()
     path.write_text("content")
     with open_root(scratch) as disk:
-        come_upon = Look()
-        look(disk.root, None, come_upon)
+        come_upon = TreeScan()
+        scan_tree(disk.root, None, come_upon)
         (item,) = come_upon.unread
 
         def read(source: object, size: int) -> str:
@@ -223,7 +223,7 @@ def test_what_changes_meanwhile_is_not_taken_for_what_was_looked_at(
 
         if when == "before":
             meanwhile(path)
-        found = disk.read(item, digest if when == "before" else read)
+        found = disk.read(item, file_digest if when == "before" else read)
     moved_while_open = when == "while" and path.exists() and path.read_text() == "content"
     assert found == ("read" if moved_while_open else UNREAD)
 

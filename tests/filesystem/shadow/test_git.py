@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.shadow.git import Feed, Git, Pipes, Reader
+from handrail.filesystem.shadow.git import Git, ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import UNREAD
 from tests.filesystem.shadow_trees import fill, git, pack, picture
@@ -188,8 +188,8 @@ def test_git_can_show_a_snapshot(root: Path, tmp_path: Path) -> None:
 def test_what_is_shorter_than_it_was_is_padded() -> None:
     """Git waits for as many bytes as it was promised; what it then keeps is never asked for."""
     stdin = BytesIO()
-    assert Feed(stdin).blob(BytesIO(b"hello"), 5) == HELLO
-    assert Feed(stdin).blob(BytesIO(b"he"), 5) == UNREAD
+    assert ObjectWriter(stdin).blob(BytesIO(b"hello"), 5) == HELLO
+    assert ObjectWriter(stdin).blob(BytesIO(b"he"), 5) == UNREAD
     assert stdin.getvalue() == b"blob\ndata 5\nhello\nblob\ndata 5\nhe\0\0\0\n"
 
 
@@ -197,13 +197,13 @@ def test_a_blob_that_is_cut_short_is_a_broken_pipe() -> None:
     """It is git that has gone, and git's end is what gets reported."""
     pipes = Pipes(BytesIO(), BytesIO(f"{HELLO} blob 5\nhel".encode()))
     with pytest.raises(BrokenPipeError):
-        list(Reader(pipes).blob(HELLO))
+        list(ObjectReader(pipes).blob(HELLO))
 
 
 def test_a_blob_that_is_none_is_lost() -> None:
     """It went after it was found to be there."""
     with pytest.raises(JournalError, match=HELLO):
-        list(Reader(Pipes(BytesIO(), BytesIO(f"{HELLO} missing\n".encode()))).blob(HELLO))
+        list(ObjectReader(Pipes(BytesIO(), BytesIO(f"{HELLO} missing\n".encode()))).blob(HELLO))
 
 
 def test_nothing_is_asked_about_nothing(tmp_path: Path) -> None:

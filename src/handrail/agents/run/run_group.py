@@ -30,7 +30,7 @@ from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError
 from handrail.filesystem import DecisionStore, HostFilesystem
-from handrail.filesystem.journal.folder import default_path
+from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import ledger_of
 from handrail.session import Session
@@ -226,7 +226,7 @@ FOLDERS = Folders()
 
 def _check_journal(folder: Path) -> None:
     """Refuse a folder that holds what is to undo its changes: the home folder, say."""
-    journal = default_path(folder, os.environ)
+    journal = default_journal_folder(folder, os.environ)
     if folder in (*journal.parents, *journal.resolve().parents):
         raise AgentError(
             f"{folder} cannot be worked on as a whole, because {journal}, where its changes are noted in order to undo "

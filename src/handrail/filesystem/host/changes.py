@@ -34,14 +34,14 @@ from dataclasses import dataclass
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.disk import telling
-from handrail.filesystem.journal.before_images import NOTHING, Image, Mark
-from handrail.filesystem.journal.folder import forget
-from handrail.filesystem.journal.journal_file import DiskJournal, Header, beside_of
-from handrail.filesystem.journal.restore import PuttingBack, Wanted
+from handrail.filesystem.disk import translate_os_errors
+from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, FileIdentity
+from handrail.filesystem.journal.folder import drop_commit_record
+from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of
+from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow.repository import WholeTree
-from handrail.filesystem.undo_journal import LOST, Journal, Snapshot
+from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.transaction import Transaction, current, undoing
 from handrail.transaction.participants import DecisionStore
 
@@ -49,7 +49,7 @@ _LOGGER = logging.getLogger("handrail.filesystem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class HostSettings:
     """How changes are kept.
 
     Attributes:
@@ -63,7 +63,7 @@ class Terms:
     new_id: Callable[[], str]
 
 
-class Changes:
+class HostChanges:
     """The changes of one filesystem on disk, which are settled with the call that makes them (`Enlisted`).
 
     Its lock is held by whoever calls, but for the settling.
@@ -77,7 +77,7 @@ class Changes:
 
     __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
 
-    def __init__(self, tree: WholeTree, terms: Terms) -> None:
+    def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
         """Begin with no changes."""
         self.lock = threading.RLock()
         self.root = tree.root
@@ -85,8 +85,8 @@ class Changes:
         self.terms = terms
         self._whole = tree
         self._pid = images.disk.process()
-        self._spans = Journal[Image]()
-        self._journal: DiskJournal | None = None
+        self._spans = UndoJournal[BeforeImage]()
+        self._journal: JournalFile | None = None
         self._call: Transaction | None = None
         self._stuck: BaseException | None = None
 
@@ -128,8 +128,8 @@ class Changes:
         self._check_process()
         self.root.check()
 
-    def snapshot(self) -> Snapshot[Image]:
-        """This moment; see `Journal.snapshot`."""
+    def snapshot(self) -> Snapshot[BeforeImage]:
+        """This moment; see `UndoJournal.snapshot`."""
         return self._spans.snapshot()
 
     @contextmanager
@@ -141,7 +141,7 @@ class Changes:
         """
         self.images.sweep()
         saved = self._spans.snapshot()
-        with telling(what, path):
+        with translate_os_errors(what, path):
             try:
                 yield
                 if self._call is None and self._journal is not None:
@@ -186,7 +186,7 @@ class Changes:
         self._spans.record_tree(tree)
         reached("journal-after-image")
 
-    def expect(self, marks: Iterable[tuple[str, Mark]]) -> None:
+    def expect(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
         """Note what is going to be at paths, so that it is known again as what was left there."""
         self._opened().mark(marks)
 
@@ -195,7 +195,7 @@ class Changes:
         """The name under which new content is written before it gets its own."""
         return beside_of(self._opened().journal_id)
 
-    def restore(self, snapshot: Snapshot[Image]) -> None:
+    def restore(self, snapshot: Snapshot[BeforeImage]) -> None:
         """Come back to a snapshot, as a rollback or by hand."""
         if not undoing():
             with self.operation("go back to a snapshot", ROOT):
@@ -220,7 +220,7 @@ class Changes:
                 return
             self.check()
             self._check_process()
-            with telling("keep the changed files", ROOT):
+            with translate_os_errors("keep the changed files", ROOT):
                 self._sync(journal)
                 journal.prepare()
             reached("journal-prepared")
@@ -269,9 +269,9 @@ class Changes:
         self._discard(settled=store is not None)
         reached("journal-after-discard")
         if store is not None:
-            forget(journal.journal_id, store, self.images)
+            drop_commit_record(journal.journal_id, store, self.images)
 
-    def _back_to(self, snapshot: Snapshot[Image], *, shared: bool, by_hand: bool = False) -> None:
+    def _back_to(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._spans.since(snapshot)
         if not images and tree is None:
             return
@@ -285,29 +285,29 @@ class Changes:
         lacking = [path for path in images if journal.written.lacks(path) or self._spans.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
-        wanted = Wanted(images, None if by_hand else journal.written.marks, self.beside, shared)
-        PuttingBack(self.root, self.images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
+        wanted = RestoreTarget(images, None if by_hand else journal.written.marks, self.beside, shared)
+        TreeRestorer(self.root, self.images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
         self._spans.has_come_back(snapshot)
 
-    def _image(self, path: str, *, stays: bool) -> Image:
+    def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
             with self.root.entry(path) as (folder, name):
                 return self.images.take(name, at=folder, synced=self.terms.synced, stays=stays)
         except (FileNotFoundError, NotADirectoryError):
-            return NOTHING  # its folder is going to be made in the same operation
+            return NO_BEFORE_IMAGE  # its folder is going to be made in the same operation
 
-    def _opened(self) -> DiskJournal:
+    def _opened(self) -> JournalFile:
         """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
         if self._journal is None:
             images, terms = self.images, self.terms
-            self._journal = DiskJournal(terms.new_id(), images.folder, images.disk, synced=terms.synced)
+            self._journal = JournalFile(terms.new_id(), images.folder, images.disk, synced=terms.synced)
             transaction = current()
             if transaction is not None:
                 self._call = transaction.root
                 self._call.enlist(self)
         return self._journal
 
-    def _let_go(self) -> DiskJournal:
+    def _let_go(self) -> JournalFile:
         journal = self._opened()
         self._journal = self._call = None
         return journal
@@ -322,11 +322,11 @@ class Changes:
             self._let_go().discard(settled=settled)
         self.images.sweep()
 
-    def _header(self) -> Header:
+    def _header(self) -> JournalHeader:
         store = self.terms.store if self._call is not None else None
-        return Header(self.root.identity[1], None if store is None else store.url)
+        return JournalHeader(self.root.identity[1], None if store is None else store.url)
 
-    def _sync(self, journal: DiskJournal) -> None:
+    def _sync(self, journal: JournalFile) -> None:
         if self.terms.synced and journal.written.tree is not None:
             self._whole.sync()
         elif self.terms.synced:
@@ -336,7 +336,9 @@ class Changes:
     def _or_stuck(self) -> Generator[None]:
         """What is raised in the block leaves the tree in a state that only opening it again can mend."""
         try:
-            with telling("put the files back or close their journal", ROOT, after="Open the filesystem again"):
+            with translate_os_errors(
+                "put the files back or close their journal", ROOT, after="Open the filesystem again"
+            ):
                 yield
         except BaseException as error:
             self._stuck = error

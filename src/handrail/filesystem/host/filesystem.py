@@ -21,20 +21,20 @@ from typing import Literal, Self
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError
 from handrail.filesystem import protocol
-from handrail.filesystem.disk import Disk, telling
-from handrail.filesystem.host.changes import Changes, Terms
-from handrail.filesystem.host.operations import View, make_folder, move, remove, write
+from handrail.filesystem.disk import Disk, translate_os_errors
+from handrail.filesystem.host.changes import HostChanges, HostSettings
+from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
 from handrail.filesystem.host.recovery import recover
-from handrail.filesystem.journal.before_images import Image, Images
-from handrail.filesystem.journal.folder import JournalFolder, default_path, refuse_other_systems
+from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
+from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder, require_posix
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
 from handrail.filesystem.shadow.repository import GIT_DIR, MAX_UNTRACKED_BYTES, ShadowRepository, WholeTree
-from handrail.filesystem.undo_journal import Journal, Snapshot
-from handrail.filesystem.walks import EVERYTHING, FileStat, Look, Scan
+from handrail.filesystem.undo_journal import Snapshot, UndoJournal
+from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import check_write, current, undoing
 from handrail.transaction.participants import DecisionStore
 from handrail.turns import Turn
@@ -46,9 +46,9 @@ class HostFilesystem:
     Confinement
         No path leads out of the root. On a disk that takes upper and lower case for the same, a path must be spelled as
         it is listed. A link that stays inside is followed: reading and writing its path read and write
-        what it leads to. `stat` and `exists` tell of the link itself, `remove` and `move` act on it, and `glob` does
-        not follow it. A link that leaves the root is refused with `PathEscapeError`. Devices, sockets and fifos are
-        listed as `"special"`, and neither read nor changed.
+        what it leads to. `stat` and `exists` tell of the link itself, `remove_path` and `move_path` act on it, and
+        `glob` does not follow it. A link that leaves the root is refused with `PathEscapeError`. Devices, sockets and
+        fifos are listed as `"special"`, and neither read nor changed.
 
     Writing
         A file is replaced at one stroke and keeps its permissions, and its owner if the process may give files away;
@@ -116,14 +116,14 @@ class HostFilesystem:
             PathEscapeError: a pattern is none inside the root.
             FilesystemError: this is no POSIX system.
         """
-        refuse_other_systems()
+        require_posix()
         path_filter = _shown(tuple(include), exclude_patterns(exclude))
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
         self._origin: Self | None = None  # what takes part in calls; `None` for this one
         self._root = Root(Path(root), self._disk)
         try:
-            at = default_path(self._root.path, os.environ) if journal is None else Path(journal)
+            at = default_journal_folder(self._root.path, os.environ) if journal is None else Path(journal)
             self._folder = JournalFolder(at, self._disk)
         except BaseException:
             os.close(self._root.descriptor)
@@ -132,18 +132,18 @@ class HostFilesystem:
         try:
             self._folder.belongs_to(self._root.path)
             self._folder.hold(self._root.descriptor, wait, clock)
-            images = Images(self._folder.descriptor, self._disk)
+            images = BeforeImages(self._folder.descriptor, self._disk)
             git_dir = self._folder.path / GIT_DIR
             shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
             tree = WholeTree(self._root, images, shadow)
-            with telling("open the filesystem", ROOT):
+            with translate_os_errors("open the filesystem", ROOT):
                 recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
             raise
-        terms = Terms(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
-        self._changes = Changes(tree, terms)
-        self._view = View(self._root, self._disk, path_filter)
+        terms = HostSettings(store=store, synced=durability == "full", new_id=lambda: uuid.uuid4().hex)
+        self._changes = HostChanges(tree, terms)
+        self._view = TreeReader(self._root, self._disk, path_filter)
 
     def __enter__(self) -> Self:
         return self
@@ -195,13 +195,13 @@ class HostFilesystem:
         """Make or replace a file; see `Filesystem.write_text`."""
         path = normalise_on_disk(path)
         with self._changing(f"write {path}", path):
-            write(self._changes, self._view, path, protocol.encode(text, path=path))
+            write_file(self._changes, self._view, path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
         path = normalise_on_disk(path)
         with self._changing(f"write {path}", path):
-            write(self._changes, self._view, path, protocol.as_bytes(data))
+            write_file(self._changes, self._view, path, protocol.as_bytes(data))
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""
@@ -225,7 +225,7 @@ class HostFilesystem:
         """Files and folders whose path fits; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
         folder = normalise_on_disk(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
@@ -252,26 +252,26 @@ class HostFilesystem:
             return self
         behind = copy(self)  # it shares the root and the changes, and what a subclass adds
         behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
-        behind._view = View(self._root, self._disk, together)  # noqa: SLF001
+        behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
         path = normalise_on_disk(path)
         with self._changing(f"make the folder {path}", path):
-            make_folder(self._changes, self._view, path)
+            create_folder(self._changes, self._view, path)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file, link or folder; see `Filesystem.remove`."""
         path = normalise_on_disk(path)
         with self._changing(f"remove {path}", path):
-            return remove(self._changes, self._view, path, recursive=recursive)
+            return remove_path(self._changes, self._view, path, recursive=recursive)
 
     def move(self, src: str, dst: str) -> None:
         """Give a file, link or folder another path; see `Filesystem.move`."""
         src, dst = normalise_on_disk(src), normalise_on_disk(dst)
         with self._changing(f"move {src} to {dst}", dst):
-            move(self._changes, self._view, src, dst)
+            move_path(self._changes, self._view, src, dst)
 
     def keep_tree(self) -> None:
         """Keep the whole tree as it is now, so that what a program does to it is undone with the call.
@@ -293,7 +293,7 @@ class HostFilesystem:
                 raise FilesystemError(msg, path=ROOT)
             self._changes.keep_tree()
 
-    def snapshot(self) -> Snapshot[Image]:
+    def snapshot(self) -> Snapshot[BeforeImage]:
         """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
         with self._changes.lock:
             return self._changes.snapshot()
@@ -309,7 +309,7 @@ class HostFilesystem:
                 be opened again.
             ToldToModel: the call may not write; see `check_write`.
         """
-        own = Journal[Image]().own(snapshot)
+        own = UndoJournal[BeforeImage]().own(snapshot)
         with self._changes.lock:
             check_write(self._origin or self, "go back to a snapshot")
             if not undoing():
@@ -337,7 +337,7 @@ class HostFilesystem:
 
     @contextmanager
     def _looking(self, path: str) -> Generator[None]:
-        with self._changes.lock, telling(f"look at {path}", path):
+        with self._changes.lock, translate_os_errors(f"look at {path}", path):
             self._usable()
             yield
 
@@ -345,7 +345,7 @@ class HostFilesystem:
     def _reading(self, path: str) -> Generator[int]:
         """A descriptor to read a file with; only finding it is done under the lock."""
         path = normalise_on_disk(path)
-        with telling(f"read {path}", path):
+        with translate_os_errors(f"read {path}", path):
             with self._changes.lock:
                 self._usable()
                 descriptor = self._view.open_file(path)
@@ -360,7 +360,7 @@ class HostFilesystem:
             check_write(self._origin or self, what)
             self._usable()
             self._changes.check()
-            with telling(what, path):
+            with translate_os_errors(what, path):
                 yield
 
 

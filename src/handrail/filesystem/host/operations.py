@@ -3,8 +3,8 @@
 A walk opens each folder from the one before, so it costs one step for each.
 
 An operation that changes the tree looks at everything first and refuses what cannot be; then it announces all paths
-that it is going to change (`Changes.about_to_change`), and changes them in an order in which the steps that need room
-come first.
+that it is going to change (`HostChanges.about_to_change`), and changes them in an order in which the steps that need
+room come first.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
 from handrail.filesystem.disk import Disk, holds_special_file, special_file
-from handrail.filesystem.host.changes import Changes
+from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.ignore_files import MOST_RULE_BYTES, RULE_NAMES
-from handrail.filesystem.journal.before_images import Mark, kind_of, mark_of
+from handrail.filesystem.journal.before_images import FileIdentity, file_identity, file_kind
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join, parent_of
 from handrail.filesystem.patterns import PathPattern
-from handrail.filesystem.root import Cursor, Found, Root, normalise_on_disk, to_bytes, to_text
-from handrail.filesystem.walks import FileStat, Look, Scan, Start, walk
+from handrail.filesystem.root import PathCursor, ResolvedPath, Root, normalise_on_disk, to_bytes, to_text
+from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
 
-_FOLDER = Mark("folder")
+_FOLDER = FileIdentity("folder")
 
-_NOTHING = Mark("nothing")
+_NOTHING = FileIdentity("nothing")
 
 
-class View:
+class TreeReader:
     """Looks at the tree for the operations; its paths have passed `normalise_on_disk`.
 
     Attributes:
@@ -52,7 +52,7 @@ class View:
         self.disk = disk
         self.path_filter = path_filter
 
-    def find(self, path: str, *, follow: bool) -> Found:
+    def find(self, path: str, *, follow: bool) -> ResolvedPath:
         """What a path leads to; nothing where nothing is shown."""
         path_filter = self.path_filter
         if not path_filter:
@@ -62,9 +62,9 @@ class View:
             if found is not None:
                 return found
         shown = (each for each in ancestors_of(path) if path_filter.unreadable(each) is None)
-        return Found(path, None, next(each for each in shown if self.root.look(each) is not None))
+        return ResolvedPath(path, None, next(each for each in shown if self.root.look(each) is not None))
 
-    def find_to_change(self, path: str, *, follow: bool, is_folder: bool) -> Found:
+    def find_to_change(self, path: str, *, follow: bool, is_folder: bool) -> ResolvedPath:
         """What a path leads to, where something may be written.
 
         Raises:
@@ -74,11 +74,11 @@ class View:
         found = self.root.find(path, follow=follow)
         if found.path != path:
             self.refuse_hidden(found.path, named=path, is_folder=is_folder)
-        if kind_of(found.status) == "special":
+        if file_kind(found.status) == "special":
             raise special_file(path)
         return found
 
-    def present(self, path: str, *, follow: bool) -> Found:
+    def present(self, path: str, *, follow: bool) -> ResolvedPath:
         """What a path leads to, where there must be something.
 
         Raises:
@@ -89,13 +89,13 @@ class View:
             raise self._nothing(path, found)
         return found
 
-    def missing_folders(self, found: Found) -> list[str]:
+    def missing_folders(self, found: ResolvedPath) -> list[str]:
         """The folders that a path needs and that do not exist, the highest first.
 
         Raises:
             PathConflictError: a file is where one of them is needed.
         """
-        if kind_of(self.root.look(found.nearest)) != "folder":
+        if file_kind(self.root.look(found.nearest)) != "folder":
             raise paths.file_where_folder_is_needed(found.path, file=found.nearest)
         missing = [folder for folder in ancestors_of(found.path) if folder != ROOT]
         return [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
@@ -126,11 +126,11 @@ class View:
         if descriptor is not None:
             return descriptor
         found = self.present(path, follow=True)
-        if kind_of(found.status) != "file":
-            self._refuse_reading(path, kind_of(found.status))
+        if file_kind(found.status) != "file":
+            self._refuse_reading(path, file_kind(found.status))
         with self.root.entry(found.path) as (folder, name):
             descriptor = self.disk.open_file(name, at=folder)
-        kind = kind_of(self.disk.look_at(descriptor))  # what stood there may have been replaced before it was opened
+        kind = file_kind(self.disk.look_at(descriptor))  # what stood there may have been replaced before it was opened
         if kind != "file":
             self.disk.close(descriptor)
             self._refuse_reading(path, kind)
@@ -145,12 +145,12 @@ class View:
             return None
         try:
             with self.root.entry(path) as (folder, name):
-                if kind_of(self.disk.look(name, at=folder)) != "file":
+                if file_kind(self.disk.look(name, at=folder)) != "file":
                     return None
                 descriptor = self.disk.open_file(name, at=folder)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if kind_of(self.disk.look_at(descriptor)) == "file":
+        if file_kind(self.disk.look_at(descriptor)) == "file":
             return descriptor
         self.disk.close(descriptor)  # what stood there was replaced before it was opened
         return None
@@ -162,7 +162,7 @@ class View:
     def folder(self, path: str) -> Start:
         """A folder to be listed, with what it leads to."""
         found = self.present(path, follow=True)
-        if kind_of(found.status) != "folder":
+        if file_kind(found.status) != "folder":
             raise paths.file_where_folder_is_needed(path, file=path)
         return Start(path, found.path)
 
@@ -175,7 +175,7 @@ class View:
         shown = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
         return tuple(sorted(shown, key=lambda each: each.path))
 
-    def scan(self, path: str, pattern: PathPattern, look: Look) -> Scan:
+    def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
         """What a folder holds that fits a pattern, and what was left out."""
         folder = self.folder(path)
         with self.walking() as folders:
@@ -187,13 +187,13 @@ class View:
         with self.root.walking() as cursor:
             yield HostFolders(self.path_filter, cursor, self.disk)
 
-    def below(self, folder: str) -> list[Found]:
+    def below(self, folder: str) -> list[ResolvedPath]:
         """What a folder holds, hidden or not, by a path without links."""
         with self.root.folder(folder, listed=True) as held:
             looked = [(name, self.disk.look(name, at=held)) for name in self.disk.names(held)]
-        return [Found(join(folder, to_text(name)), status) for name, status in looked if status is not None]
+        return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
 
-    def subtree(self, found: Found) -> list[Found]:
+    def subtree(self, found: ResolvedPath) -> list[ResolvedPath]:
         """Something and all that lies below it, hidden or not; each folder comes before what it holds.
 
         Raises:
@@ -203,7 +203,7 @@ class View:
         with self.walking() as folders:
             while to_visit:
                 each = to_visit.pop()
-                if kind_of(each.status) != "folder":
+                if file_kind(each.status) != "folder":
                     continue
                 held = folders.found(each.path)
                 if held and depth_of(each.path) >= MAX_DEPTH:
@@ -212,7 +212,7 @@ class View:
                 to_visit += held
         return subtree
 
-    def _found(self, path: str, *, follow: bool) -> Found | None:
+    def _found(self, path: str, *, follow: bool) -> ResolvedPath | None:
         """What a path leads to; `None` if that is hidden."""
         try:
             found = self.root.find(path, follow=follow)
@@ -220,11 +220,11 @@ class View:
             if self.path_filter.unreadable(error.path) is not None:
                 return None  # the refusal would tell what the path leads to
             raise
-        is_folder = kind_of(found.status) == "folder"
+        is_folder = file_kind(found.status) == "folder"
         return None if self.path_filter.hides(path, found.path, is_folder=is_folder) else found
 
-    def _nothing(self, path: str, found: Found) -> PathNotFoundError:
-        if kind_of(self.root.look(found.nearest)) == "folder":
+    def _nothing(self, path: str, found: ResolvedPath) -> PathNotFoundError:
+        if file_kind(self.root.look(found.nearest)) == "folder":
             return paths.nothing_at(path, nearest=found.nearest)
         return paths.nothing_below_file(path, file=found.nearest)
 
@@ -234,10 +234,10 @@ class View:
         raise special_file(path)
 
 
-def write(changes: Changes, view: View, path: str, data: bytes) -> None:
+def write_file(changes: HostChanges, view: TreeReader, path: str, data: bytes) -> None:
     """Make a file, or replace the content of the one there is."""
     found = view.find_to_change(path, follow=True, is_folder=False)
-    if kind_of(found.status) == "folder":
+    if file_kind(found.status) == "folder":
         raise paths.folder_where_file_is_needed(path)
     missing = view.missing_folders(found) if found.status is None else []
     if found.status is not None:
@@ -250,10 +250,10 @@ def write(changes: Changes, view: View, path: str, data: bytes) -> None:
         _put(changes, view, found, data)
 
 
-def make_folder(changes: Changes, view: View, path: str) -> None:
+def create_folder(changes: HostChanges, view: TreeReader, path: str) -> None:
     """Make a folder and those it lies in."""
     found = view.find_to_change(path, follow=True, is_folder=True)
-    kind = kind_of(found.status)
+    kind = file_kind(found.status)
     if kind == "folder":
         return
     if kind != "nothing":
@@ -264,13 +264,13 @@ def make_folder(changes: Changes, view: View, path: str) -> None:
         _make_folders(changes, view, folders)
 
 
-def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> int:
+def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive: bool) -> int:
     """Remove a file or link, or a folder and what it holds; returns how much that was."""
     if path == ROOT:
         raise paths.root_stays()
     view.present(path, follow=False)
     found = view.find_to_change(path, follow=False, is_folder=True)
-    if kind_of(found.status) == "folder" and not recursive:
+    if file_kind(found.status) == "folder" and not recursive:
         count = sum(view.path_filter.unreadable(each.path) is None for each in view.below(found.path))
         if count:
             raise paths.not_empty(path, count=count)
@@ -280,7 +280,7 @@ def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> int:
         changes.expect((each.path, _NOTHING) for each in subtree)
         for each in reversed(subtree):
             with view.root.entry(each.path) as (folder, name):
-                if kind_of(each.status) == "folder":
+                if file_kind(each.status) == "folder":
                     view.disk.remove_folder(name, at=folder)
                 else:
                     view.disk.unlink(name, at=folder)
@@ -288,7 +288,7 @@ def remove(changes: Changes, view: View, path: str, *, recursive: bool) -> int:
     return len(subtree) - 1
 
 
-def move(changes: Changes, view: View, src: str, dst: str) -> None:
+def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> None:
     """Give something another path."""
     if src == ROOT:
         raise paths.root_stays()
@@ -296,29 +296,29 @@ def move(changes: Changes, view: View, src: str, dst: str) -> None:
     found = view.find_to_change(src, follow=False, is_folder=True)
     if is_inside(dst, src):
         raise paths.inside_itself(src, dst)
-    target = view.find_to_change(dst, follow=False, is_folder=kind_of(found.status) == "folder")
+    target = view.find_to_change(dst, follow=False, is_folder=file_kind(found.status) == "folder")
     if is_inside(target.path, found.path):
         raise paths.inside_itself(src, dst)
     if target.status is not None:
-        raise paths.exists_already(dst, is_folder=kind_of(target.status) == "folder", src=src)
+        raise paths.exists_already(dst, is_folder=file_kind(target.status) == "folder", src=src)
     missing = view.missing_folders(target)
     subtree = _all_to_change(view, src, found)
     targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
     for each, new in zip(subtree, targets, strict=True):
-        is_folder = kind_of(each.status) == "folder"
+        is_folder = file_kind(each.status) == "folder"
         view.refuse_hidden(new, is_folder=is_folder)
         view.refuse_with(new, target.path, named=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
         sources = [each.path for each in subtree]
         changes.about_to_change([*missing, *targets, *sources], stay=frozenset(sources))
         _make_folders(changes, view, missing)
-        changes.expect((new, mark_of(each.status)) for new, each in zip(targets, subtree, strict=True))
+        changes.expect((new, file_identity(each.status)) for new, each in zip(targets, subtree, strict=True))
         changes.expect((each, _NOTHING) for each in sources)
         _rename(view, found, target.path)
         reached("journal-after-change")
 
 
-def _all_to_change(view: View, path: str, found: Found) -> Sequence[Found]:
+def _all_to_change(view: TreeReader, path: str, found: ResolvedPath) -> Sequence[ResolvedPath]:
     """Something and what it holds, all of which can be put back and may be seen.
 
     Raises:
@@ -326,17 +326,17 @@ def _all_to_change(view: View, path: str, found: Found) -> Sequence[Found]:
     """
     subtree = view.subtree(found)
     for each in subtree:
-        is_folder = kind_of(each.status) == "folder"
+        is_folder = file_kind(each.status) == "folder"
         by = view.path_filter.unmovable(each.path, is_folder=is_folder)
         if by is not None:
             raise paths.hidden(path, by=by) if each is subtree[0] else paths.holds_hidden(path, by=by)
         view.refuse_with(each.path, found.path, named=path, is_folder=is_folder)
-        if kind_of(each.status) == "special":
+        if file_kind(each.status) == "special":
             raise holds_special_file(path, special=each.path)
     return subtree
 
 
-def _make_folders(changes: Changes, view: View, folders: Iterable[str]) -> None:
+def _make_folders(changes: HostChanges, view: TreeReader, folders: Iterable[str]) -> None:
     for path in folders:
         changes.expect([(path, _FOLDER)])
         with view.root.entry(path) as (folder, name):
@@ -344,7 +344,7 @@ def _make_folders(changes: Changes, view: View, folders: Iterable[str]) -> None:
         reached("journal-after-change")
 
 
-def _put(changes: Changes, view: View, found: Found, data: bytes) -> None:
+def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: bytes) -> None:
     """Make a file beside the path, and give it the path when it is whole."""
     disk, beside = view.disk, changes.beside
     with view.root.entry(found.path) as (folder, name):
@@ -358,7 +358,7 @@ def _put(changes: Changes, view: View, found: Found, data: bytes) -> None:
                     disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(found.status.st_mode))
                 if changes.terms.synced:
                     disk.sync(descriptor)
-                mark = mark_of(disk.look_at(descriptor))
+                mark = file_identity(disk.look_at(descriptor))
             finally:
                 disk.close(descriptor)
             changes.expect([(found.path, mark)])
@@ -369,9 +369,9 @@ def _put(changes: Changes, view: View, found: Found, data: bytes) -> None:
     reached("journal-after-change")
 
 
-def _rename(view: View, found: Found, path: str) -> None:
+def _rename(view: TreeReader, found: ResolvedPath, path: str) -> None:
     with view.root.entry(found.path) as (old_folder, old), view.root.entry(path) as (new_folder, new):
-        if kind_of(found.status) == "folder":
+        if file_kind(found.status) == "folder":
             view.disk.rename(old, new, at=old_folder, to=new_folder)
         elif view.disk.share(old, new, at=old_folder, to=new_folder):  # unlike renaming, it replaces nothing
             view.disk.unlink(old, at=old_folder)
@@ -381,7 +381,7 @@ def _rename(view: View, found: Found, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HostFolders:
-    """What a walk asks of a tree on disk; see `handrail.filesystem.walks.Folders`. One walk uses it.
+    """What a walk asks of a tree on disk; see `handrail.filesystem.walks.FolderReader`. One walk uses it.
 
     Attributes:
         path_filter: what keeps paths back.
@@ -390,10 +390,10 @@ class HostFolders:
     """
 
     path_filter: PathFilter
-    cursor: Cursor
+    cursor: PathCursor
     disk: Disk
 
-    def found(self, folder: str) -> list[Found]:
+    def found(self, folder: str) -> list[ResolvedPath]:
         """All that a folder holds, in no order.
 
         Raises:
@@ -405,7 +405,7 @@ class HostFolders:
             looked = [(name, self.disk.look(name, at=at)) for name in self.disk.names(held)]
         finally:
             self.disk.close(held)
-        return [Found(join(folder, to_text(name)), status) for name, status in looked if status is not None]
+        return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
 
     def listed(self, folder: str) -> list[FileStat]:
         """All that a folder holds, sorted; nothing if it is no longer there."""
@@ -429,17 +429,17 @@ class HostFolders:
             return None  # somebody has removed it, it is a link, or it may not be read
         try:
             status = self.disk.look_at(descriptor)
-            if kind_of(status) != "file" or status.st_size > MOST_RULE_BYTES:
+            if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
                 return None
             return b"".join(self.disk.chunks(descriptor))
         finally:
             self.disk.close(descriptor)
 
 
-def stat_of(path: str, found: Found) -> FileStat:
+def stat_of(path: str, found: ResolvedPath) -> FileStat:
     """What there is at a path, as a filesystem says it."""
     status = found.status
-    kind = kind_of(status)
+    kind = file_kind(status)
     if kind == "file" and status is not None:
         return FileStat(path, "file", status.st_size)
     if kind == "folder":

@@ -22,10 +22,10 @@ import logging
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.journal.before_images import Images, kind_of
-from handrail.filesystem.journal.folder import JournalFolder, forget
-from handrail.filesystem.journal.journal_file import DiskJournal, Header, beside_of, read
-from handrail.filesystem.journal.restore import PuttingBack, Wanted
+from handrail.filesystem.journal.before_images import BeforeImages, file_kind
+from handrail.filesystem.journal.folder import JournalFolder, drop_commit_record
+from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of, read_journal
+from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.repository import WholeTree
@@ -46,15 +46,15 @@ def recover(tree: WholeTree, folder: JournalFolder, store: DecisionStore | None)
         _settle(journal_id, tree, folder, store)
     for journal_id in folder.ids("settled"):
         if store is not None:
-            forget(journal_id, store, tree.images)
+            drop_commit_record(journal_id, store, tree.images)
     folder.clean()
 
 
 def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: DecisionStore | None) -> None:
     """Undo or let go what one journal tells of."""
-    written = read(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
+    written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
-    journal = DiskJournal(journal_id, folder.descriptor, tree.images.disk, synced=True, written=written)
+    journal = JournalFile(journal_id, folder.descriptor, tree.images.disk, synced=True, written=written)
     try:
         was_committed = False
         if header is not None:
@@ -70,7 +70,7 @@ def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: Deci
         journal.close()
 
 
-def _was_committed(journal_id: str, header: Header, store: DecisionStore | None) -> bool:
+def _was_committed(journal_id: str, header: JournalHeader, store: DecisionStore | None) -> bool:
     if header.store is None:
         return False
     if store is None or store.url != header.store:
@@ -83,7 +83,7 @@ def _was_committed(journal_id: str, header: Header, store: DecisionStore | None)
     return store.decided(journal_id)
 
 
-def _refuse_other_root(journal_id: str, header: Header, root: Root, folder: JournalFolder) -> None:
+def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folder: JournalFolder) -> None:
     if header.inode != root.identity[1]:
         msg = (
             f"the journal {journal_id} tells how to undo changes in a folder that stood at {str(root.path)!r} before; "
@@ -92,7 +92,7 @@ def _refuse_other_root(journal_id: str, header: Header, root: Root, folder: Jour
         raise JournalError(msg, path=ROOT)
 
 
-def _refuse_damaged(journal: DiskJournal, images: Images) -> None:
+def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
     for path, image in journal.written.images.items():
         if not images.is_kept(image):
             name = f"journal-{journal.journal_id}"
@@ -104,17 +104,17 @@ def _refuse_damaged(journal: DiskJournal, images: Images) -> None:
             raise JournalError(msg, path=ROOT)
 
 
-def _undo(journal: DiskJournal, tree: WholeTree) -> None:
+def _undo(journal: JournalFile, tree: WholeTree) -> None:
     root, images, written, beside = tree.root, tree.images, journal.written, beside_of(journal.journal_id)
-    wanted = Wanted(written.images, written.marks, beside, shared=True)
+    wanted = RestoreTarget(written.images, written.marks, beside, shared=True)
     try:
         if written.tree is not None:
             tree.put_back(written.tree, journal)
         for folder in {parent_of(path) for path in written.images}:
-            if kind_of(root.look(folder)) == "folder":
+            if file_kind(root.look(folder)) == "folder":
                 with root.folder(folder) as held:
                     images.disk.discard(beside, at=held)
-        PuttingBack(root, images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
+        TreeRestorer(root, images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
         root.sync_folders(written.images)
         if written.tree is not None:
             tree.sync()

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 from handrail.filesystem.disk import Disk
 
 
-class Mark(NamedTuple):
+class FileIdentity(NamedTuple):
     """What tells something on disk from what somebody else puts in its place; for a folder only its kind counts."""
 
     kind: str
@@ -31,13 +31,13 @@ class Mark(NamedTuple):
     modified: int = 0
 
 
-_NO_MARK = Mark("nothing")
+_NO_MARK = FileIdentity("nothing")
 _PREFIX = b"image-"
 _COPY = _PREFIX + b"copy"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Image:
+class BeforeImage:
     """What was at a path.
 
     Attributes:
@@ -55,15 +55,15 @@ class Image:
     owner: tuple[int, int] = (0, 0)
     blob: str = ""
     target: bytes = b""
-    mark: Mark = _NO_MARK
+    mark: FileIdentity = _NO_MARK
     kept: tuple[int, int] | None = None
 
 
-NOTHING = Image("nothing")
+NO_BEFORE_IMAGE = BeforeImage("nothing")
 """There was nothing."""
 
 
-def kind_of(status: stat_result | None) -> str:
+def file_kind(status: stat_result | None) -> str:
     """What something on disk is: a kind of image, or `"special"` for what has no content to keep."""
     if status is None:
         return "nothing"
@@ -74,15 +74,15 @@ def kind_of(status: stat_result | None) -> str:
     return "symlink" if stat.S_ISLNK(status.st_mode) else "special"
 
 
-def mark_of(status: stat_result | None) -> Mark:
+def file_identity(status: stat_result | None) -> FileIdentity:
     """The mark of what was looked at."""
-    kind = kind_of(status)
+    kind = file_kind(status)
     if status is None or kind == "folder":
-        return Mark(kind)
-    return Mark(kind, status.st_ino, status.st_size, status.st_mtime_ns)
+        return FileIdentity(kind)
+    return FileIdentity(kind, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-class Images:
+class BeforeImages:
     """The images of one filesystem, and the folder that holds their contents.
 
     A content is needed as long as somebody holds its image. What nobody holds is removed by `sweep`, and not in the
@@ -102,7 +102,7 @@ class Images:
         self._count = 0
         self._dropped: deque[bytes] = deque()
 
-    def take(self, name: bytes, *, at: int, synced: bool, stays: bool = False) -> Image:
+    def take(self, name: bytes, *, at: int, synced: bool, stays: bool = False) -> BeforeImage:
         """The image of what there is of that name.
 
         Args:
@@ -113,12 +113,12 @@ class Images:
         """
         status = self.disk.look(name, at=at)
         if status is None:
-            return NOTHING
+            return NO_BEFORE_IMAGE
         mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
         if stat.S_ISDIR(status.st_mode):
-            return Image("folder", mode, owner, mark=mark_of(status))
+            return BeforeImage("folder", mode, owner, mark=file_identity(status))
         if stat.S_ISLNK(status.st_mode):
-            return Image("symlink", target=self.disk.target(name, at=at), mark=mark_of(status))
+            return BeforeImage("symlink", target=self.disk.target(name, at=at), mark=file_identity(status))
         self._count += 1
         kept = status
         blob = _PREFIX + b"%d" % self._count
@@ -132,11 +132,11 @@ class Images:
             self._dropped.append(blob)
             raise
         size_and_time = (kept.st_size, kept.st_mtime_ns)
-        image = Image("file", mode, owner, blob.decode(), mark=mark_of(status), kept=size_and_time)
+        image = BeforeImage("file", mode, owner, blob.decode(), mark=file_identity(status), kept=size_and_time)
         weakref.finalize(image, self._dropped.append, blob).atexit = False
         return image
 
-    def put(self, image: Image, name: bytes, *, at: int, shared: bool) -> None:
+    def put(self, image: BeforeImage, name: bytes, *, at: int, shared: bool) -> None:
         """Make a new file of the content of an image; `shared` lets it be the very file that the journal holds.
 
         It is that file in any case if there is no room for a copy.
@@ -155,18 +155,18 @@ class Images:
             if not may_share or not self.disk.share(blob, name, at=self.folder, to=at):
                 raise
 
-    def is_there(self, image: Image, status: stat_result) -> bool:
+    def is_there(self, image: BeforeImage, status: stat_result) -> bool:
         """Whether what was looked at is what the image shows, itself and unchanged."""
-        if mark_of(status) == image.mark:
+        if file_identity(status) == image.mark:
             return True
         return image.kind == "file" and status.st_ino == image.mark.inode and self._is_original(image)
 
-    def is_kept(self, image: Image) -> bool:
+    def is_kept(self, image: BeforeImage) -> bool:
         """Whether what an image needs of the journal's folder is still what was put there."""
         if image.kind != "file":
             return True
         status = self.disk.look(image.blob.encode(), at=self.folder)
-        if status is None or kind_of(status) != "file":
+        if status is None or file_kind(status) != "file":
             return False
         if status.st_ino == image.mark.inode and status.st_nlink > 1:
             return True  # the file is in the tree as well, where it may be written to
@@ -180,7 +180,7 @@ class Images:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            if kind_of(self.disk.look(name, at=at)) == "symlink":
+            if file_kind(self.disk.look(name, at=at)) == "symlink":
                 self.disk.make_link(self.disk.target(name, at=at), aside, at=self.folder)
             else:
                 with self._copying(name, aside, at=at, to=self.folder) as copy:
@@ -210,7 +210,7 @@ class Images:
             self.disk.discard(self._dropped[0], at=self.folder)
             self._dropped.popleft()
 
-    def _is_original(self, image: Image) -> bool:
+    def _is_original(self, image: BeforeImage) -> bool:
         """Whether the journal's folder holds the file itself and no copy."""
         blob = self.disk.look(image.blob.encode(), at=self.folder)
         return blob is not None and blob.st_ino == image.mark.inode

@@ -23,11 +23,11 @@ from pathlib import Path
 from handrail.clock import Clock
 from handrail.errors import FilesystemBusyError, FilesystemError, HandrailError, JournalError
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.before_images import Images
+from handrail.filesystem.journal.before_images import BeforeImages
 from handrail.filesystem.paths import ROOT
 from handrail.transaction.participants import DecisionStore
 
-if sys.platform != "win32":  # pragma: no branch - see `refuse_other_systems`
+if sys.platform != "win32":  # pragma: no branch - see `require_posix`
     import fcntl
 
 _POLL_SECONDS = 0.02
@@ -153,14 +153,14 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def default_path(root: Path, environment: Mapping[str, str]) -> Path:
+def default_journal_folder(root: Path, environment: Mapping[str, str]) -> Path:
     """Where the journal of a root is kept if nobody says otherwise: by the root's path, below `$XDG_STATE_HOME`."""
     given = environment.get("XDG_STATE_HOME", "")
     state = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
     return state / "handrail" / "journals" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
 
 
-def refuse_other_systems(platform: str = sys.platform) -> None:
+def require_posix(platform: str = sys.platform) -> None:
     """Say that files on disk need POSIX.
 
     Raises:
@@ -174,7 +174,7 @@ def refuse_other_systems(platform: str = sys.platform) -> None:
         raise FilesystemError(msg, path=ROOT)
 
 
-def forget(journal_id: str, store: DecisionStore, images: Images) -> None:
+def drop_commit_record(journal_id: str, store: DecisionStore, images: BeforeImages) -> None:
     """Have the store forget a journal that is gone; if it does not answer, the next opening tries again.
 
     Args:

@@ -31,8 +31,8 @@ from typing import Any, Literal, NamedTuple
 
 from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.before_images import Image, Mark
-from handrail.filesystem.paths import ROOT, is_kept
+from handrail.filesystem.journal.before_images import BeforeImage, FileIdentity
+from handrail.filesystem.paths import ROOT, is_outside_git_dir
 from handrail.filesystem.root import to_bytes, to_text
 
 VERSION = 1
@@ -41,7 +41,7 @@ VERSION = 1
 _HEAD = struct.Struct(">II16s")
 
 
-class Header(NamedTuple):
+class JournalHeader(NamedTuple):
     """What a journal belongs to.
 
     Attributes:
@@ -54,7 +54,7 @@ class Header(NamedTuple):
 
 
 @dataclass(slots=True)
-class Written:
+class JournalRecords:
     """What a journal holds.
 
     Attributes:
@@ -65,18 +65,18 @@ class Written:
         tree: the snapshot of the whole tree to put back before the images; `None` if there is none.
     """
 
-    header: Header | None = None
-    images: dict[str, Image] = field(default_factory=dict[str, Image])
-    marks: dict[str, set[Mark]] = field(default_factory=dict[str, set[Mark]])
+    header: JournalHeader | None = None
+    images: dict[str, BeforeImage] = field(default_factory=dict[str, BeforeImage])
+    marks: dict[str, set[FileIdentity]] = field(default_factory=dict[str, set[FileIdentity]])
     prepared: bool = False
     tree: str | None = None
 
     def lacks(self, path: str) -> bool:
         """Whether what is at a path now would be needed to undo everything."""
-        return path not in self.images and (self.tree is None or not is_kept(path))
+        return path not in self.images and (self.tree is None or not is_outside_git_dir(path))
 
 
-class DiskJournal:
+class JournalFile:
     """The journal of one transaction, being written.
 
     Attributes:
@@ -87,11 +87,11 @@ class DiskJournal:
     __slots__ = ("_disk", "_end", "_files", "_folder", "_synced", "_torn", "journal_id", "written")
 
     def __init__(
-        self, journal_id: str, folder: int, disk: Disk, *, synced: bool, written: Written | None = None
+        self, journal_id: str, folder: int, disk: Disk, *, synced: bool, written: JournalRecords | None = None
     ) -> None:
         """Make an empty journal in the folder that a descriptor is open on, or go on with one that was `written`."""
         self.journal_id = journal_id
-        self.written = Written() if written is None else written
+        self.written = JournalRecords() if written is None else written
         self._folder = folder
         self._disk = disk
         self._synced = synced
@@ -105,7 +105,7 @@ class DiskJournal:
             self.close()
             raise
 
-    def note(self, images: Mapping[str, Image], header: Header) -> None:
+    def note(self, images: Mapping[str, BeforeImage], header: JournalHeader) -> None:
         """Record images; when this returns, they and their contents outlive a crash.
 
         Raises:
@@ -114,7 +114,7 @@ class DiskJournal:
         self._note({"images": [[path, *_image_to_json(image)] for path, image in images.items()]}, header)
         self.written.images.update(images)
 
-    def note_tree(self, tree: str, header: Header) -> None:
+    def note_tree(self, tree: str, header: JournalHeader) -> None:
         """Record a snapshot of the whole tree; when this returns, the record outlives a crash.
 
         Raises:
@@ -123,7 +123,7 @@ class DiskJournal:
         self._note({"tree": tree}, header)
         self.written.tree = tree
 
-    def mark(self, marks: Iterable[tuple[str, Mark]]) -> None:
+    def mark(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
         """Note what is going to be at some paths."""
         lines = bytearray()
         for path, mark in marks:
@@ -160,7 +160,7 @@ class DiskJournal:
         while self._files:
             self._disk.close(self._files.pop())
 
-    def _note(self, record: Mapping[str, object], header: Header) -> None:
+    def _note(self, record: Mapping[str, object], header: JournalHeader) -> None:
         if self._synced:
             self._disk.sync(self._folder)  # the names of the contents, and of the journal
         if self.written.header is None:
@@ -192,13 +192,13 @@ def beside_of(journal_id: str) -> bytes:
     return f".handrail-{journal_id[:12]}".encode()
 
 
-def read(journal_id: str, journal: bytes, marks: bytes) -> Written:
+def read_journal(journal_id: str, journal: bytes, marks: bytes) -> JournalRecords:
     """What the two files of a journal hold.
 
     Raises:
         JournalError: the journal is damaged, or was written by a newer Handrail.
     """
-    written, place = Written(), 0
+    written, place = JournalRecords(), 0
     while place < len(journal):
         data = _record_at(journal, place, journal_id)
         if data is None:
@@ -211,7 +211,7 @@ def read(journal_id: str, journal: bytes, marks: bytes) -> Written:
     for line in marks.split(b"\n"):
         try:
             path, *mark = json.loads(line)
-            written.marks.setdefault(path, set()).add(Mark(*mark))
+            written.marks.setdefault(path, set()).add(FileIdentity(*mark))
         except (ValueError, TypeError):
             continue  # cut short by the crash; the mark is missing then, and what is found will be set aside
     if any(written.lacks(path) for path in written.marks):
@@ -236,11 +236,11 @@ def _record_at(journal: bytes, place: int, journal_id: str) -> bytes | None:
     return None
 
 
-def _take(written: Written, record: dict[str, Any]) -> None:
+def _take(written: JournalRecords, record: dict[str, Any]) -> None:
     if written.header is None:
         if record["version"] > VERSION:
             raise ValueError(record["version"])
-        written.header = Header(record["inode"], record["store"])
+        written.header = JournalHeader(record["inode"], record["store"])
     for path, *saved in record.get("images", ()):
         written.images.setdefault(path, _image_from_json(*saved))
     if "tree" in record:
@@ -256,7 +256,7 @@ def _damaged(journal_id: str, place: int, state: str) -> JournalError:
     return JournalError(msg, path=ROOT)
 
 
-def _image_to_json(image: Image) -> list[Any]:
+def _image_to_json(image: BeforeImage) -> list[Any]:
     return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark, image.kept]
 
 
@@ -268,9 +268,9 @@ def _image_from_json(  # noqa: PLR0913, PLR0917 - one for each field of the JSON
     target: str,
     mark: list[Any],
     kept: list[int] | None = None,
-) -> Image:
+) -> BeforeImage:
     size_and_time = None if kept is None else (kept[0], kept[1])
-    return Image(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), Mark(*mark), size_and_time)
+    return BeforeImage(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), FileIdentity(*mark), size_and_time)
 
 
 def _names(journal_id: str) -> tuple[bytes, bytes]:

@@ -20,14 +20,21 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from handrail.filesystem.journal.before_images import Image, Images, Mark, kind_of, mark_of, unused
+from handrail.filesystem.journal.before_images import (
+    BeforeImage,
+    BeforeImages,
+    FileIdentity,
+    file_identity,
+    file_kind,
+    unused,
+)
 from handrail.filesystem.paths import ancestors_of
 from handrail.filesystem.root import Root
 
 _LOGGER = logging.getLogger("handrail.filesystem")
 
 
-class Wanted(NamedTuple):
+class RestoreTarget(NamedTuple):
     """What is to be put back.
 
     Attributes:
@@ -37,18 +44,20 @@ class Wanted(NamedTuple):
         shared: whether the files that the journal holds may come into the tree themselves: they are not needed again.
     """
 
-    images: Mapping[str, Image]
-    marks: Mapping[str, Collection[Mark]] | None
+    images: Mapping[str, BeforeImage]
+    marks: Mapping[str, Collection[FileIdentity]] | None
     beside: bytes
     shared: bool
 
 
-class PuttingBack:
+class TreeRestorer:
     """Puts images back into a tree."""
 
     __slots__ = ("_disk", "_images", "_mark", "_root", "_wanted")
 
-    def __init__(self, root: Root, images: Images, wanted: Wanted, mark: Callable[[str, Mark], object]) -> None:
+    def __init__(
+        self, root: Root, images: BeforeImages, wanted: RestoreTarget, mark: Callable[[str, FileIdentity], object]
+    ) -> None:
         """Put back what is wanted; `mark` is told what is going to be at a path before it is there."""
         self._root = root
         self._images = images
@@ -73,14 +82,14 @@ class PuttingBack:
             if image.kind == "folder":
                 self._dress(path, image)
 
-    def _clear(self, path: str, image: Image) -> None:
+    def _clear(self, path: str, image: BeforeImage) -> None:
         status = self._root.look(path)
         if status is None or self._images.is_there(image, status):
             return
         with self._root.entry(path) as (folder, name):
-            if kind_of(status) == "folder":
+            if file_kind(status) == "folder":
                 self._clear_folder(path, name, at=folder, needed=image.kind != "nothing")
-            elif not self._is_ours(path, mark_of(status)):
+            elif not self._is_ours(path, file_identity(status)):
                 aside = self._images.set_aside(name, at=folder)
                 _LOGGER.warning(
                     "%r was changed by somebody else before it was put back; what was there is %r in the journal's "
@@ -91,7 +100,7 @@ class PuttingBack:
             elif image.kind in {"nothing", "folder"}:
                 self._disk.unlink(name, at=folder)
 
-    def _is_ours(self, path: str, mark: Mark) -> bool:
+    def _is_ours(self, path: str, mark: FileIdentity) -> bool:
         return self._wanted.marks is None or mark in self._wanted.marks.get(path, ())
 
     def _clear_folder(self, path: str, name: bytes, *, at: int, needed: bool) -> None:
@@ -107,14 +116,14 @@ class PuttingBack:
             self._disk.rename(name, aside, at=at, to=at)
             _LOGGER.warning("the folder %r holds what somebody else put there; it is called %r now", path, aside)
 
-    def _make(self, path: str, image: Image) -> None:
+    def _make(self, path: str, image: BeforeImage) -> None:
         self._make_missing_above(path)
         with self._root.entry(path) as (folder, name):
             status = self._disk.look(name, at=folder)
             if status is None or not self._images.is_there(image, status):
                 self._make_anew(path, image, name, at=folder)
 
-    def _make_anew(self, path: str, image: Image, name: bytes, *, at: int) -> None:
+    def _make_anew(self, path: str, image: BeforeImage, name: bytes, *, at: int) -> None:
         if image.kind == "folder":
             self._mark(path, image.mark)
             self._disk.make_folder(name, at=at)
@@ -125,7 +134,7 @@ class PuttingBack:
             self._disk.make_link(image.target, beside, at=at)
         else:
             self._images.put(image, beside, at=at, shared=self._wanted.shared)
-        self._mark(path, mark_of(self._disk.look(beside, at=at)))
+        self._mark(path, file_identity(self._disk.look(beside, at=at)))
         self._disk.rename(beside, name, at=at, to=at)
 
     def _make_missing_above(self, path: str) -> None:
@@ -135,7 +144,7 @@ class PuttingBack:
                 self._disk.make_folder(name, at=parent)
             _LOGGER.warning("the folder %r was removed by somebody else, and is needed: it is there again", folder)
 
-    def _dress(self, path: str, image: Image) -> None:
+    def _dress(self, path: str, image: BeforeImage) -> None:
         status = self._root.look(path)
         if status is None or (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (image.mode, *image.owner):
             return
@@ -143,5 +152,5 @@ class PuttingBack:
             self._disk.dress(folder, owner=image.owner, mode=image.mode)
 
 
-def _depth(item: tuple[str, Image]) -> int:
+def _depth(item: tuple[str, BeforeImage]) -> int:
     return item[0].count("/")

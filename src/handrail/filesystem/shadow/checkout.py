@@ -25,14 +25,14 @@ from typing import BinaryIO, cast
 from handrail.errors import RootVanishedError, SnapshotError
 from handrail.filesystem.disk import LIST, MAKE, READ
 from handrail.filesystem.paths import ROOT, join
-from handrail.filesystem.shadow.git import CHUNK, Reader, objects_missing
+from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
 from handrail.filesystem.shadow.tree import (
     UNREAD,
-    Entry,
     Folder,
-    Look,
-    Unread,
-    cannot,
+    TreeEntry,
+    TreeScan,
+    UnreadFile,
+    cannot_snapshot,
     decode_tree,
     running_id,
     signature_of,
@@ -48,16 +48,16 @@ _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 
 
 @dataclass(slots=True)
-class Plan:
+class CheckoutPlan:
     """The steps of a restore, each in the order in which it is done; folders stand before what they hold."""
 
     surplus: list[str] = field(default_factory=list[str])
     folders: list[str] = field(default_factory=list[str])
-    leaves: list[tuple[str, Entry]] = field(default_factory=list[tuple[str, Entry]])
+    leaves: list[tuple[str, TreeEntry]] = field(default_factory=list[tuple[str, TreeEntry]])
     modes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
 
 
-def wanted_root(reader: Reader, snapshot: str) -> Entry:
+def wanted_root(reader: ObjectReader, snapshot: str) -> TreeEntry:
     """The root as a snapshot has it.
 
     Raises:
@@ -71,18 +71,18 @@ def wanted_root(reader: Reader, snapshot: str) -> Entry:
     return entries[0]
 
 
-def plan(reader: Reader, wanted: Entry, present: Folder) -> Plan:
+def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> CheckoutPlan:
     """What leads from what is present to what is wanted.
 
     Raises:
         JournalError: the objects of the snapshot have been lost.
     """
-    steps = Plan()
+    steps = CheckoutPlan()
     _plan(reader, ROOT, wanted, present, steps)
     return steps
 
 
-def carry_out(steps: Plan, reader: Reader, disk: DiskTree) -> None:
+def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
     """Do what was planned.
 
     Raises:
@@ -103,7 +103,7 @@ def carry_out(steps: Plan, reader: Reader, disk: DiskTree) -> None:
         disk.set_mode(path, mode)
 
 
-def _plan(reader: Reader, path: str, wanted: Entry, present: Folder | None, steps: Plan) -> None:
+def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | None, steps: CheckoutPlan) -> None:
     if present is None:
         steps.folders.append(path)
         present = Folder(stat.S_IFDIR | stat.S_IRWXU)
@@ -136,7 +136,7 @@ class DiskTree:
         """Work below the folder of this descriptor."""
         self.root = root
 
-    def read(self, item: Unread, how: Callable[[BinaryIO, int], str]) -> str:
+    def read(self, item: UnreadFile, how: Callable[[BinaryIO, int], str]) -> str:
         """What `how` makes of a file's content, or a link's target, and its size; `UNREAD` if it is not as looked at.
 
         Raises:
@@ -154,7 +154,7 @@ class DiskTree:
         except OSError as error:
             if error.errno in _CHANGED:
                 return UNREAD
-            raise cannot("read", item.path, error) from error
+            raise cannot_snapshot("read", item.path, error) from error
 
     def remove(self, path: str) -> None:
         """Remove whatever there is at a path, if anything."""
@@ -210,7 +210,7 @@ class DiskTree:
             os.close(fd)
 
 
-def digest(source: BinaryIO, size: int) -> str:
+def file_digest(source: BinaryIO, size: int) -> str:
     """The id that a file's content has in git."""
     found = running_id(b"blob", size)
     while chunk := source.read(CHUNK):
@@ -219,7 +219,7 @@ def digest(source: BinaryIO, size: int) -> str:
 
 
 @contextmanager
-def disk_at(root: Path, come_upon: Look) -> Generator[DiskTree]:
+def disk_at(root: Path, come_upon: TreeScan) -> Generator[DiskTree]:
     """The tree at a root, which is made accessible first if a look may do so.
 
     Raises:
@@ -233,19 +233,19 @@ def disk_at(root: Path, come_upon: Look) -> Generator[DiskTree]:
         msg = f"there is no folder {os.fspath(root)!r} any more; make it again, then try again"
         raise RootVanishedError(msg, path=ROOT) from error
     except OSError as error:
-        raise cannot("open", ROOT, error) from error
+        raise cannot_snapshot("open", ROOT, error) from error
     try:
         yield DiskTree(fd)
     finally:
         os.close(fd)
 
 
-def _is_unchanged(item: Unread, parent: int, name: str) -> bool:
+def _is_unchanged(item: UnreadFile, parent: int, name: str) -> bool:
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     return (status.st_mode, signature_of(status)) == (item.leaf.mode, item.leaf.signature)
 
 
-def _source(item: Unread, parent: int, name: str) -> BinaryIO:
+def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
     if stat.S_ISLNK(item.leaf.mode):
         target = TemporaryFile()  # noqa: SIM115 - git reads from descriptors
         target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
@@ -259,4 +259,4 @@ def _at(path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise cannot("put back", path, error) from error
+        raise cannot_snapshot("put back", path, error) from error

@@ -45,7 +45,7 @@ class Pipes:
     stdout: IO[bytes]
 
 
-class Feed:
+class ObjectWriter:
     """Blobs on their way to git."""
 
     def __init__(self, stdin: IO[bytes]) -> None:
@@ -75,7 +75,7 @@ class Feed:
         self._stdin.write(b"\n")
 
 
-class Reader:
+class ObjectReader:
     """Objects on their way back."""
 
     def __init__(self, pipes: Pipes) -> None:
@@ -140,7 +140,7 @@ class Git:
             for leftover in self.git_dir.glob(pattern):
                 leftover.unlink(missing_ok=True)
 
-    def blob(self, source: BinaryIO, size: int) -> str:  # noqa: ARG002 - as `Feed.blob`
+    def blob(self, source: BinaryIO, size: int) -> str:  # noqa: ARG002 - as `ObjectWriter.blob`
         """Have the content of a file on disk kept as a blob, and return its id. For a file or two cheaper than `feed`.
 
         Raises:
@@ -149,14 +149,14 @@ class Git:
         return self.run("hash-object", "-w", "--stdin", stdin=source).decode().strip()
 
     @contextmanager
-    def feed(self) -> Generator[Feed]:
+    def feed(self) -> Generator[ObjectWriter]:
         """Have blobs kept; they are when the block has ended, and perhaps not if it raised.
 
         Raises:
             FilesystemError: git is missing, or fails.
         """
         with self._stream("fast-import", "--quiet", "--done", "--depth=0") as pipes:
-            yield Feed(pipes.stdin)
+            yield ObjectWriter(pipes.stdin)
             pipes.stdin.write(b"done\n")
 
     def keep_trees(self, trees: Sequence[tuple[str, bytes]]) -> None:
@@ -191,14 +191,14 @@ class Git:
             raise objects_missing(lost)
 
     @contextmanager
-    def read(self) -> Generator[Reader]:
+    def read(self) -> Generator[ObjectReader]:
         """Read objects.
 
         Raises:
             FilesystemError: git is missing, or fails.
         """
         with self._stream("cat-file", "--batch") as pipes:
-            yield Reader(pipes)
+            yield ObjectReader(pipes)
 
     def run(self, *arguments: str, stdin: bytes | BinaryIO = b"") -> bytes:
         """What a git command answers.

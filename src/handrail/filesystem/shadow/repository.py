@@ -52,13 +52,21 @@ from pathlib import Path
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, SnapshotError
-from handrail.filesystem.journal.before_images import Images, mark_of
-from handrail.filesystem.journal.journal_file import DiskJournal
-from handrail.filesystem.paths import ROOT, is_kept
+from handrail.filesystem.journal.before_images import BeforeImages, file_identity
+from handrail.filesystem.journal.journal_file import JournalFile
+from handrail.filesystem.paths import ROOT, is_outside_git_dir
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.checkout import ABOVE, DiskTree, carry_out, digest, disk_at, plan, wanted_root
+from handrail.filesystem.shadow.checkout import (
+    ABOVE,
+    DiskTree,
+    apply_checkout,
+    disk_at,
+    file_digest,
+    plan_checkout,
+    wanted_root,
+)
 from handrail.filesystem.shadow.git import Git
-from handrail.filesystem.shadow.tree import UNREAD, Folder, Look, Unread, cannot, identify, look
+from handrail.filesystem.shadow.tree import UNREAD, Folder, TreeScan, UnreadFile, cannot_snapshot, identify, scan_tree
 
 if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
     import fcntl
@@ -124,7 +132,7 @@ class ShadowRepository:
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
         """
-        with self._alone(), disk_at(self.root, Look()) as disk:
+        with self._alone(), disk_at(self.root, TreeScan()) as disk:
             folder = self._kept(disk)
             if folder is not self._known:
                 above = Folder(0, folders={ABOVE: folder})
@@ -146,39 +154,39 @@ class ShadowRepository:
         """
         with self._alone(), self._git.read() as reader:
             wanted = wanted_root(reader, snapshot)
-            come_upon = Look(opened=[])
+            come_upon = TreeScan(opened=[])
             with disk_at(self.root, come_upon) as disk:
                 try:
-                    steps = plan(reader, wanted, self._present(disk, come_upon))
+                    steps = plan_checkout(reader, wanted, self._present(disk, come_upon))
                     self._git.refuse_missing(leaf.id for _, leaf in steps.leaves)
                 except BaseException:
                     for path, mode in reversed(come_upon.opened or ()):
                         disk.set_mode(path, mode)
                     raise
-                carry_out(steps, reader, disk)
+                apply_checkout(steps, reader, disk)
 
     def _kept(self, disk: DiskTree) -> Folder:
         """The tree as it is, with all that its files hold kept."""
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
-            come_upon = Look()
-            folder = look(disk.root, self._known, come_upon)
+            come_upon = TreeScan()
+            folder = scan_tree(disk.root, self._known, come_upon)
             changing = self._keep(disk, come_upon.unread, settled_before)
             if not changing:
                 return folder
         msg = f"{changing[0]!r} keeps changing while it is read; stop what writes to it, then try again"
         raise FilesystemError(msg, path=changing[0])
 
-    def _keep(self, disk: DiskTree, unread: Sequence[Unread], settled_before: int) -> list[str]:
+    def _keep(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
         """Have git keep what must be read; the paths of what changed meanwhile."""
         large = [item for item in unread if self._is_large(item)]
         small = [item for item in unread if not self._is_large(item)]
         for item in large:
-            item.has_been_read(disk.read(item, digest), settled_before=settled_before)
+            item.has_been_read(disk.read(item, file_digest), settled_before=settled_before)
         self._refuse_new(large)
         for item in small:
-            if item.known_id != UNREAD and disk.read(item, digest) == item.known_id:
+            if item.known_id != UNREAD and disk.read(item, file_digest) == item.known_id:
                 item.has_been_read(item.known_id, settled_before=settled_before)
         fresh = [item for item in small if item.leaf.id == UNREAD]
         with self._git.feed() if len(fresh) > _FEW else nullcontext(self._git) as git:
@@ -186,10 +194,10 @@ class ShadowRepository:
                 item.has_been_read(disk.read(item, git.blob), settled_before=settled_before)
         return [item.path for item in unread if item.leaf.id == UNREAD]
 
-    def _is_large(self, item: Unread) -> bool:
+    def _is_large(self, item: UnreadFile) -> bool:
         return self.max_untracked_bytes is not None and item.leaf.signature[0] > self.max_untracked_bytes
 
-    def _refuse_new(self, large: Iterable[Unread]) -> None:
+    def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
         """Large files are kept only if git has their content already."""
         ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
         new = self._git.missing(ids.values())
@@ -201,12 +209,12 @@ class ShadowRepository:
             )
             raise FilesystemError(msg, path=refused[0])
 
-    def _present(self, disk: DiskTree, come_upon: Look) -> Folder:
+    def _present(self, disk: DiskTree, come_upon: TreeScan) -> Folder:
         """The tree as it is now, with ids; what cannot be read has none, and so differs from whatever is wanted."""
-        folder = look(disk.root, self._known, come_upon)
+        folder = scan_tree(disk.root, self._known, come_upon)
         for item in come_upon.unread:
             with suppress(FilesystemError):
-                item.has_been_read(disk.read(item, digest), settled_before=0)
+                item.has_been_read(disk.read(item, file_digest), settled_before=0)
         if folder.id == UNREAD:
             identify(folder)
         return folder
@@ -219,7 +227,7 @@ class ShadowRepository:
                 self.git_dir.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
                 fd = os.open(self.git_dir / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
             except OSError as error:
-                raise cannot("use the git dir", os.fspath(self.git_dir), error) from error
+                raise cannot_snapshot("use the git dir", os.fspath(self.git_dir), error) from error
             try:
                 _lock(fd)
                 if not self._is_prepared:
@@ -250,7 +258,7 @@ class WholeTree:
 
     __slots__ = ("_shadow", "_synced", "images", "root")
 
-    def __init__(self, root: Root, images: Images, shadow: ShadowRepository) -> None:
+    def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
         """Keep what is below a root in a shadow repository of that root."""
         self.root = root
         self.images = images
@@ -271,7 +279,7 @@ class WholeTree:
             self._synced = tree
         return tree
 
-    def put_back(self, tree: str, journal: DiskJournal) -> None:
+    def put_back(self, tree: str, journal: JournalFile) -> None:
         """Make the tree what it was, for images to be put back on top; doing it again goes on where it stopped.
 
         Raises:
@@ -285,7 +293,7 @@ class WholeTree:
             msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to put back. Put that folder back."
             raise JournalError(msg, path=ROOT) from error
         changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
-        journal.mark([(path, mark_of(self.root.look(path))) for path in changed if is_kept(path)])
+        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if is_outside_git_dir(path)])
 
     def sync(self) -> None:
         """Have all that a program may have written outlive a power failure."""

@@ -24,7 +24,7 @@ from handrail.errors import FilesystemError
 from handrail.filesystem.disk import LIST
 from handrail.filesystem.paths import OWN_GIT, ROOT, join
 
-MAX_DEPTH = 500
+MAX_TREE_DEPTH = 500
 """How deep folders may be nested: each takes a file descriptor and a place on Python's stack while it is read."""
 
 UNREAD = "0" * 40
@@ -49,7 +49,7 @@ class Digest(Protocol):
         ...
 
 
-class Leaf(NamedTuple):
+class TreeFile(NamedTuple):
     """A file or a link, and what the disk said of it when it was read."""
 
     mode: int
@@ -62,12 +62,12 @@ class Folder:
     """What is in a folder. Not changed any more once it has an id."""
 
     mode: int
-    leaves: dict[str, Leaf] = field(default_factory=dict[str, Leaf])
+    leaves: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
     folders: dict[str, Folder] = field(default_factory=dict[str, "Folder"])
     id: str = UNREAD
 
 
-class Unread(NamedTuple):
+class UnreadFile(NamedTuple):
     """A file or link that must be read; `known_id` is what was last read there, or `UNREAD`."""
 
     path: str
@@ -76,7 +76,7 @@ class Unread(NamedTuple):
     known_id: str
 
     @property
-    def leaf(self) -> Leaf:
+    def leaf(self) -> TreeFile:
         """What the disk said of it."""
         return self.folder.leaves[self.name]
 
@@ -84,10 +84,10 @@ class Unread(NamedTuple):
         """Note what it holds; it is to be read again if it was touched at `settled_before` (nanoseconds) or later."""
         mode, _, signature = self.leaf
         is_settled = max(signature[1:3]) < settled_before
-        self.folder.leaves[self.name] = Leaf(mode, blob_id, signature if is_settled else UNSETTLED)
+        self.folder.leaves[self.name] = TreeFile(mode, blob_id, signature if is_settled else UNSETTLED)
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One line of a tree object."""
 
     mode: int
@@ -96,7 +96,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Look:
+class TreeScan:
     """What a look at the disk has come upon.
 
     Attributes:
@@ -105,7 +105,7 @@ class Look:
             `None` if none may be.
     """
 
-    unread: list[Unread] = field(default_factory=list[Unread])
+    unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
     opened: list[tuple[str, int]] | None = None
 
     def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
@@ -116,7 +116,7 @@ class Look:
                 os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
 
 
-def look(root: int, known: Folder | None, come_upon: Look) -> Folder:
+def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
     """What is below a folder now; `known` is what a look told before.
 
     What is neither a file, a folder nor a link is passed over.
@@ -127,9 +127,9 @@ def look(root: int, known: Folder | None, come_upon: Look) -> Folder:
     return _look(root, ROOT, known, come_upon)
 
 
-def _look(fd: int, path: str, known: Folder | None, come_upon: Look) -> Folder:
-    if path.count("/") >= MAX_DEPTH:
-        msg = f"folders are nested more than {MAX_DEPTH} deep, beginning with {path[:80]!r}; remove them"
+def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Folder:
+    if path.count("/") >= MAX_TREE_DEPTH:
+        msg = f"folders are nested more than {MAX_TREE_DEPTH} deep, beginning with {path[:80]!r}; remove them"
         raise FilesystemError(msg, path=path)
     found = Folder(os.fstat(fd).st_mode)
     known_leaves = {} if known is None else known.leaves
@@ -145,8 +145,8 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: Look) -> Folder:
         elif stat.S_ISDIR(mode):
             inner_folders.append((name, mode))
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-            leaves[name] = Leaf(mode, UNREAD, signature)
-            come_upon.unread.append(Unread(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
+            leaves[name] = TreeFile(mode, UNREAD, signature)
+            come_upon.unread.append(UnreadFile(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
     for name, mode in inner_folders:
         inner = join(path, name)
         come_upon.open_up(inner, mode, name, fd)
@@ -180,7 +180,7 @@ def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
                         continue
                     yield name, status
     except OSError as error:
-        raise cannot("read", path, error) from error
+        raise cannot_snapshot("read", path, error) from error
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def _folder(name: str, parent: int, path: str) -> Generator[int]:
     try:
         fd = os.open(name, LIST, dir_fd=parent)
     except OSError as error:
-        raise cannot("read", path, error) from error
+        raise cannot_snapshot("read", path, error) from error
     try:
         yield fd
     finally:
@@ -217,13 +217,15 @@ def _encode(folder: Folder) -> tuple[str, bytes]:
     return running_id(b"tree", len(content), content).hexdigest(), lines
 
 
-def decode_tree(content: bytes) -> Iterator[Entry]:
+def decode_tree(content: bytes) -> Iterator[TreeEntry]:
     """The entries of a tree object."""
     at = 0
     while at < len(content):
         space = content.index(b" ", at)
         end = content.index(b"\0", space)
-        yield Entry(int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex())
+        yield TreeEntry(
+            int(content[at:space], 8), os.fsdecode(content[space + 1 : end]), content[end + 1 : end + 21].hex()
+        )
         at = end + 21
 
 
@@ -232,6 +234,6 @@ def running_id(kind: bytes, size: int, content: bytes = b"") -> Digest:
     return hashlib.sha1(b"%s %d\0%s" % (kind, size, content), usedforsecurity=False)
 
 
-def cannot(what: str, path: str, error: OSError) -> FilesystemError:
+def cannot_snapshot(what: str, path: str, error: OSError) -> FilesystemError:
     """Something cannot be read or put back on disk, and why."""
     return FilesystemError(f"cannot {what} {path!r}: {error.strerror}", path=path)

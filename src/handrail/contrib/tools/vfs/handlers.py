@@ -51,7 +51,7 @@ from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import normalise, parent_of
 from handrail.filesystem.patterns import Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
-from handrail.filesystem.walks import Look, Scan
+from handrail.filesystem.walks import Scan, WalkRequest
 from handrail.prompt import FileShown, ToolContext, ToolResult
 
 START_BYTES = 64 * 1024
@@ -180,9 +180,9 @@ class FileHandlers:
         lines = [entry_line(entry) for entry in entries]
         return keep(name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits)
 
-    def _look(self, context: ToolContext, *, include_ignored: bool) -> Look:
+    def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
         """How one call looks for files."""
-        return Look(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
+        return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
 
     @contextmanager
     def _filesystem(self, context: ToolContext) -> Generator[Filesystem, None, None]:
@@ -226,7 +226,7 @@ def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
         )
 
 
-def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: Look) -> Scan:
+def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: WalkRequest) -> Scan:
     """What a walk finds in a folder, or of one file if there is no pattern.
 
     Raises:

@@ -14,7 +14,7 @@ from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import ROOT, join, normalise
 from handrail.filesystem.patterns import PathPattern, Pattern
-from handrail.filesystem.walks import EVERYTHING, Look, Scan
+from handrail.filesystem.walks import EVERYTHING, Scan, WalkRequest
 from handrail.turns import Turn
 
 _Place: TypeAlias = tuple[str, Filesystem, str]
@@ -141,7 +141,7 @@ class MountedFilesystem:
         """Files and folders whose path fits; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: Look = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         if normalise(folder) == ROOT:
@@ -220,7 +220,7 @@ class MountedFilesystem:
         for filesystem, part in zip(self._mounts.values(), snapshot.parts, strict=True):
             filesystem.restore(part)
 
-    def _scan_all(self, pattern: PathPattern, look: Look) -> Scan:
+    def _scan_all(self, pattern: PathPattern, look: WalkRequest) -> Scan:
         """What fits in all mounts, and of the mounts themselves."""
         found = Scan()
         for name in self._names():
