@@ -27,7 +27,7 @@ from handrail.crash_points import arm
 from handrail.errors import HandrailError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.runtime import EffectLedger, Session
-from handrail.testing.crash import Trap
+from handrail.testing.crash import CrashTrap
 
 DONE, TOLD, BROKEN = 0, 3, 4
 """How a worker ends by itself: it is through; it was told that it cannot go on; something is wrong with the library."""
@@ -166,7 +166,7 @@ def _live(world: World, life: Life, conductor: int) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (life.file_limit, resource.RLIM_INFINITY))
     if life.point is not None:
         deed = signal.SIGSTOP if life.stops else signal.SIGKILL
-        arm(Trap(life.point, life.nth, kill=lambda: os.kill(os.getpid(), deed)))
+        arm(CrashTrap(life.point, life.nth, kill=lambda: os.kill(os.getpid(), deed)))
     try:
         return _work(world, life, lambda: os.getppid() == conductor)
     except HandrailError as error:

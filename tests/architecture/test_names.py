@@ -64,7 +64,7 @@ FACES = {
     """,
     "handrail.contrib.tools": """
         AddStep EditFile FileEdited FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING
-        GlobFiles GrepFiles KeptExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
+        GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanStatus
         PlanStep PlanningStrategy PlanningToolsSection ProgramEnded READING ReadFile ReadKept ReadPlan RemoveFile
         SetupPlan ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
     """,
@@ -129,10 +129,9 @@ FACES = {
 """What each package exports: the documents, the README and programs import it from there."""
 
 DOUBLED = """
-    ABSENT Change Connection Declared Describe Effect Entry Expect Fault Found KEYS Kept MOST_KEPT Mode NAME Names
-    OPTION Outcome Output Parameters Part Place Plan Reach SCRIPT Shell Spot State UNSAID VARIABLE arguments_of
-    awaited carry_out check_choice counted declared definitions_of described fits_name guidance judge keep lost
-    members_of message_of moment place resolved shown tell testimony_of told
+    ABSENT Change Connection Declared Describe Effect Entry Expect Fault KEYS Kept Mode NAME Names Outcome
+    Parameters Part Plan Reach Spot arguments_of check_choice declared definitions_of described fits_name judge lost
+    members_of message_of place resolved testimony_of
 """
 """Public names that stand for several things. The list may only shrink."""
 

@@ -10,8 +10,8 @@ import pytest
 from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices, check_agent_path
-from handrail.cli.agents.run import no_input, told
-from handrail.cli.agents.store import check_kept, chosen_store, opened_session, within
+from handrail.cli.agents.run import no_input, read_prompt
+from handrail.cli.agents.store import check_stored, chosen_store, opened_session, within
 from handrail.errors import SessionHeldError
 
 
@@ -40,15 +40,15 @@ class Keyboard(io.StringIO):
 )
 def test_input_is_typed_or_read(given: str | None, stream: Keyboard | None, heard: str | None) -> None:
     """Standard input is read where nobody types."""
-    assert told(given, stream) == heard
+    assert read_prompt(given, stream) == heard
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_input_is_read_where_that_is_asked_for(terminal: bool) -> None:
     """From a terminal too, up to the end of the input."""
-    assert told(None, Keyboard("sort it", terminal=terminal), reading=True) == "sort it"
+    assert read_prompt(None, Keyboard("sort it", terminal=terminal), reading=True) == "sort it"
     with pytest.raises(CycloptsError, match="leave one of them out"):
-        told("sort it", Keyboard("", terminal=terminal), reading=True)
+        read_prompt("sort it", Keyboard("", terminal=terminal), reading=True)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_input_is_read_where_that_is_asked_for(terminal: bool) -> None:
 def test_empty_input_is_a_slip(given: str | None, stream: Keyboard | None, reading: bool) -> None:
     """It is told before anything runs."""
     with pytest.raises(CycloptsError, match="is empty; say "):
-        told(given, stream, reading=reading)
+        read_prompt(given, stream, reading=reading)
 
 
 @pytest.mark.parametrize("content, mode", [(b"caf\xe9", "strict"), (b"caf\xe9", "surrogateescape")])
@@ -66,13 +66,13 @@ def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str) -> None:
     """Whatever the stream makes of it."""
     stream = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors=mode)
     with pytest.raises(CycloptsError, match="standard input is no text in UTF-8"):
-        told(None, stream)
+        read_prompt(None, stream)
 
 
 def test_a_closed_standard_input_is_none() -> None:
     """A process may have been started without."""
     with pytest.raises(CycloptsError, match="no standard input"):
-        told(None, None, reading=True)
+        read_prompt(None, None, reading=True)
 
 
 def test_a_run_without_input_says_where_input_comes_from() -> None:
@@ -119,9 +119,9 @@ def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> No
 def test_what_is_kept_needs_a_store(choices: RunChoices, told_of: str) -> None:
     """One that outlives the process."""
     with pytest.raises(CycloptsError, match=told_of):
-        check_kept(None, choices)
-    check_kept("sqlite:///a.db", choices)
-    check_kept(None, RunChoices())
+        check_stored(None, choices)
+    check_stored("sqlite:///a.db", choices)
+    check_stored(None, RunChoices())
 
 
 def test_a_store_and_a_session_are_made_if_they_are_not_there(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.runtime.ledger.states import possible_duplicate
 from handrail.testing import crash_at
-from handrail.testing.crash import Trap
+from handrail.testing.crash import CrashTrap
 from tests.handler_threads import HandlerThreads
 
 Kind = Literal["external", "late", "row", "files"]
@@ -127,7 +127,7 @@ def overrun(cell: Cell, at: str | None, stage: Stage) -> Told:
     """
     charged, release, entered = threading.Event(), threading.Event(), threading.Event()
     threads = HandlerThreads()
-    trap = None if at is None else Trap(at, 1)
+    trap = None if at is None else CrashTrap(at, 1)
 
     def reached(point: str) -> None:
         if entered.is_set():

@@ -13,9 +13,9 @@ from handrail.errors import ScriptError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolMessage
 from handrail.testing import Call, Expect, Outcome, Reply, Script, play, play_async
-from handrail.testing.playback import Playback, Sent, SentMessage
+from handrail.testing.playback import Playback, SentMessage, SentMessages
 
-SENT = Sent("Refund desk.", ("read", "write"), (SentMessage("call-1", "three rows", True),))
+SENT = SentMessages("Refund desk.", ("read", "write"), (SentMessage("call-1", "three rows", True),))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def test_a_success_that_failed_is_told_too() -> None:
     """The other way round, with nothing offered and nothing sent."""
     playback = Playback(Script([Reply(expect=Expect(tools=["read"], texts=["x"], messages={"a": Outcome.ok()}))]))
     with pytest.raises(ScriptError) as caught:
-        playback.next(Sent(messages=(SentMessage("a", "y" * 400, False),)))
+        playback.next(SentMessages(messages=(SentMessage("a", "y" * 400, False),)))
     assert "offered were none" in str(caught.value)
     assert f"a was to succeed, but it failed: '{'y' * 300}...'" in str(caught.value)
 
@@ -102,15 +102,15 @@ def test_a_failing_check_does_not_move_the_script_on() -> None:
 def test_calls_that_nobody_answered_are_told() -> None:
     """A loop that drops a call breaks the contract with the model."""
     playback = Playback(Script([Reply(calls=[Call("read"), Call("write")]), Reply(text="Done.")]))
-    playback.next(Sent())
+    playback.next(SentMessages())
     with pytest.raises(ScriptError, match="The calls call-2 were not answered; the answers were to call-1"):
         playback.next(SENT)
     with pytest.raises(ScriptError, match="the answers were to none"):
-        playback.next(Sent())
+        playback.next(SentMessages())
     long = Playback(Script([Reply(calls=[Call("read", id="x" * 1_000_000)]), Reply(text="Done.")]))
-    long.next(Sent())
+    long.next(SentMessages())
     with pytest.raises(ScriptError) as caught:
-        long.next(Sent())
+        long.next(SentMessages())
     assert len(str(caught.value)) < 1_000
 
 
@@ -125,7 +125,7 @@ def test_an_agent_called_as_a_tool_has_replies_of_its_own() -> None:
     ]
     playback = Playback(Script(replies))
     looked, asked = SentMessage("look", "1, 2, 3", True), SentMessage("ask", "Three.", True)
-    for sent in (Sent(), Sent(), Sent(messages=(looked,)), Sent(messages=(asked,))):
+    for sent in (SentMessages(), SentMessages(), SentMessages(messages=(looked,)), SentMessages(messages=(asked,))):
         playback.next(sent)
     playback.assert_finished()
 
@@ -140,31 +140,31 @@ def test_calls_of_an_agent_called_as_a_tool_are_answered_too() -> None:
         Reply(text="Done."),
     ]
     playback = Playback(Script(replies))
-    playback.next(Sent())
-    playback.next(Sent())
+    playback.next(SentMessages())
+    playback.next(SentMessages())
     with pytest.raises(ScriptError, match="The calls look were not answered"):
-        playback.next(Sent())
-    playback.next(Sent(messages=(SentMessage("look", "1, 2, 3", True),)))
+        playback.next(SentMessages())
+    playback.next(SentMessages(messages=(SentMessage("look", "1, 2, 3", True),)))
     with pytest.raises(ScriptError, match="The calls ask were not answered"):
-        playback.next(Sent())
+        playback.next(SentMessages())
 
 
 def test_a_run_that_goes_on_after_the_script_is_told() -> None:
     """The error shows what it was sent last."""
     playback = Playback(Script([Reply(text="Done.")], name="desk.yaml"))
-    playback.next(Sent())
+    playback.next(SentMessages())
     with pytest.raises(ScriptError, match=r"desk\.yaml has ended with reply 1, but the run asks for another") as caught:
         playback.next(SENT)
     assert "three rows" in str(caught.value)
     assert caught.value.step == 2
     with pytest.raises(ScriptError, match="It was sent no messages"):
-        playback.next(Sent())
+        playback.next(SentMessages())
 
 
 def test_a_run_that_ends_before_the_script_is_told() -> None:
     """The error names the replies that are left."""
     playback = Playback(Script([Reply(text="Hm."), Reply(calls=[Call("read"), Call("write")]), Reply(text="Done.")]))
-    playback.next(Sent())
+    playback.next(SentMessages())
     with pytest.raises(ScriptError, match=r"ended after reply 1 of the script, which has 3\.") as caught:
         playback.assert_finished()
     assert "Not played: calls of read, write; the answer 'Done.'." in str(caught.value)

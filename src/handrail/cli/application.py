@@ -19,11 +19,11 @@ from cyclopts import App, CycloptsError, Parameter
 from handrail.cli.agents.commands import CHECK_CODES, NEW_CODES, RUN_CODES, RUN_USAGE, check_agent, new_agent, run_agent
 from handrail.cli.ledger.changes import invalidate_effects, prune_effects, reconcile_effect
 from handrail.cli.ledger.show import list_effects, show_effect
-from handrail.cli.options import GONE, folder_here, why
+from handrail.cli.options import GONE, folder_here, os_error_text
 from handrail.cli.process_exit import FAILED, READER_GONE, USAGE
 from handrail.cli.screen import (
     Debug,
-    Output,
+    GuardedStream,
     OutputError,
     ReaderGoneError,
     Screen,
@@ -47,7 +47,7 @@ environment variable HANDRAIL_DEBUG, shows tracebacks. Every command explains it
 _EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
 wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 whoever read the output has gone."""
 
-Shell = Literal["bash", "zsh", "fish"]
+CompletionShell = Literal["bash", "zsh", "fish"]
 """The shells that a script can be printed for."""
 
 _COMPLETION_HELP = """Print the script with which a shell completes the commands and options of `handrail`.
@@ -107,7 +107,7 @@ def run(argv: Sequence[str]) -> int:
         asked_for = len(words) < len(argv) or is_set(os.environ)
         with debugging() if asked_for else nullcontext():
             code = _told(words)
-        Output(sys.stdout).flush()
+        GuardedStream(sys.stdout).flush()
     except ReaderGoneError:
         _give_output_up()
         return READER_GONE
@@ -151,9 +151,9 @@ def _closed(stream: IO[str] | None) -> bool:
 def _file_fault(error: OSError) -> str:
     """An error of a file that nobody expected, with its path."""
     if error.filename is not None:
-        return f"{error.filename}: {why(error)}"
+        return f"{error.filename}: {os_error_text(error)}"
     if isinstance(error, FileNotFoundError) and folder_here() == GONE:
-        return f"the folder you are in is gone, so no file can be named from there: {why(error)}"
+        return f"the folder you are in is gone, so no file can be named from there: {os_error_text(error)}"
     return str(error)
 
 
@@ -174,7 +174,7 @@ def add_completion(app: App) -> None:
     """Give an application the command `completion`, which knows all its commands."""
 
     def completion(
-        shell: Annotated[Shell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
+        shell: Annotated[CompletionShell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
         /,
         *,
         debug: Debug = False,  # noqa: ARG001 - for the help; it is taken out before the command line is parsed

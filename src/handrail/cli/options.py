@@ -22,7 +22,7 @@ from handrail.store import open as open_store
 GONE = "which is gone"
 """What is said of the folder in which the command was typed, if it has been removed."""
 
-Found = Literal["file", "folder", "other", "nothing"]
+PathStatus = Literal["file", "folder", "other", "nothing"]
 """What stands at a path."""
 
 _SQLITE = "sqlite:///"
@@ -37,7 +37,7 @@ Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table s
 """How many rows to print."""
 
 
-def found_at(path: Path) -> Found:
+def path_status(path: Path) -> PathStatus:
     """What stands at a path, links followed.
 
     Raises:
@@ -48,7 +48,7 @@ def found_at(path: Path) -> Found:
     except (FileNotFoundError, NotADirectoryError):
         return "nothing"
     except (OSError, ValueError) as error:
-        raise CycloptsError(msg=f"{path} cannot be looked at: {why(error)}") from error
+        raise CycloptsError(msg=f"{path} cannot be looked at: {os_error_text(error)}") from error
     if stat.S_ISDIR(mode):
         return "folder"
     return "file" if stat.S_ISREG(mode) else "other"
@@ -62,7 +62,7 @@ def folder_here() -> str:
         return GONE
 
 
-def why(error: Exception) -> str:
+def os_error_text(error: Exception) -> str:
     """Why an operation on a file failed, without the number and the path."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
@@ -135,13 +135,13 @@ def check_there(url: str) -> None:
         CycloptsError: whether there is one cannot be found out.
     """
     name = unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else ""
-    if name and found_at(Path(name)) == "nothing":
+    if name and path_status(Path(name)) == "nothing":
         told = f"there is no database {name}; look at --store, and at the folder you are in ({folder_here()})"
         near = did_you_mean(Path(name))
         raise StoreError(f"{told}.{near}" if near else told, store=url)
 
 
-def page(limit: int | None, options: StoreOptions) -> int | None:
+def paginate(limit: int | None, options: StoreOptions) -> int | None:
     """How many rows to print; `None` for all.
 
     Raises:

@@ -52,15 +52,15 @@ _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 NO_VALUE_CELL = "-"
 """What a cell of a table shows that has no value."""
 
-VARIABLE = "HANDRAIL_DEBUG"
+DEBUG_VARIABLE = "HANDRAIL_DEBUG"
 """The environment variable that asks for tracebacks, unless it is empty or says no."""
 
-OPTION = "--debug"
+DEBUG_OPTION = "--debug"
 """The option that does."""
 
-_HELP = f"Show the traceback of whatever is raised. {VARIABLE}=1 does so for all commands."
+_HELP = f"Show the traceback of whatever is raised. {DEBUG_VARIABLE}=1 does so for all commands."
 
-Debug = Annotated[bool, Parameter(name=OPTION, help=_HELP)]
+Debug = Annotated[bool, Parameter(name=DEBUG_OPTION, help=_HELP)]
 """The option as a parameter, for the help of a command and for completion; `without_option` takes it out before."""
 
 _NO = frozenset({"", "0", "no", "off", "false"})
@@ -76,7 +76,7 @@ class ReaderGoneError(OutputError):
     """Nobody reads the output any more."""
 
 
-class Output:
+class GuardedStream:
     """A stream whose errors say that they are of the output; all else is the stream's own."""
 
     __slots__ = ("_stream",)
@@ -113,7 +113,7 @@ class Output:
 def output(stream: IO[str] | None) -> IO[str] | None:
     """The stream, with errors that say that they are of the output; `None` if the process was started without it."""
     # A process whose standard stream was closed has None there, whatever the type says. What rich needs is all there.
-    return None if stream is None else cast("IO[str]", Output(stream))
+    return None if stream is None else cast("IO[str]", GuardedStream(stream))
 
 
 def _told(error: OSError) -> OutputError:
@@ -335,23 +335,18 @@ def without_passwords(text: str) -> str:
     return _PASSWORD_OPTION.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
-def moment(time: datetime) -> str:
+def format_time(time: datetime) -> str:
     """A time in UTC, to the second."""
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def span(duration: timedelta) -> str:
+def format_duration(duration: timedelta) -> str:
     """A duration in its largest unit: `40 s`, `3 min`, `23 h`, `5 d`."""
     seconds = int(abs(duration).total_seconds())
     for size, unit in _STEPS:
         if seconds >= 2 * size:
             return f"{round(seconds / size)} {unit}"
     return f"{seconds} s"
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 entry`, `2 entries`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -362,7 +357,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def format_when(time: datetime | None) -> str:
     """A moment as a cell of a table; empty if there is none."""
-    return "" if time is None else f"{moment(time)} UTC"
+    return "" if time is None else f"{format_time(time)} UTC"
 
 
 def without_option(argv: Sequence[str]) -> list[str]:
@@ -371,12 +366,12 @@ def without_option(argv: Sequence[str]) -> list[str]:
     It is taken out before the command line is parsed, because that may fail.
     """
     options = list(takewhile(lambda word: word != "--", argv))
-    return [*(word for word in options if word != OPTION), *argv[len(options) :]]
+    return [*(word for word in options if word != DEBUG_OPTION), *argv[len(options) :]]
 
 
 def is_set(environment: Mapping[str, str]) -> bool:
     """Whether the environment asks for tracebacks."""
-    return environment.get(VARIABLE, "").strip().lower() not in _NO
+    return environment.get(DEBUG_VARIABLE, "").strip().lower() not in _NO
 
 
 @contextmanager

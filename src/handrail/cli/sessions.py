@@ -13,10 +13,10 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import call_of
-from handrail.cli.options import AS_SET, Limit, StoreOptions, page
-from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, counted, moment
+from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
+from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import count_noun, shortened
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import Entry, SessionRow
@@ -66,7 +66,7 @@ def list_sessions(
 ) -> int:
     """List the sessions, the newest first."""
     wanted = dict(_tag(text) for text in tag)
-    size = page(limit, options)
+    size = paginate(limit, options)
     screen = Screen()
     with options.open() as store:
         found = (row for row in store.sessions() if wanted.items() <= dict(row.tags).items())
@@ -101,7 +101,7 @@ def show_session(  # noqa: PLR0913 - they are its options
     `-2 +1 at 4` takes two items away at index 4 and puts one there. In JSON the entries stand under `shown`, the calls
     under `open_calls`.
     """
-    size = page(limit, options)
+    size = paginate(limit, options)
     screen = Screen()
     with options.open() as store:
         row = found_session(store, session)
@@ -164,7 +164,9 @@ def fork_session(
     if options.as_json:
         screen.json(session_json(fork))
     else:
-        screen.say(f"Session {fork.session_id} starts with the first {counted(head, 'entry', 'entries')} of {session}.")
+        screen.say(
+            f"Session {fork.session_id} starts with the first {count_noun(head, 'entry', 'entries')} of {session}."
+        )
     return 0
 
 
@@ -252,7 +254,7 @@ def tags_of(row: SessionRow) -> str:
 
 def session_cells(row: SessionRow) -> tuple[str, ...]:
     """A session, for people: id, entries, creation, parent, tags."""
-    return (row.session_id, f"{row.head:,}", moment(row.created_at), row.parent or NO_VALUE_CELL, tags_of(row))
+    return (row.session_id, f"{row.head:,}", format_time(row.created_at), row.parent or NO_VALUE_CELL, tags_of(row))
 
 
 def session_fields(row: SessionRow) -> list[tuple[str, str]]:
@@ -261,7 +263,7 @@ def session_fields(row: SessionRow) -> list[tuple[str, str]]:
         ("session", row.session_id),
         ("parent", row.parent or NO_VALUE_CELL),
         ("tags", tags_of(row)),
-        ("created", f"{moment(row.created_at)} UTC"),
+        ("created", f"{format_time(row.created_at)} UTC"),
         ("entries", f"{row.head:,}"),
     ]
 

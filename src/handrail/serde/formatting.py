@@ -96,3 +96,8 @@ def stable_name(cls: type[Any]) -> str | None:
 def counted(number: int, what: str) -> str:
     """`1 item`, `2 items`."""
     return f"{number} {what if number == 1 else _MANY[what]}"
+
+
+def count_noun(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 entry`, `2,000 entries`; without `plural` an `s` makes it."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

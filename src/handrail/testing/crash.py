@@ -50,7 +50,7 @@ _LONGEST_QUOTE = 4000
 """Characters of a process's standard error that an exception quotes, from its end."""
 
 
-def crash_at(point: str, *, nth: int = 1) -> Trap:
+def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
     """Have this process kill itself with SIGKILL when it reaches a point for the nth time from now on.
 
     Nothing is flushed, closed or rolled back, as when the power fails for this process alone. What is returned may be
@@ -63,12 +63,12 @@ def crash_at(point: str, *, nth: int = 1) -> Trap:
     Raises:
         ValueError: there is no such point, or `nth` is less than 1. Nothing is armed.
     """
-    trap = Trap(point, nth)
+    trap = CrashTrap(point, nth)
     arm(trap)
     return trap
 
 
-class Trap:
+class CrashTrap:
     """Counts how often a point has been reached, and kills when it is time.
 
     Args:
@@ -116,7 +116,7 @@ def _kill_this_process() -> None:  # pragma: no cover - no process lives to tell
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Request(NamedTuple):
+class ChildRequest(NamedTuple):
     """What a process is to do.
 
     Attributes:
@@ -134,7 +134,7 @@ class Request(NamedTuple):
     nth: int
 
 
-def carry_out(folder: str) -> None:
+def run_child(folder: str) -> None:
     """Run the target that the folder's request names, and die where it says.
 
     Raises:
@@ -142,9 +142,9 @@ def carry_out(folder: str) -> None:
         Exception: what importing or calling the target raises.
     """
     at = Path(folder)
-    request = Request(*json.loads((at / REQUEST).read_text(encoding="utf-8")))
+    request = ChildRequest(*json.loads((at / REQUEST).read_text(encoding="utf-8")))
     target = _target_of(request)
-    trap = None if request.at is None else Trap(request.at, request.nth)
+    trap = None if request.at is None else CrashTrap(request.at, request.nth)
     report = os.open(at / REACHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def witness(point: str) -> None:
@@ -163,7 +163,7 @@ def carry_out(folder: str) -> None:
     (at / RETURNED).write_text(_as_json(returned, request), encoding="utf-8")
 
 
-def _target_of(request: Request) -> Callable[..., Any]:
+def _target_of(request: ChildRequest) -> Callable[..., Any]:
     """The function, from an importable module, or from a file that was somebody's main program."""
     if not request.module.endswith(".py"):
         module = importlib.import_module(request.module)
@@ -178,7 +178,7 @@ def _target_of(request: Request) -> Callable[..., Any]:
     return target
 
 
-def _as_json(returned: object, request: Request) -> str:
+def _as_json(returned: object, request: ChildRequest) -> str:
     try:
         return json.dumps(returned)
     except TypeError as error:
@@ -254,9 +254,9 @@ def run_to_crash(  # noqa: PLR0913 - what a process is started with, and where i
         subprocess.TimeoutExpired: it took too long, and was killed.
     """
     if at is not None:
-        Trap(at, nth)  # refuses what it would refuse over there
+        CrashTrap(at, nth)  # refuses what it would refuse over there
     module, function = _named(target)
-    request = json.dumps(Request(module, function, arguments, at, nth))
+    request = json.dumps(ChildRequest(module, function, arguments, at, nth))
     with TemporaryDirectory(prefix="handrail-crash-") as name:
         folder = Path(name)
         (folder / REQUEST).write_text(request, encoding="utf-8")

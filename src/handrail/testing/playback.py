@@ -40,7 +40,7 @@ class SentMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessages:
     """What the model was sent before a reply.
 
     Attributes:
@@ -73,7 +73,7 @@ class Playback:
         self.played = 0
         self._lock = threading.Lock()
 
-    def next(self, sent: Sent) -> Reply:
+    def next(self, sent: SentMessages) -> Reply:
         """The next reply, once what was sent has been found to be what the script expects.
 
         Raises:
@@ -149,7 +149,7 @@ class _Playing:
         rendered = executor.environment.rendered_prompt
         self.messages: list[ToolMessage] = []
         self._playback = Playback(script)
-        self._sent = Sent(rendered.text, tuple(tool.name for tool in rendered.tools))
+        self._sent = SentMessages(rendered.text, tuple(tool.name for tool in rendered.tools))
 
     def __iter__(self) -> Iterator[list[ToolCall]]:
         while calls := self._playback.next(self._sent).calls:
@@ -160,17 +160,17 @@ class _Playing:
         """Send the messages to the script's next reply."""
         self.messages.extend(messages)
         sent = tuple(SentMessage(message.call_id, message.content, message.success) for message in messages)
-        self._sent = Sent(self._sent.instructions, self._sent.tools, sent)
+        self._sent = SentMessages(self._sent.instructions, self._sent.tools, sent)
 
 
-def _by_ids_of_script(sent: Sent, ids: list[str]) -> Sent:
+def _by_ids_of_script(sent: SentMessages, ids: list[str]) -> SentMessages:
     """What was sent, with the ids that the script gives its calls in the place of those that the history has."""
     given = dict(zip(sent.asked, ids, strict=False))  # a structured answer may be one call more
     messages = (replace(message, call_id=given.get(message.call_id, message.call_id)) for message in sent.messages)
     return replace(sent, messages=tuple(messages))
 
 
-def _unanswered(asked: list[str], sent: Sent) -> Iterator[str]:
+def _unanswered(asked: list[str], sent: SentMessages) -> Iterator[str]:
     answered = [message.call_id for message in sent.messages]
     missing = [call_id for call_id in asked if call_id not in answered]
     if missing:
@@ -178,7 +178,7 @@ def _unanswered(asked: list[str], sent: Sent) -> Iterator[str]:
         yield f"The calls {unanswered} were not answered; the answers were to {came or 'none'}."
 
 
-def _differences(expect: Expect, sent: Sent) -> Iterator[str]:
+def _differences(expect: Expect, sent: SentMessages) -> Iterator[str]:
     """Everything in which what was sent differs from what is expected."""
     for text in expect.instructions:
         if text not in sent.instructions:
@@ -194,7 +194,9 @@ def _differences(expect: Expect, sent: Sent) -> Iterator[str]:
         yield from _outcome_differences(call_id, outcome, by_id.get(call_id), sent)
 
 
-def _outcome_differences(call_id: str, outcome: Outcome, message: SentMessage | None, sent: Sent) -> Iterator[str]:
+def _outcome_differences(
+    call_id: str, outcome: Outcome, message: SentMessage | None, sent: SentMessages
+) -> Iterator[str]:
     if message is None:
         yield f"There is no answer to {call_id}; it was sent {_told(sent)}."
         return
@@ -206,7 +208,7 @@ def _outcome_differences(call_id: str, outcome: Outcome, message: SentMessage | 
             yield f"The answer to {call_id} does not contain {text!r}; it is {_quoted(message.content)}."
 
 
-def _told(sent: Sent) -> str:
+def _told(sent: SentMessages) -> str:
     told = [
         f"{message.call_id} ({'ok' if message.success else 'failed'}): {_quoted(message.content)}"
         for message in sent.messages

@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
         f"ScriptedModel needs {error.name}, which is not installed: pip install 'handrail[pydantic-ai,testing]'"
     ) from error
 
-from handrail.testing.playback import Playback, Sent, SentMessage
+from handrail.testing.playback import Playback, SentMessage, SentMessages
 from handrail.testing.script import Reply, Script
 
 
@@ -126,7 +126,7 @@ def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart |
     return parts
 
 
-def _sent(messages: list[ModelMessage], info: AgentInfo) -> Sent:
+def _sent(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
     """What the model was sent since its last reply."""
     answers: list[SentMessage] = []
     asked: tuple[str, ...] = ()
@@ -139,7 +139,9 @@ def _sent(messages: list[ModelMessage], info: AgentInfo) -> Sent:
             for part in message.parts
             if isinstance(part, ToolReturnPart)
         ]
-    return Sent(info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers), asked)
+    return SentMessages(
+        info.instructions or "", tuple(tool.name for tool in info.function_tools), tuple(answers), asked
+    )
 
 
 def _text(part: ToolReturnPart) -> str:

@@ -23,7 +23,7 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.agents.progress import NOBODY_TO_ASK, Recorded, Told
+from handrail.cli.agents.progress import CANNOT_ASK, JsonProgress, TextProgress
 from handrail.cli.screen import Screen
 from handrail.limits import TokenUsage
 from handrail.runtime import EffectAwaited
@@ -59,7 +59,7 @@ class Streams:
 def told(*events: RunEvent, terminal: bool, answer: str | None = None) -> Streams:
     """What a person has seen after some events, and the answer."""
     streams = Streams(terminal=terminal)
-    teller = Told(streams.screen)
+    teller = TextProgress(streams.screen)
     for event in events:
         teller(event)
     if answer is not None:
@@ -174,25 +174,25 @@ def test_a_decision_that_needs_no_word_has_none(by: str) -> None:
     assert told(QuestionDecided(call_of(), Decision("deny", "d", by=by)), terminal=False).err == []  # type: ignore[arg-type]
 
 
-def recorded_at_noon(screen: Screen) -> Recorded:
+def recorded_at_noon(screen: Screen) -> JsonProgress:
     """Events for programs, all at noon."""
-    return Recorded(screen, clock=FakeClock(NOON))
+    return JsonProgress(screen, clock=FakeClock(NOON))
 
 
-@pytest.mark.parametrize("teller", [Told, recorded_at_noon])
-def test_that_there_is_nobody_to_ask_is_said_once(teller: Callable[[Screen], Told | Recorded]) -> None:
+@pytest.mark.parametrize("teller", [TextProgress, recorded_at_noon])
+def test_that_there_is_nobody_to_ask_is_said_once(teller: Callable[[Screen], TextProgress | JsonProgress]) -> None:
     """However many calls are denied for it."""
     streams = Streams(terminal=False)
     tell = teller(streams.screen)
     for _ in range(3):
         tell(QuestionDecided(call_of(), Decision("deny", "d", by="nobody")))
-    assert streams.err == [NOBODY_TO_ASK]
+    assert streams.err == [CANNOT_ASK]
 
 
 def test_for_programs_each_event_is_a_line_of_json() -> None:
     """With the name of the event, the time, and all its fields."""
     streams = Streams(terminal=False)
-    recorded = Recorded(streams.screen, clock=FakeClock(NOON))
+    recorded = JsonProgress(streams.screen, clock=FakeClock(NOON))
     for event in (started(n=float("nan"), s="\n\x1b"), QuestionAsked(call_of(reached={"path": "docs/notes.md"})), DONE):
         recorded(event)
     recorded.answer("All done.")
@@ -236,7 +236,7 @@ def test_a_wait_is_told_with_its_owner_and_its_end() -> None:
     assert line.startswith("desk: pay waits for night/resp_1/call_0, process 4711 on desk-host, which has claimed")
     assert "shop:pay:7; at most until 2026-01-05 12:00:00 UTC" in line
     streams = Streams(terminal=False)
-    Recorded(streams.screen, clock=FakeClock(NOON))(event)
+    JsonProgress(streams.screen, clock=FakeClock(NOON))(event)
     assert json.loads(streams.out) == {
         "event": "call_waits",
         "at": NOON.isoformat(),
@@ -253,5 +253,5 @@ def test_a_wait_is_told_with_its_owner_and_its_end() -> None:
 def test_what_json_cannot_say_is_told_as_text() -> None:
     """A line that cannot be printed would end the run."""
     streams = Streams(terminal=False)
-    Recorded(streams.screen, clock=FakeClock(NOON))(started(odd={1}, bits=[b"x"]))
+    JsonProgress(streams.screen, clock=FakeClock(NOON))(started(odd={1}, bits=[b"x"]))
     assert json.loads(streams.out)["arguments"] == {"odd": "{1}", "bits": ["b'x'"]}

@@ -10,7 +10,7 @@ import pytest
 from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices, check_agent_path
-from handrail.cli.options import folder_here, found_at
+from handrail.cli.options import folder_here, path_status
 from tests.cli.desk import Command, Ran
 
 LONG = "n" * 300
@@ -24,14 +24,14 @@ def test_what_stands_at_a_path_is_told(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe")
     named = {"": "folder", "file": "file", "link": "nothing", "file/in": "nothing", "none": "nothing", "pipe": "other"}
-    assert {name: found_at(tmp_path / name) for name in named} == named
+    assert {name: path_status(tmp_path / name) for name in named} == named
 
 
 @pytest.mark.parametrize("name", [LONG, "a\0b"])
 def test_a_path_that_cannot_be_looked_at_is_a_slip(name: str) -> None:
     """With the path, and why."""
     with pytest.raises(CycloptsError, match=r"cannot be looked at: (File name too long|embedded null)"):
-        found_at(Path(name))
+        path_status(Path(name))
 
 
 @pytest.mark.parametrize("check", [lambda: check_agent_path(Path(LONG)), RunChoices(root=Path(LONG)).check])

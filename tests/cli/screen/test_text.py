@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.cli.screen import clean, clean_json, clean_lines, counted, moment, span, without_passwords
+from handrail.cli.screen import (
+    clean,
+    clean_json,
+    clean_lines,
+    format_duration,
+    format_time,
+    without_passwords,
+)
+from handrail.serde.formatting import count_noun
 
 
 @pytest.mark.parametrize(
@@ -69,8 +77,8 @@ def test_passwords_are_not_shown(text: str, shown: str) -> None:
 def test_a_moment_is_in_utc() -> None:
     """People compare times of machines in several zones."""
     berlin = timezone(timedelta(hours=1))
-    assert moment(datetime(2026, 1, 2, 0, 30, 59, tzinfo=berlin)) == "2026-01-01 23:30:59"
-    assert moment(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02 00:00:00"
+    assert format_time(datetime(2026, 1, 2, 0, 30, 59, tzinfo=berlin)) == "2026-01-01 23:30:59"
+    assert format_time(datetime(2026, 1, 2, tzinfo=UTC)) == "2026-01-02 00:00:00"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +87,12 @@ def test_a_moment_is_in_utc() -> None:
 )
 def test_a_span_is_told_in_its_largest_unit(seconds: int, told: str) -> None:
     """One number is enough to compare."""
-    assert span(timedelta(seconds=seconds)) == told
+    assert format_duration(timedelta(seconds=seconds)) == told
 
 
 def test_one_thing_is_singular() -> None:
     """A number agrees with its noun."""
-    assert [counted(1, "effect"), counted(0, "effect"), counted(1200, "entry", "entries")] == [
+    assert [count_noun(1, "effect"), count_noun(0, "effect"), count_noun(1200, "entry", "entries")] == [
         "1 effect",
         "0 effects",
         "1,200 entries",

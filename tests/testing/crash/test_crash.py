@@ -11,7 +11,7 @@ import pytest
 from handrail import crash_points
 from handrail.crash_points import POINTS, reached
 from handrail.testing import crash_at
-from handrail.testing.crash import Trap
+from handrail.testing.crash import CrashTrap
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def test_a_point_that_nobody_has_armed_does_nothing() -> None:
 def test_it_kills_when_the_point_is_reached_for_the_nth_time_and_only_then() -> None:
     """Other points do not count."""
     deaths: list[str] = []
-    trap = Trap("after-handler", 2, kill=lambda: deaths.append("now"))
+    trap = CrashTrap("after-handler", 2, kill=lambda: deaths.append("now"))
     crash_points.arm(trap)
     for point in ("after-handler", "after-claim", "after-claim"):
         reached(point)
@@ -44,7 +44,7 @@ def test_it_kills_when_the_point_is_reached_for_the_nth_time_and_only_then() -> 
 def test_threads_that_reach_a_point_at_once_are_counted_one_by_one() -> None:
     """There is exactly one nth time."""
     deaths: list[str] = []
-    trap = Trap("before-claim", 50, kill=lambda: deaths.append("now"))
+    trap = CrashTrap("before-claim", 50, kill=lambda: deaths.append("now"))
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(trap, ["before-claim"] * 100))
     assert deaths == ["now"]

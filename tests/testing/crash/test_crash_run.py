@@ -16,7 +16,7 @@ import pytest
 
 from handrail.crash_points import reached
 from handrail.testing import Crashed, Finished, run_to_crash
-from handrail.testing.crash import RETURNED, Request, carry_out
+from handrail.testing.crash import RETURNED, ChildRequest, run_child
 
 
 def three_steps(path: str) -> str:
@@ -193,7 +193,7 @@ def test_points_and_arguments_are_checked_before_a_process_is_started() -> None:
 
 
 def _asked(folder: Path, function: str, *arguments: str, module: str = __name__) -> None:
-    request = Request(module, function, arguments, "unit-begun", 1)
+    request = ChildRequest(module, function, arguments, "unit-begun", 1)
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
 
@@ -201,7 +201,7 @@ def _asked(folder: Path, function: str, *arguments: str, module: str = __name__)
 def test_the_other_process_leaves_what_it_came_to(tmp_path: Path, module: str) -> None:
     """The points that were reached, and what was returned."""
     _asked(tmp_path, "three_steps", str(tmp_path / "file"), module=module)
-    carry_out(str(tmp_path))
+    run_child(str(tmp_path))
     assert (tmp_path / "reached").read_text(encoding="utf-8").split() == [
         "before-handler",
         "after-handler",
@@ -215,7 +215,7 @@ def test_the_other_process_says_what_a_target_may_return(tmp_path: Path) -> None
     """And leaves nothing in its place."""
     _asked(tmp_path, "returns_an_object")
     with pytest.raises(TypeError, match="returns_an_object returned object, which JSON cannot say"):
-        carry_out(str(tmp_path))
+        run_child(str(tmp_path))
     assert not (tmp_path / RETURNED).exists()
 
 
@@ -226,5 +226,5 @@ def test_the_other_process_runs_coroutines(tmp_path: Path, monkeypatch: pytest.M
     request = json.loads((tmp_path / "request.json").read_text(encoding="utf-8"))
     request[3] = None
     (tmp_path / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    carry_out(str(tmp_path))
+    run_child(str(tmp_path))
     assert json.loads((tmp_path / RETURNED).read_text(encoding="utf-8")) == ["no", str(Path.cwd())]

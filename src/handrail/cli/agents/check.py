@@ -31,10 +31,10 @@ from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
-from handrail.cli.agents.problems import described, once, problems_of, tell_all, within_a_screen
+from handrail.cli.agents.problems import format_problem, once, print_problems, problems_of, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store
 from handrail.cli.process_exit import DONE, FAILED
-from handrail.cli.screen import Column, Screen, counted
+from handrail.cli.screen import Column, Screen
 from handrail.errors import (
     AgentError,
     ApprovalRulesError,
@@ -44,6 +44,7 @@ from handrail.errors import (
     ResolutionError,
     StoreError,
 )
+from handrail.serde.formatting import count_noun
 
 _COLUMNS = (
     Column("tool"),
@@ -86,7 +87,7 @@ class Findings:
         self.problems = once([*self.problems, *(problem for error in errors for problem in problems_of(error))])
 
 
-def report(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
+def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
     """Check an agent, print what is found, and return the exit code."""
     screen = Screen()
     # Standard output is for the findings alone: what modules and factories print goes to standard error.
@@ -103,14 +104,14 @@ def report(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
         screen.table(_RULE_COLUMNS, on_arguments)
     _remark_all(screen, [f"warning: {warning}" for warning in findings.warnings], "warning")
     _remark_all(screen, [f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints], "hint")
-    tell_all(screen, findings.problems)
+    print_problems(screen, findings.problems)
     name = agent_file if findings.file is None else findings.file.name
     if findings.problems:
-        screen.remark(f"{name} cannot run: {counted(len(findings.problems), 'problem')}.")
+        screen.remark(f"{name} cannot run: {count_noun(len(findings.problems), 'problem')}.")
         return FAILED
     model = findings.model
     on = "no model is named yet" if model is None else f"on {model.name} (from {model.source})"
-    screen.remark(f"{name} can run, with {counted(len(findings.tools), 'tool')}; {on}.")
+    screen.remark(f"{name} can run, with {count_noun(len(findings.tools), 'tool')}; {on}.")
     return DONE
 
 
@@ -120,7 +121,7 @@ def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
     for remark in shown:
         screen.remark(remark)
     if more:
-        screen.remark(f"{counted(more, f'more {noun}')}; handrail check FILE --format json has all.")
+        screen.remark(f"{count_noun(more, f'more {noun}')}; handrail check FILE --format json has all.")
 
 
 def found(agent_file: Path, rules: Path | None = None) -> Findings:
@@ -205,7 +206,7 @@ async def _make_tools(
             findings.note(error)
             continue
         except Exception as error:  # noqa: BLE001 - factories and servers of tools raise whatever they like
-            findings.note(AgentError(f"the tools of {called} cannot be made: {described(error, project.folder)}"))
+            findings.note(AgentError(f"the tools of {called} cannot be made: {format_problem(error, project.folder)}"))
             continue
         made |= inspection.listings
         if called == name:

@@ -49,9 +49,10 @@ def run_agent(
     """
     _need_extra()
     check_agent_path(agent_file, input)
-    from handrail.cli.agents.run import carry_out  # noqa: PLC0415 - needs the extra, which has just been looked for
 
-    return carry_out(agent_file, input[0] if input else None, choices)
+    from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been looked for
+
+    return execute_run(agent_file, input[0] if input else None, choices)
 
 
 def check_agent(
@@ -75,9 +76,10 @@ def check_agent(
     _need_extra()
     check_agent_path(agent_file)
     check_rules_path(rules)
-    from handrail.cli.agents.check import report  # noqa: PLC0415 - as above
 
-    return report(agent_file, rules, as_json=format == "json")
+    from handrail.cli.agents.check import check_command  # noqa: PLC0415 - as above
+
+    return check_command(agent_file, rules, as_json=format == "json")
 
 
 def new_agent(
@@ -91,9 +93,10 @@ def new_agent(
 ) -> int:
     """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
     _need_extra()
-    from handrail.cli.agents.new import make  # noqa: PLC0415 - as above
 
-    return make(name, folder)
+    from handrail.cli.agents.new import create_agent  # noqa: PLC0415 - as above
+
+    return create_agent(name, folder)
 
 
 def _need_extra() -> None:

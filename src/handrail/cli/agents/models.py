@@ -17,16 +17,16 @@ from handrail.errors import UnknownModelError
 from handrail.serde.near_paths import did_you_mean
 from handrail.testing import ScriptedModel
 
-SCRIPT = "script:"
+SCRIPT_PREFIX = "script:"
 """Before the file of a script, in the place of a model's name."""
 
-OPTION = "--model"
+MODEL_OPTION = "--model"
 """The option that names a model, or a script."""
 
 _KEY = re.compile(r"^Set the `(\w+)` environment variable")
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _OUR_EXTRAS = ("openai", "anthropic")
-_SCRIPTED_BY = (OPTION, MODEL_VARIABLE)
+_SCRIPTED_BY = (MODEL_OPTION, MODEL_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class NamedModel:
     @property
     def typed(self) -> bool:
         """Whether it counts for every agent of a run, whatever their files say."""
-        return self.source == OPTION or self.name.startswith(SCRIPT)
+        return self.source == MODEL_OPTION or self.name.startswith(SCRIPT_PREFIX)
 
 
 def chosen_model(
@@ -52,7 +52,7 @@ def chosen_model(
 ) -> NamedModel | None:
     """The model that counts: what was typed, else the agent file, else the project, else the environment."""
     named = (
-        (typed, OPTION),
+        (typed, MODEL_OPTION),
         (file, "the agent file"),
         (project, "[tool.handrail] of pyproject.toml"),
         (environment.get(MODEL_VARIABLE, "").strip(), MODEL_VARIABLE),
@@ -73,7 +73,7 @@ def opened_model(named: NamedModel | None) -> Model:
             f"pyproject.toml, or set {MODEL_VARIABLE}; a name is such as openai:gpt-5.2"
         )
     check_name(named)
-    if named.name.startswith(SCRIPT):
+    if named.name.startswith(SCRIPT_PREFIX):
         return _scripted(named)
     try:
         return infer_model(named.name)
@@ -89,10 +89,10 @@ def check_name(named: NamedModel | None) -> None:
     """
     if named is None:
         return
-    if named.name.startswith(SCRIPT):
+    if named.name.startswith(SCRIPT_PREFIX):
         if named.source not in _SCRIPTED_BY:
             raise _cannot(named, f"a script is played only where it is named by {' or '.join(_SCRIPTED_BY)}")
-        if not named.name.removeprefix(SCRIPT).strip():
+        if not named.name.removeprefix(SCRIPT_PREFIX).strip():
             raise _cannot(named, "no file is named; write script:FILE")
         return
     try:
@@ -112,7 +112,7 @@ def check_played(model: Model | None) -> None:
 
 
 def _scripted(named: NamedModel) -> Model:
-    path = Path(named.name.removeprefix(SCRIPT))
+    path = Path(named.name.removeprefix(SCRIPT_PREFIX))
     try:
         return ScriptedModel.from_file(path)
     except OSError as error:

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError
 
 from handrail.agents.exports.classify import NAME
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.cli.options import why
+from handrail.cli.options import os_error_text
 from handrail.cli.process_exit import DONE
 from handrail.cli.screen import Screen
 from handrail.errors import AgentError
@@ -98,7 +98,7 @@ addopts = ["--import-mode=importlib"]
 """
 """Its settings."""
 
-SCRIPT = """\
+SCRIPT_TEMPLATE = """\
 # What the scripted model says, in place of a real one, and what it must have been sent before.
 replies:
   - calls:
@@ -141,13 +141,13 @@ FILES = {
     "tools.py": TOOLS,
     "approval.yaml": APPROVAL,
     "pyproject.toml": PYPROJECT,
-    "script.yaml": SCRIPT,
+    "script.yaml": SCRIPT_TEMPLATE,
     "test_NAME.py": TEST,
 }
 """All files, by their names."""
 
 
-def make(name: str, parent: Path) -> int:
+def create_agent(name: str, parent: Path) -> int:
     """Write the folder of a new agent, and say what to do with it.
 
     Raises:
@@ -193,5 +193,5 @@ def write_agent_folder(name: str, parent: Path) -> Path:
                 (made / file.replace(_NAME, name)).write_text(text.replace(_NAME, name), encoding="utf-8")
             made.rename(folder)
     except (OSError, ValueError) as error:
-        raise AgentError(f"{folder} cannot be written: {why(error)}") from error
+        raise AgentError(f"{folder} cannot be written: {os_error_text(error)}") from error
     return folder

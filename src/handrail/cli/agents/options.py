@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter
 
-from handrail.cli.options import EXAMPLES, folder_here, found_at
+from handrail.cli.options import EXAMPLES, folder_here, path_status
 from handrail.cli.screen import Debug
 from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
 
@@ -116,7 +116,7 @@ class RunChoices:
         for name, text in (("--model", self.model), ("--store", self.store), ("--session", self.session)):
             if text is not None and not text.strip():
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
-        if self.root is not None and (found := found_at(self.root)) != "folder":
+        if self.root is not None and (found := path_status(self.root)) != "folder":
             near = did_you_mean(self.root, folder=True) if found == "nothing" else ""
             raise CycloptsError(msg=f"--root {self.root} is no folder; make it, or name one that is there.{near}")
         check_rules_path(self.rules)
@@ -132,7 +132,7 @@ def check_rules_path(rules: Path | None) -> None:
     Raises:
         CycloptsError: it is not.
     """
-    found = "file" if rules is None else found_at(rules)
+    found = "file" if rules is None else path_status(rules)
     if rules is None or found not in {"folder", "nothing"}:
         return
     if found == "nothing":
@@ -166,7 +166,7 @@ def _path_fault(path: Path) -> tuple[str, Path]:
 
     Where none is like it, that is the word by which the help names it.
     """
-    found = found_at(path)
+    found = path_status(path)
     if found == "folder":
         files = sorted(path.glob(f"*{_AGENT}"))
         if not files:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from handrail.agents.error_text import place_of
-from handrail.cli.screen import Screen, counted, show_traceback
+from handrail.cli.screen import Screen, show_traceback
 from handrail.errors import AgentError, HandrailError
+from handrail.serde.formatting import count_noun
 
 _LINES = 22  # of 24: two are left to say how many others there are
 _COLUMNS = 80
@@ -28,12 +29,12 @@ def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
     return list({str(problem): problem for problem in problems}.values())
 
 
-def tell(screen: Screen, error: HandrailError) -> None:
-    """Print the problems that an error is made of; see `tell_all`."""
-    tell_all(screen, problems_of(error))
+def print_problem(screen: Screen, error: HandrailError) -> None:
+    """Print the problems that an error is made of; see `print_problems`."""
+    print_problems(screen, problems_of(error))
 
 
-def tell_all(screen: Screen, problems: Sequence[HandrailError]) -> None:
+def print_problems(screen: Screen, problems: Sequence[HandrailError]) -> None:
     """Print problems, those of one class after the other: of each class at most a screenful.
 
     Where tracebacks are shown, those of all problems stand above.
@@ -48,7 +49,7 @@ def tell_all(screen: Screen, problems: Sequence[HandrailError]) -> None:
         for message in shown:
             screen.problem(message)
         if more:
-            screen.remark(f"{counted(more, 'more problem')} of this class ({name}); {_ALL_OF_THEM}")
+            screen.remark(f"{count_noun(more, 'more problem')} of this class ({name}); {_ALL_OF_THEM}")
 
 
 def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:
@@ -82,10 +83,10 @@ def _cut(message: str) -> str:
         if room <= 0:
             break
     text = "\n".join(kept)
-    return f"{text}\n... and {counted(len(message) - len(text), 'more character')}; {_ALL_OF_THEM}"
+    return f"{text}\n... and {count_noun(len(message) - len(text), 'more character')}; {_ALL_OF_THEM}"
 
 
-def described(error: Exception, folder: Path) -> str:
+def format_problem(error: Exception, folder: Path) -> str:
     """An exception that is none of Handrail's: its type, its message, its notes, and where in the user's code it arose.
 
     Args:

@@ -27,21 +27,22 @@ from handrail.agents.run.events import (
     TextDelta,
 )
 from handrail.cli.agents.questions import shown_value
-from handrail.cli.screen import Screen, counted, moment
+from handrail.cli.screen import Screen, format_time
 from handrail.clock import Clock
+from handrail.serde.formatting import count_noun
 
 _MOST_OF_VALUE = 60
 _MOST_OF_CONTENT = 200
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
-NOBODY_TO_ASK = (
+CANNOT_ASK = (
     "There is no terminal to ask on, so calls that need approval are denied. Say --approve approve-all, --approve "
     "later with a stored session, or what is allowed in --rules FILE."
 )
 """What is said once when a call is denied because there is nobody to ask."""
 
 
-class Told:
+class TextProgress:
     """Tells a person what a run does. One for each run; it remembers what of the text stands on the screen."""
 
     __slots__ = ("_nobody", "_screen", "_spoken", "_streams", "_texts")
@@ -106,7 +107,7 @@ class Told:
         decision = event.decision
         if decision.by == "nobody" and not self._nobody:
             self._nobody = True
-            self._remark(NOBODY_TO_ASK)
+            self._remark(CANNOT_ASK)
         elif decision.by == "remembered":
             self._remark(f"{_path(event.call.path)}: {event.call.tool} {decision.verdict}, as answered before")
 
@@ -120,7 +121,7 @@ class Told:
             self._screen.stream("\n")
 
 
-class Recorded:
+class JsonProgress:
     """Prints every event as one line of JSON on standard output."""
 
     __slots__ = ("_clock", "_nobody", "_screen")
@@ -135,7 +136,7 @@ class Recorded:
         self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
         if isinstance(event, QuestionDecided) and event.decision.by == "nobody" and not self._nobody:
             self._nobody = True
-            self._screen.remark(NOBODY_TO_ASK)
+            self._screen.remark(CANNOT_ASK)
 
     def answer(self, output: str) -> None:
         """Print nothing: the last event has the answer."""
@@ -168,7 +169,7 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def _wait(event: CallWaits) -> str:
-    until = moment(datetime.fromisoformat(event.until))
+    until = format_time(datetime.fromisoformat(event.until))
     return (
         f"{event.tool} waits for {event.owner or 'another call'}, which has claimed {event.key}; at most until {until} "
         "UTC, unless the lease is renewed"
@@ -185,4 +186,4 @@ def _outcome(event: CallEnded) -> str:
 
 
 def _usage(event: RunEnded) -> str:
-    return f"{counted(event.usage.input, 'token')} in, {event.usage.output:,} out"
+    return f"{count_noun(event.usage.input, 'token')} in, {event.usage.output:,} out"

@@ -66,7 +66,7 @@ class TerminalAsker:
         forget_typed(sys.stdin)
         self._screen.prompt(prompt)
         try:
-            typed = await typed_line(sys.stdin)
+            typed = await read_typed_text(sys.stdin)
         except CancelledError:
             self._screen.end_prompt()
             raise
@@ -126,7 +126,7 @@ def forget_typed(stream: TextIO) -> None:
         termios.tcflush(stream.fileno(), termios.TCIFLUSH)
 
 
-async def typed_line(stream: TextIO) -> str | None:
+async def read_typed_text(stream: TextIO) -> str | None:
     """The next line that is typed, without the blanks around it; `None` at the end of the input.
 
     No thread is left behind that would hold on to the keyboard when the run is ended.

@@ -29,21 +29,22 @@ from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
 from handrail.cli.agents.models import check_played, chosen_model, opened_model
 from handrail.cli.agents.options import RunChoices
-from handrail.cli.agents.problems import described, tell
-from handrail.cli.agents.progress import Recorded, Told
+from handrail.cli.agents.problems import format_problem, print_problem
+from handrail.cli.agents.progress import JsonProgress, TextProgress
 from handrail.cli.agents.questions import TerminalAsker
-from handrail.cli.agents.store import check_kept, chosen_store, opened_session
+from handrail.cli.agents.store import check_stored, chosen_store, opened_session
 from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible
-from handrail.cli.screen import OutputError, Screen, counted, show_traceback, without_passwords
+from handrail.cli.screen import OutputError, Screen, show_traceback, without_passwords
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
+from handrail.serde.formatting import count_noun
 from handrail.session import Session
 
 _WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. Ctrl-C twice more ends it here and now."
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRun:
     """A run that can begin.
 
     Attributes:
@@ -71,7 +72,7 @@ class Prepared:
         return shlex.join(["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id])
 
 
-def carry_out(agent_file: Path, given: str | None, choices: RunChoices) -> int:
+def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int:
     """Run an agent, and return the exit code.
 
     Raises:
@@ -86,16 +87,16 @@ def carry_out(agent_file: Path, given: str | None, choices: RunChoices) -> int:
         try:
             run = _prepared(agent_file, given, choices)
         except (AgentError, DocumentError, ScriptError) as error:
-            tell(screen, error)
+            print_problem(screen, error)
             return USAGE
         session_id = choices.session or uuid.uuid4().hex
         with opened_session(run.store, session_id) as session:
             return _told_run(run, session, screen)
 
 
-def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepared:
+def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> PreparedRun:
     # A process without standard input has None there.
-    said = told(given, cast("TextIO | None", sys.stdin), reading=choices.stdin)
+    said = read_prompt(given, cast("TextIO | None", sys.stdin), reading=choices.stdin)
     if said is None and choices.session is None:
         raise no_input(agent_file)
     agent = load_agent(agent_file)
@@ -103,8 +104,8 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
     named = chosen_model(choices.model, agent.file.model, config.model, os.environ)
     model = opened_model(named)  # also where it is opened again later: what it lacks is told before anything runs
     store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
-    check_kept(store, choices)
-    return Prepared(
+    check_stored(store, choices)
+    return PreparedRun(
         agent_file=agent_file,
         agent=agent,
         input=said,
@@ -115,9 +116,9 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
     )
 
 
-def _told_run(run: Prepared, session: Session | None, screen: Screen) -> int:
+def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     """Carry the run out, telling of it, and say what has come of it."""
-    teller = Recorded(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else Told(screen)
+    teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
         screen.remark(f"Session {session.session_id} is kept in {without_passwords(run.store or '')}.")
     listener = _Listener(teller)
@@ -136,7 +137,7 @@ def _told_run(run: Prepared, session: Session | None, screen: Screen) -> int:
             raise
         return _told_failure(error, run, screen, listener)
     if result.status == "waiting" and session is not None:
-        calls = counted(len(result.waiting), "call")
+        calls = count_noun(len(result.waiting), "call")
         screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
         for call in result.waiting:
             screen.remark(f"  {'/'.join(call.path)}: {call.tool}")
@@ -147,20 +148,22 @@ def _told_run(run: Prepared, session: Session | None, screen: Screen) -> int:
     return DONE
 
 
-def _told_failure(error: Exception, run: Prepared, screen: Screen, listener: _Listener) -> int:
+def _told_failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
     """Say why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
-        tell(screen, error)
+        print_problem(screen, error)
         nothing_ran = not listener.heard or isinstance(error, ApprovalRulesError)
         return USAGE if nothing_ran else FAILED
     # What a provider, a factory or a toolset of the program raises comes with the place where it was raised.
     show_traceback(screen, error)
     known = isinstance(error, HandrailError | AgentRunError | UserError)
-    screen.fault(f"{run.agent.name}: the run failed: {error if known else described(error, run.agent.project.folder)}")
+    screen.fault(
+        f"{run.agent.name}: the run failed: {error if known else format_problem(error, run.agent.project.folder)}"
+    )
     return FAILED
 
 
-async def _listened(run: Prepared, session: Session | None, screen: Screen, listener: _Listener) -> RunResult:
+async def _listened(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> RunResult:
     options = RunOptions(
         session=session,
         model=run.model,
@@ -232,7 +235,7 @@ class _Listener:
             self.stop()
 
 
-def told(given: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
+def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
     """What the agent is told; `None` if nothing is.
 
     Args:

@@ -19,7 +19,7 @@ from handrail.session import Session
 from handrail.store import Store
 from handrail.store import open as open_store
 
-VARIABLE = "HANDRAIL_STORE"
+STORE_VARIABLE = "HANDRAIL_STORE"
 """The environment variable that names a store where nothing else does."""
 
 _SQLITE = "sqlite:///"
@@ -32,7 +32,7 @@ def chosen_store(typed: str | None, project: str | None, folder: Path, environme
 
     `None` for none, and for a store in memory: nobody could ever resume what it keeps.
     """
-    url = typed or (within(folder, project) if project else environment.get(VARIABLE, "").strip())
+    url = typed or (within(folder, project) if project else environment.get(STORE_VARIABLE, "").strip())
     return None if not url or url.startswith("memory:") else url
 
 
@@ -43,7 +43,7 @@ def within(folder: Path, url: str) -> str:
     return f"{_SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(_SQLITE))))}"
 
 
-def check_kept(url: str | None, choices: RunChoices) -> None:
+def check_stored(url: str | None, choices: RunChoices) -> None:
     """Make sure that what is to be kept can be kept.
 
     Raises:
@@ -51,7 +51,9 @@ def check_kept(url: str | None, choices: RunChoices) -> None:
     """
     wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
     if wants and url is None:
-        raise CycloptsError(msg=f"{wants} needs a store that stays: give --store URL or set {VARIABLE}: {EXAMPLES}")
+        raise CycloptsError(
+            msg=f"{wants} needs a store that stays: give --store URL or set {STORE_VARIABLE}: {EXAMPLES}"
+        )
 
 
 def check_url(url: str | None) -> None:

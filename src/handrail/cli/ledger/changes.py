@@ -18,12 +18,13 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import Key, Partition, Shown, found_beside, found_effect, newest, print_effects
 from handrail.cli.options import AS_SET, StoreOptions
-from handrail.cli.screen import Screen, counted
+from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.runtime.ledger.states import expired, removable, resolved
+from handrail.serde.formatting import count_noun
 from handrail.store import EffectRow, Store
 
 DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
@@ -34,7 +35,7 @@ _CHANGED = "has been changed by somebody else in the meantime, so it was left as
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class EffectFinding:
     """What a person says of an effect.
 
     Attributes:
@@ -99,7 +100,7 @@ class Finding:
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
         return EffectResult(_told(row) if self.message is None else self.message, value)
 
-    def asked(self, screen: Screen, row: EffectRow) -> Finding | None:
+    def asked(self, screen: Screen, row: EffectRow) -> EffectFinding | None:
         """The finding with what the person answers; `None` if the person decides nothing."""
         answer = (screen.ask("Has it happened? [y = yes, n = no, Enter = leave it as it is]") or "").lower()
         if answer in {"n", "no"}:
@@ -116,7 +117,7 @@ class Finding:
         return replace(self, happened=True, message=message or None, value=value or None)
 
 
-UNSAID = Finding()
+NOT_GIVEN = EffectFinding()
 """Nothing said on the command line."""
 
 
@@ -142,7 +143,7 @@ def reconcile_effect(
     /,
     *,
     partition: Partition = None,
-    finding: Finding = UNSAID,
+    finding: EffectFinding = NOT_GIVEN,
     options: StoreOptions = AS_SET,
 ) -> int:
     """Record what became of an effect that was started, and whose end nobody has recorded.
@@ -250,7 +251,9 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
         return 0
     if rows:
         print_effects(screen, rows, now)
-    told = f"{'Would remove' if dry_run else 'Removed'} {counted(len(rows) if dry_run else removed, 'expired effect')}."
+    told = (
+        f"{'Would remove' if dry_run else 'Removed'} {count_noun(len(rows) if dry_run else removed, 'expired effect')}."
+    )
     screen.say(told)
     return 0
 
@@ -299,13 +302,13 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
         screen.say(f"Forgot {_named(came.removed)}; the same call runs again.")
     if came.kept:
         screen.remark(
-            f"{counted(came.kept, 'effect')} stayed, being running or unknown: forgotten, they could happen twice."
+            f"{count_noun(came.kept, 'effect')} stayed, being running or unknown: forgotten, they could happen twice."
         )
     if missed:
-        screen.fault(f"{counted(missed, 'effect')} {_CHANGED}")
+        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
     return 1 if missed else 0
 
 
 def _named(shown: Sequence[Shown]) -> str:
     row, _ = shown[0]
-    return row.key if len(shown) == 1 else f"{counted(len(shown), 'effect')} of {row.tool}"
+    return row.key if len(shown) == 1 else f"{count_noun(len(shown), 'effect')} of {row.tool}"

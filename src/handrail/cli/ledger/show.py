@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from cyclopts import Parameter
 
-from handrail.cli.options import AS_SET, Limit, StoreOptions, page
-from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_when, moment, span
+from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
+from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_duration, format_time, format_when
 from handrail.errors import LedgerError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.states import expired, lapsed, possible_duplicate
@@ -25,7 +25,7 @@ from handrail.session.persistence.protocol import Entry
 from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words
 
-State = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
+EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
 """The status of an effect, and what the time has made of it: `lapsed` is running no longer in anybody's hands, and
 `expired` is done or failed so long ago that it counts as absent."""
 
@@ -37,7 +37,7 @@ _TESTIMONY, _DUPLICATE = "testimony", "possible duplicate"
 CELL_STYLES = {
     **STATE_STYLES,
     **{f"{name}, {_TESTIMONY}": style for name, style in STATE_STYLES.items()},
-    **{f"{name}, {_DUPLICATE}": "bold red" for name in get_args(State)},
+    **{f"{name}, {_DUPLICATE}": "bold red" for name in get_args(EffectState)},
 }
 """The same for `state_cell`."""
 _NOT_RECORDED = "not recorded"
@@ -89,10 +89,10 @@ def call_of(entry: Entry) -> str:
 
 def open_call_cells(call: OpenCall, now: datetime) -> tuple[str, ...]:
     """An open call, for people: call, tool, state, what it waits for."""
-    return (str(call.call), call.tool, call.state, awaited(call, now))
+    return (str(call.call), call.tool, call.state, format_awaited(call, now))
 
 
-def awaited(call: OpenCall, now: datetime) -> str:
+def format_awaited(call: OpenCall, now: datetime) -> str:
     """What an open call waits for, and until when."""
     if call.state != "running":
         return _AWAITED[call.state]
@@ -101,7 +101,7 @@ def awaited(call: OpenCall, now: datetime) -> str:
         return f"nothing: {owner} has ended"
     if call.lease_until <= now:
         return "nothing: its lease has passed"
-    return f"{owner}, or the end of its lease at {moment(call.lease_until)} UTC"
+    return f"{owner}, or the end of its lease at {format_time(call.lease_until)} UTC"
 
 
 def open_call_json(call: OpenCall) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def open_call_json(call: OpenCall) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------------- the ledger
 
 
-def state(row: EffectRow, now: datetime) -> State:
+def state(row: EffectRow, now: datetime) -> EffectState:
     """The state of an effect, as tables show it and `--status` takes it."""
     if lapsed(row, now):
         return "lapsed"
@@ -131,10 +131,10 @@ def term(row: EffectRow, now: datetime) -> str:
     """How long the state of an effect lasts, or since when it has been over."""
     if row.lease_until is not None:
         left = row.lease_until - now
-        return f"lease passed {span(left)} ago" if lapsed(row, now) else f"lease for {span(left)}"
+        return f"lease passed {format_duration(left)} ago" if lapsed(row, now) else f"lease for {format_duration(left)}"
     if row.expires_at is not None:
         left = row.expires_at - now
-        return f"expired {span(left)} ago" if expired(row, now) else f"expires in {span(left)}"
+        return f"expired {format_duration(left)} ago" if expired(row, now) else f"expires in {format_duration(left)}"
     return "needs a person" if row.status == "unknown" else "for ever"
 
 
@@ -172,8 +172,8 @@ def effect_cells(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE
         term(row, now),
         str(row.owner),
         beside.agent or NO_VALUE_CELL,
-        moment(row.created_at),
-        arguments_line(row),
+        format_time(row.created_at),
+        format_arguments(row),
     )
 
 
@@ -225,7 +225,7 @@ def arguments_texts(row: EffectRow) -> tuple[str, str]:
     return _set_in(found.arguments), "" if found.written is None else _set_in(found.written)
 
 
-def arguments_line(row: EffectRow) -> str:
+def format_arguments(row: EffectRow) -> str:
     """The same in one line."""
     if row.arguments is None:
         return _NOT_RECORDED
@@ -352,7 +352,7 @@ def _speaker(items: bytes) -> str:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EffectFilter:
     """Which effects to list.
 
     Attributes:
@@ -363,7 +363,7 @@ class Wanted:
     """
 
     status: Annotated[
-        tuple[State, ...],
+        tuple[EffectState, ...],
         Parameter(
             metavar="STATE",
             help="Only those in this state. May be repeated. `lapsed` is running with a lease that has passed, "
@@ -397,12 +397,12 @@ class Wanted:
 
 def list_effects(
     *,
-    wanted: Wanted = Wanted(),
+    wanted: EffectFilter = EffectFilter(),
     limit: Limit = None,
     options: StoreOptions = AS_SET,
 ) -> int:
     """List the effects, the newest first."""
-    size = page(limit, options)
+    size = paginate(limit, options)
     screen = Screen()
     with options.open() as store:
         now = store.now()
@@ -414,7 +414,7 @@ def list_effects(
             screen.json(effect_json(row, now, beside), lines=True)
         return 0
     if not rows:
-        screen.remark(f"No effect{'s' if wanted == Wanted() else ' is as asked for'} in {store.url}.")
+        screen.remark(f"No effect{'s' if wanted == EffectFilter() else ' is as asked for'} in {store.url}.")
         return 0
     print_effects(screen, shown, now)
     if len(rows) > len(rows[:size]):

@@ -32,7 +32,7 @@ from handrail.contrib.tools.vfs.files import (
     WriteFile,
 )
 from handrail.contrib.tools.vfs.mounts import MountedFilesystem
-from handrail.contrib.tools.vfs.overflow import KeptExcerpt, KeptText, ReadKept
+from handrail.contrib.tools.vfs.overflow import KeptText, OverflowExcerpt, ReadKept
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.contrib.tools.vfs.text import VfsLimits
@@ -51,12 +51,12 @@ __all__ = [
     "FilesFound",
     "GlobFiles",
     "GrepFiles",
-    "KeptExcerpt",
     "KeptText",
     "LinesFound",
     "ListFiles",
     "MountedFilesystem",
     "MoveFile",
+    "OverflowExcerpt",
     "Plan",
     "PlanStatus",
     "PlanStep",

@@ -2,7 +2,7 @@
 
 A handler returns what is to happen (`SetupPlan`, `AddStep`, `UpdateStep`), and the reducers of this module make the
 `Plan` of it when the call succeeds; so a call that is rolled back has not planned anything. What becomes of a plan is
-decided in `begun`, `extended` and `updated`, for handlers and reducers alike. The rules:
+decided in `new_plan`, `with_added_steps` and `with_updated_step`, for handlers and reducers alike. The rules:
 
 * Steps are numbered 1, 2, 3, ... in the order in which they are added. No tool removes a step, so a number is never
   given twice in one plan. A new plan starts at 1 again.
@@ -186,7 +186,7 @@ class ReadPlan:
     """The plan is asked for."""
 
 
-def begun(event: SetupPlan) -> Plan:
+def new_plan(event: SetupPlan) -> Plan:
     """The plan that a setup begins.
 
     Raises:
@@ -196,7 +196,7 @@ def begun(event: SetupPlan) -> Plan:
     return _with_steps(Plan(event.objective.strip(), "active"), _numbered(event.initial_steps, first=1))
 
 
-def extended(plan: Plan, event: AddStep) -> Plan:
+def with_added_steps(plan: Plan, event: AddStep) -> Plan:
     """The plan with more steps at its end.
 
     Raises:
@@ -209,7 +209,7 @@ def extended(plan: Plan, event: AddStep) -> Plan:
     return _with_steps(plan, (*plan.steps, *_numbered(event.steps, first=first)))
 
 
-def updated(plan: Plan, event: UpdateStep) -> Plan:
+def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
     """The plan with one step changed; an equal plan if the step was so already.
 
     Raises:
@@ -291,7 +291,7 @@ _MINDSETS = {
 }
 
 
-def guidance(strategy: PlanningStrategy) -> str:
+def planning_guidance(strategy: PlanningStrategy) -> str:
     """The text of the planning section, as Markdown."""
     return _TEXT.format(mindset=_MINDSETS[strategy])
 
@@ -326,7 +326,7 @@ class PlanningToolsSection(Section[None]):
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance; of all that it says, only the mindset depends on the strategy."""
-        return guidance(self.strategy)
+        return planning_guidance(self.strategy)
 
 
 def _register(session: Session) -> None:
@@ -338,15 +338,15 @@ def _register(session: Session) -> None:
 
 
 def _reduce_setup(_view: SliceView[Plan], event: SetupPlan) -> Replace[Plan]:
-    return Replace((begun(event),))
+    return Replace((new_plan(event),))
 
 
 def _reduce_add(view: SliceView[Plan], event: AddStep) -> Replace[Plan]:
-    return Replace((extended(_existing(view), event),))
+    return Replace((with_added_steps(_existing(view), event),))
 
 
 def _reduce_update(view: SliceView[Plan], event: UpdateStep) -> Replace[Plan]:
-    return Replace((updated(_existing(view), event),))
+    return Replace((with_updated_step(_existing(view), event),))
 
 
 def _existing(view: SliceView[Plan]) -> Plan:
@@ -368,16 +368,16 @@ class _Planner:
 
     def setup_plan(self, params: SetupPlan, *, context: ToolContext) -> ToolResult[SetupPlan]:
         self._ensure_reducers(context.session)
-        return _will_be(begun(params), params)
+        return _will_be(new_plan(params), params)
 
     def add_step(self, params: AddStep, *, context: ToolContext) -> ToolResult[AddStep]:
         self._ensure_reducers(context.session)
-        return _will_be(extended(_existing(context.session[Plan]), params), params)
+        return _will_be(with_added_steps(_existing(context.session[Plan]), params), params)
 
     def update_step(self, params: UpdateStep, *, context: ToolContext) -> ToolResult[UpdateStep]:
         self._ensure_reducers(context.session)
         before = _existing(context.session[Plan])
-        after = updated(before, params)
+        after = with_updated_step(before, params)
         note = f"Nothing has changed: step {params.step_id} was so already.\n" if after == before else ""
         return _will_be(after, params, note=note)
 

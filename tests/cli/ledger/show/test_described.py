@@ -172,7 +172,7 @@ def test_arguments_are_shown_with_what_the_model_wrote(
     data = None if recorded is None else json.dumps(recorded).encode()
     row = effect("k", "unknown", NOW, arguments=data)
     assert show.arguments_texts(row) == (arguments, written)
-    assert show.arguments_line(row) == line
+    assert show.format_arguments(row) == line
     assert show.effect_cells(row, NOW)[-1] == line
     fields = dict(show.effect_fields(row, NOW, Beside(agent="desk")))
     assert (fields["agent"], fields["arguments"], fields.get("model wrote", "")) == ("desk", arguments, written)
@@ -185,6 +185,6 @@ def test_recorded_arguments_that_are_not_json_are_shown_as_text() -> None:
     """Something other than Handrail has written them; nothing is held back."""
     row = effect("k", "unknown", NOW, arguments=b"{\xff")
     assert show.arguments_texts(row) == ("not JSON: {\ufffd", "")
-    assert show.arguments_line(row) == "{\ufffd"
+    assert show.format_arguments(row) == "{\ufffd"
     told = show.effect_json(row, NOW)
     assert (told["arguments"], told["written"], told["arguments_text"]) == (None, None, "{\ufffd")

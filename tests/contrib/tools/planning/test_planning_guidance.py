@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from inline_snapshot import snapshot
 
-from handrail.contrib.tools.planning import PlanningStrategy, guidance
+from handrail.contrib.tools.planning import PlanningStrategy, planning_guidance
 
 MINDSET = "**Mindset**\n\n"
 
 
 def parts(strategy: PlanningStrategy) -> tuple[str, str, str]:
     """The text before the mindset, the mindset, and the text after it."""
-    before, _, rest = guidance(strategy).partition(MINDSET)
+    before, _, rest = planning_guidance(strategy).partition(MINDSET)
     mindset, _, after = rest.partition("\n\n**")
     return before, mindset, after
 
@@ -44,7 +44,7 @@ def test_mindset_is_one_paragraph_that_names_no_tool(strategy: PlanningStrategy)
 
 def test_text_of_the_default_strategy() -> None:
     """What a model sees."""
-    assert guidance(PlanningStrategy.REACT) == snapshot("""\
+    assert planning_guidance(PlanningStrategy.REACT) == snapshot("""\
 Keep a plan for work that takes more than two or three steps, and keep it true: people read it to see how far you are.
 Do without one when a single step is enough.
 

@@ -13,87 +13,87 @@ from handrail.contrib.tools.planning import (
     SetupPlan,
     StepStatus,
     UpdateStep,
-    begun,
-    extended,
-    updated,
+    new_plan,
+    with_added_steps,
+    with_updated_step,
 )
 from handrail.errors import ToolValidationError
 
-TWO_STEPS = begun(SetupPlan("Ship it", ("Build", "Upload")))
+TWO_STEPS = new_plan(SetupPlan("Ship it", ("Build", "Upload")))
 LONGEST = "x" * MAX_TITLE
 
 
 def finished(plan: Plan) -> Plan:
     """The plan with every step done."""
     for step in plan.steps:
-        plan = updated(plan, UpdateStep(step.step_id, status="done"))
+        plan = with_updated_step(plan, UpdateStep(step.step_id, status="done"))
     return plan
 
 
 def test_plan_begins_with_its_steps_pending_and_numbered_from_one() -> None:
     """A setup is an active plan; its steps get the numbers 1, 2, 3, ..."""
-    plan = begun(SetupPlan("Ship it", ("Build", "Upload")))
+    plan = new_plan(SetupPlan("Ship it", ("Build", "Upload")))
     assert plan == Plan("Ship it", "active", (PlanStep(1, "Build", "pending"), PlanStep(2, "Upload", "pending")))
 
 
 def test_plan_may_begin_without_steps_and_is_active() -> None:
     """A plan without steps is not completed: there is everything left to plan."""
-    assert begun(SetupPlan("Ship it")) == Plan("Ship it", "active", ())
+    assert new_plan(SetupPlan("Ship it")) == Plan("Ship it", "active", ())
 
 
 def test_added_steps_get_the_next_numbers() -> None:
     """Numbers go on where they stopped, whatever has become of the steps before."""
-    plan = extended(finished(TWO_STEPS), AddStep(("Announce", "Rest")))
+    plan = with_added_steps(finished(TWO_STEPS), AddStep(("Announce", "Rest")))
     assert [step.step_id for step in plan.steps] == [1, 2, 3, 4]
 
 
 def test_number_of_a_step_that_is_gone_is_not_given_again() -> None:
     """A plan that a program has seeded with gaps keeps counting from its highest number."""
     seeded = Plan("Ship it", "active", (PlanStep(7, "Build", "pending"),))
-    assert [step.step_id for step in extended(seeded, AddStep(("Upload",))).steps] == [7, 8]
+    assert [step.step_id for step in with_added_steps(seeded, AddStep(("Upload",))).steps] == [7, 8]
 
 
 def test_plan_is_completed_when_the_last_step_is_done() -> None:
     """All steps done means completed, and not before."""
-    almost = updated(TWO_STEPS, UpdateStep(2, status="done"))
+    almost = with_updated_step(TWO_STEPS, UpdateStep(2, status="done"))
     assert (almost.status, finished(almost).status) == ("active", "completed")
 
 
 @pytest.mark.parametrize("status", ["pending", "in_progress"])
 def test_completed_plan_is_active_again_when_a_step_is_taken_up_again(status: StepStatus) -> None:
     """The status of a plan follows from its steps, in both directions."""
-    assert updated(finished(TWO_STEPS), UpdateStep(1, status=status)).status == "active"
+    assert with_updated_step(finished(TWO_STEPS), UpdateStep(1, status=status)).status == "active"
 
 
 def test_completed_plan_is_active_again_when_a_step_is_added() -> None:
     """A new step is pending, so there is something left to do."""
-    assert extended(finished(TWO_STEPS), AddStep(("Announce",))).status == "active"
+    assert with_added_steps(finished(TWO_STEPS), AddStep(("Announce",))).status == "active"
 
 
 def test_update_changes_what_it_names_and_nothing_else() -> None:
     """A title or a status that is left out stays."""
-    titled = updated(TWO_STEPS, UpdateStep(2, title="Upload to the index"))
-    begun_step = updated(titled, UpdateStep(2, status="in_progress"))
+    titled = with_updated_step(TWO_STEPS, UpdateStep(2, title="Upload to the index"))
+    begun_step = with_updated_step(titled, UpdateStep(2, status="in_progress"))
     assert titled.steps == (TWO_STEPS.steps[0], PlanStep(2, "Upload to the index", "pending"))
     assert begun_step.steps == (TWO_STEPS.steps[0], PlanStep(2, "Upload to the index", "in_progress"))
 
 
 def test_objective_and_titles_are_stripped() -> None:
     """White space around a text is no part of it."""
-    plan = updated(begun(SetupPlan("  Ship it\n", ("\tBuild ",))), UpdateStep(1, title=" Build all "))
+    plan = with_updated_step(new_plan(SetupPlan("  Ship it\n", ("\tBuild ",))), UpdateStep(1, title=" Build all "))
     assert plan == Plan("Ship it", "active", (PlanStep(1, "Build all", "pending"),))
 
 
 def test_longest_texts_are_taken_whatever_white_space_is_around_them() -> None:
     """Length is counted after stripping."""
-    plan = begun(SetupPlan(f" {LONGEST} ", (f" {LONGEST} ",)))
+    plan = new_plan(SetupPlan(f" {LONGEST} ", (f" {LONGEST} ",)))
     assert (plan.objective, plan.steps[0].title) == (LONGEST, LONGEST)
 
 
 def test_every_fault_of_a_setup_is_told_with_its_path() -> None:
     """The model mends its call in one turn rather than three."""
     with pytest.raises(ToolValidationError) as caught:
-        begun(SetupPlan(" ", ("Build", "", f"{LONGEST}x")))
+        new_plan(SetupPlan(" ", ("Build", "", f"{LONGEST}x")))
     assert str(caught.value) == snapshot(
         """\
 $.objective is empty; say in a few words what is to be done.
@@ -106,7 +106,7 @@ $.initial_steps[2] has 501 characters, and may have 500; shorten it.\
 def test_adding_nothing_is_refused_with_an_example() -> None:
     """An empty list of steps is a mistake, and the message shows what would be right."""
     with pytest.raises(ToolValidationError) as caught:
-        extended(TWO_STEPS, AddStep(()))
+        with_added_steps(TWO_STEPS, AddStep(()))
     assert str(caught.value) == snapshot(
         '$.steps is empty; give at least one title, as in {"steps": ["Write the report"]}.'
     )
@@ -115,7 +115,7 @@ def test_adding_nothing_is_refused_with_an_example() -> None:
 def test_every_fault_of_added_steps_is_told_with_its_path() -> None:
     """As for a setup."""
     with pytest.raises(ToolValidationError) as caught:
-        extended(TWO_STEPS, AddStep(("\n", "Announce", "")))
+        with_added_steps(TWO_STEPS, AddStep(("\n", "Announce", "")))
     assert str(caught.value) == snapshot(
         """\
 $.steps[0] is empty; say in a few words what is to be done.
@@ -127,21 +127,21 @@ $.steps[2] is empty; say in a few words what is to be done.\
 def test_unknown_step_is_refused_with_the_numbers_there_are() -> None:
     """The model finds the right number in the message."""
     with pytest.raises(ToolValidationError) as caught:
-        updated(TWO_STEPS, UpdateStep(3, status="done"))
+        with_updated_step(TWO_STEPS, UpdateStep(3, status="done"))
     assert str(caught.value) == snapshot("$.step_id: the plan has no step 3. Its steps are 1, 2.")
 
 
 def test_update_of_a_plan_without_steps_is_refused_with_the_tool_that_adds_them() -> None:
     """No number can be right, so the message names another tool."""
     with pytest.raises(ToolValidationError) as caught:
-        updated(begun(SetupPlan("Ship it")), UpdateStep(1, status="done"))
+        with_updated_step(new_plan(SetupPlan("Ship it")), UpdateStep(1, status="done"))
     assert str(caught.value) == snapshot("the plan has no steps yet; call planning_add_step first.")
 
 
 def test_update_without_title_and_status_is_refused() -> None:
     """It would change nothing, and the message says what can be given."""
     with pytest.raises(ToolValidationError) as caught:
-        updated(TWO_STEPS, UpdateStep(1))
+        with_updated_step(TWO_STEPS, UpdateStep(1))
     assert str(caught.value) == snapshot(
         "nothing is to be changed in step 1; give a title, a status (pending, in_progress or done), or both."
     )
@@ -150,13 +150,13 @@ def test_update_without_title_and_status_is_refused() -> None:
 def test_new_title_is_checked_as_any_other() -> None:
     """A title that is given must be one."""
     with pytest.raises(ToolValidationError, match=r"^\$\.title is empty"):
-        updated(TWO_STEPS, UpdateStep(1, title="  ", status="done"))
+        with_updated_step(TWO_STEPS, UpdateStep(1, title="  ", status="done"))
 
 
 def test_plan_reads_as_a_short_list() -> None:
     """One line for the plan and one for each step, with the numbers and statuses that the tools take."""
-    plan = updated(
-        extended(updated(TWO_STEPS, UpdateStep(1, status="done")), AddStep(("Announce",))),
+    plan = with_updated_step(
+        with_added_steps(with_updated_step(TWO_STEPS, UpdateStep(1, status="done")), AddStep(("Announce",))),
         UpdateStep(2, status="in_progress"),
     )
     assert plan.render() == snapshot(
@@ -171,12 +171,12 @@ Plan (active, 1 of 3 steps done): Ship it
 
 def test_plan_without_steps_says_so() -> None:
     """An empty list would leave the model in doubt."""
-    assert begun(SetupPlan("Ship it")).render() == snapshot("Plan (active, no steps yet): Ship it")
+    assert new_plan(SetupPlan("Ship it")).render() == snapshot("Plan (active, no steps yet): Ship it")
 
 
 def test_title_of_several_lines_is_shown_on_one() -> None:
     """A step is one line of the list, so that no title can pass for another step; the title itself is kept."""
-    plan = begun(SetupPlan("Ship\nit", ("Build\n2. [done] Upload",)))
+    plan = new_plan(SetupPlan("Ship\nit", ("Build\n2. [done] Upload",)))
     assert plan.steps[0].title == "Build\n2. [done] Upload"
     assert plan.render() == snapshot(
         """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.shell.process import Ended, Output, Program, ProgramRun
+from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramOutput, ProgramRun
 
 _LONG = 600.0
 
@@ -26,7 +26,7 @@ def program(script: str, folder: Path, **fields: Any) -> Program:
     return Program(line=(sys.executable, "-I", "-S", "-c", script), folder=folder, **given)
 
 
-def ended(script: str, folder: Path, **fields: Any) -> Ended:
+def ended(script: str, folder: Path, **fields: Any) -> ProgramExit:
     """How a script ends."""
     return ProgramRun(SYSTEM_CLOCK).carry_out(program(script, folder, **fields))
 
@@ -77,7 +77,7 @@ os.write(2, b"error ")
 os.write(1, text[::-1].encode())
 sys.exit(3)
 """
-    assert ended(script, tmp_path, input=b"abc") == Ended("exited", 3, "error cba", 0)
+    assert ended(script, tmp_path, input=b"abc") == ProgramExit("exited", 3, "error cba", 0)
 
 
 def test_program_without_input_finds_its_end(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(tmp_path: Path) ->
 def test_program_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
     """The end of the output is not the end of the program."""
     script = "import os, time; os.close(1); os.close(2); time.sleep(0.1); open('done', 'w').close()"
-    assert ended(script, tmp_path) == Ended("exited", 0, "", 0)
+    assert ended(script, tmp_path) == ProgramExit("exited", 0, "", 0)
     assert (tmp_path / "done").exists()
 
 
@@ -166,7 +166,7 @@ while True:
 
 def test_running_program_is_stopped_from_another_thread(tmp_path: Path, witness: Witness) -> None:
     """As a call is that is cancelled; stopping again, and when it has ended, is no harm."""
-    run, ends = ProgramRun(SYSTEM_CLOCK), list[Ended]()
+    run, ends = ProgramRun(SYSTEM_CLOCK), list[ProgramExit]()
     thread = threading.Thread(target=lambda: ends.append(run.carry_out(program(_FOREVER, tmp_path))))
     thread.start()
     assert witness.wait() == b"on"
@@ -224,7 +224,7 @@ def test_program_that_somebody_else_has_waited_for_has_not_succeeded(tmp_path: P
 def test_output_keeps_beginning_and_end(most: int, size: int, step: int) -> None:
     """Whatever the pieces in which it comes, all of it is either shown or counted."""
     data = bytes(ord("a") + at % 26 for at in range(size))
-    output = Output(most)
+    output = ProgramOutput(most)
     for start in range(0, size, step):
         output.add(data[start : start + step])
     assert output.left_out == max(0, size - most)
@@ -237,16 +237,16 @@ def test_output_keeps_beginning_and_end(most: int, size: int, step: int) -> None
 
 def test_output_is_cut_between_characters() -> None:
     """No half of one is shown."""
-    output = Output(7)
+    output = ProgramOutput(7)
     output.add("ééééééé".encode())
     assert output.text() == "é\n[... 7 bytes left out ...]\néé"
 
 
 def test_output_that_is_no_text_has_signs_in_its_place() -> None:
     """Bytes that are no UTF-8, and NUL, which stores do not take."""
-    output = Output(100)
+    output = ProgramOutput(100)
     output.add(b"a\xff\0b")
     assert output.text() == "a\ufffd\u2400b"
-    short = Output(4)
+    short = ProgramOutput(4)
     short.add(b"\0\xff" + b"x" * 9 + b"\x80\0")
     assert short.text() == "\u2400\ufffd\n[... 9 bytes left out ...]\n\u2400"

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FilesFound, KeptText, ReadKept, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs.overflow import MOST_KEPT, ensure_kept, keep, kept_text, part_of_kept
+from handrail.contrib.tools.vfs.overflow import (
+    MAX_OVERFLOWS,
+    kept_text,
+    read_overflow,
+    register_overflow,
+    store_overflow,
+)
 from handrail.errors import ToolValidationError
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import ExcludedPaths
@@ -31,9 +37,9 @@ class Long:
 def session_with(*texts: str) -> Session:
     """A session that has kept these, one after the other."""
     session = Session()
-    ensure_kept(session, Long)
+    register_overflow(session, Long)
     for text in texts:
-        session.dispatch(Long(keep("grep_files", text.split("\n"), (), LIMITS)))
+        session.dispatch(Long(store_overflow("grep_files", text.split("\n"), (), LIMITS)))
     return session
 
 
@@ -60,34 +66,34 @@ def test_no_more_than_a_few_texts_are_kept_and_the_newest_among_them(texts: list
     """Whatever is searched for, the session stays small."""
     session = session_with(*map(str, texts))
     kept = [kept.text.rstrip("\n") for kept in session[KeptText]]
-    assert len(kept) == len(set(kept)) <= MOST_KEPT
+    assert len(kept) == len(set(kept)) <= MAX_OVERFLOWS
     assert kept[-1:] == [str(text) for text in texts[-1:]]
-    if len(set(texts)) <= MOST_KEPT:
+    if len(set(texts)) <= MAX_OVERFLOWS:
         assert set(kept) == set(map(str, texts))
 
 
 def test_the_older_half_is_dropped_when_there_would_be_too_many() -> None:
     """Half at a time, so that a full slice is not written anew with each search."""
-    session = session_with(*map(str, range(MOST_KEPT + 1)))
-    assert [kept.text for kept in session[KeptText]] == [f"{n}\n" for n in range(MOST_KEPT // 2, MOST_KEPT + 1)]
+    session = session_with(*map(str, range(MAX_OVERFLOWS + 1)))
+    assert [kept.text for kept in session[KeptText]] == [f"{n}\n" for n in range(MAX_OVERFLOWS // 2, MAX_OVERFLOWS + 1)]
 
 
 @pytest.mark.parametrize("most, text", [(100, "one\ntwo\n"), (8, "one\ntwo\n"), (7, "one\n"), (1, "one\n")])
 def test_what_is_kept_are_whole_lines_and_one_at_least(most: int, text: str) -> None:
     """A text that is too long is cut at its end."""
-    assert keep("grep_files", ["one", "two"], (), VfsLimits(kept_characters=most)).text == text
+    assert store_overflow("grep_files", ["one", "two"], (), VfsLimits(kept_characters=most)).text == text
 
 
 def test_a_part_is_read_like_a_part_of_a_file() -> None:
     """The first line says which part it is."""
     session = session_with("one\ntwo\nthree")
     key = session[KeptText][0].key
-    assert part_of_kept(kept_text(session, key), ReadKept(key, offset=2, limit=1), LIMITS).render() == snapshot("""\
+    assert read_overflow(kept_text(session, key), ReadKept(key, offset=2, limit=1), LIMITS).render() == snapshot("""\
 kept result of grep_files: line 2 of 3. Go on with offset=3.
 two\
 """)
     with pytest.raises(ToolValidationError, match=r"\$\.offset: kept result of grep_files has 3 lines"):
-        part_of_kept(kept_text(session, key), ReadKept(key, offset=4), LIMITS)
+        read_overflow(kept_text(session, key), ReadKept(key, offset=4), LIMITS)
 
 
 def test_a_key_that_is_none_is_refused_with_those_there_are() -> None:
@@ -211,11 +217,11 @@ def test_what_a_link_leads_to_counts_for_older_searches(tmp_path: Path) -> None:
 def test_text_of_another_toolset_is_refused() -> None:
     """Its files may be others of the same names; the tool to use is named."""
     session = Session()
-    ensure_kept(session, Long)
-    session.dispatch(Long(keep("notes_grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS)))
+    register_overflow(session, Long)
+    session.dispatch(Long(store_overflow("notes_grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS)))
     (kept,) = session[KeptText]
     assert kept.reading_on(1) == f"Go on with notes_read_kept, key='{kept.key}', offset=2"
     assert kept_text(session, kept.key, reader="notes_read_kept") is kept
     with pytest.raises(ToolValidationError, match=r"result of notes_grep_files, .* Read it with notes_read_kept\."):
         kept_text(session, kept.key)
-    assert keep("grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS).key != kept.key
+    assert store_overflow("grep_files", ["a: 1", "b: 1"], ("a", "b"), LIMITS).key != kept.key

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handrail.contrib.tools.shell.path_guard import Reach
-from handrail.contrib.tools.shell.process import Ended, Program, ProgramRun
-from handrail.contrib.tools.shell.rules import Command, Place, ShellRule, permitted, shown
+from handrail.contrib.tools.shell.path_guard import ProgramReach
+from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
+from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, match_command
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
@@ -66,7 +66,7 @@ class ProgramEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ShellSettings:
     """How programs run.
 
     Attributes:
@@ -81,7 +81,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Shell:
+class ShellHandler:
     """Runs programs over one folder.
 
     Attributes:
@@ -96,12 +96,12 @@ class Shell:
     filesystem: HostFilesystem | None
     rules: tuple[ShellRule, ...]
     programs: Mapping[str, str | None]
-    terms: Terms
+    terms: ShellSettings
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         run = ProgramRun(context.clock)
-        reach = Reach.of(params, context, self.root)
+        reach = ProgramReach.of(params, context, self.root)
         work = asyncio.wrap_future(on_own_thread(lambda: self._carry_out(params, reach, run)))
         try:
             await asyncio.wait((work,))
@@ -113,10 +113,10 @@ class Shell:
             raise
         return work.result()
 
-    def _carry_out(self, params: ShellRun, reach: Reach, run: ProgramRun) -> ToolResult[ProgramEnded]:
+    def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
         path, place = self._place(params.folder)
-        rule = permitted(self.rules, command, place, reach.fault)
+        rule = match_command(self.rules, command, place, reach.fault)
         program = self.programs[rule.program]
         if program is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
@@ -142,7 +142,7 @@ class Shell:
             raise ToolValidationError(f"{command[0]} cannot be run: {error.strerror}.") from error
         return self._told(ProgramEnded(command, path, ended.code, ended.output, ended.left_out), ended, rule)
 
-    def _place(self, folder: str) -> tuple[str, Place]:
+    def _place(self, folder: str) -> tuple[str, ArgumentPath]:
         """A folder that a command names, in its shortest form, and where it is."""
         try:
             path = normalise(folder)
@@ -151,13 +151,14 @@ class Shell:
         real = Path(os.path.realpath(self.root / path))
         if not real.is_relative_to(self.root):
             raise ToolValidationError(
-                f"$.folder: {shown(path)} is or goes through a link that leads out of the root. Give another folder."
+                f"$.folder: {format_command(path)} is or goes through a link that leads out of the root. Give another "
+                "folder."
             )
         if not real.is_dir():
-            raise ToolValidationError(f"$.folder: there is no folder {shown(path)}. Give one that exists.")
-        return path, Place(self.root, real)
+            raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
+        return path, ArgumentPath(self.root, real)
 
-    def _told(self, value: ProgramEnded, ended: Ended, rule: ShellRule) -> ToolResult[ProgramEnded]:
+    def _told(self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule) -> ToolResult[ProgramEnded]:
         if ended.how == "exited" and not ended.code:
             return ToolResult.ok(value)
         name, undone = value.command[0], ""
@@ -179,13 +180,14 @@ def _checked(command: Command) -> Command:
     if any(character.isspace() for character in command[0]):
         tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
         raise ToolValidationError(
-            f"$.command[0]: {shown(command[0])} is a whole line, and there is no shell to take it apart. Give each "
+            f"$.command[0]: {format_command(command[0])} is a whole line, and there is no shell to take it apart. Give "
+            "each "
             f"argument as a string of its own: [{tokens}]."
         )
     if "/" in command[0]:
         raise ToolValidationError(
-            f"$.command[0]: {shown(command[0])} is a path. Give the bare name of a program: "
-            f"{shown(command[0].rpartition('/')[2])}."
+            f"$.command[0]: {format_command(command[0])} is a path. Give the bare name of a program: "
+            f"{format_command(command[0].rpartition('/')[2])}."
         )
     for number, token in enumerate(command):
         if token in _OPERATORS:

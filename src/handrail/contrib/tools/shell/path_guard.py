@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from handrail.contrib.tools.shell.rules import Command, Place, ShellRule, paths_in, shown
+from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, paths_in
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathFilter, excluding
 from handrail.filesystem.paths import ROOT
 from handrail.prompt import ToolContext
@@ -43,7 +43,7 @@ class ProgramPaths:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ProgramReach:
     """What one command may reach.
 
     Attributes:
@@ -57,7 +57,7 @@ class Reach:
     everything: bool = True
 
     @classmethod
-    def of(cls, params: object, context: ToolContext, root: Path) -> Reach:
+    def of(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
         """What a call may reach that runs programs in a folder, `root`: all where nothing is bound."""
         paths = context.resources.get(ProgramPaths, None)
         if paths is None:
@@ -68,7 +68,7 @@ class Reach:
             return cls()
         return cls(path_filter, named, paths.reads_everything(context, params))
 
-    def fault(self, rule: ShellRule, command: Command, place: Place) -> str | None:
+    def fault(self, rule: ShellRule, command: Command, place: ArgumentPath) -> str | None:
         """Why a command that a rule allows must not run, in words; `None` if it may."""
         if not self.named:
             return None
@@ -79,7 +79,7 @@ class Reach:
             for path in _paths_named(token, place):
                 by = self._keeps(path, changes=not rule.reads)
                 if by is not None:
-                    return f"$.command[{number}]: {shown(token)} is out of reach here, because of {by}"
+                    return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
         if self.everything or rule.reads_everything or not rule.reads_beyond(command):
             return None
         if self.path_filter.is_partial(changes=not rule.reads):
@@ -93,7 +93,7 @@ class Reach:
         return None if path == ROOT else self.named.keeps(path, changes=changes)
 
 
-def _paths_named(token: str, place: Place) -> Iterator[str]:
+def _paths_named(token: str, place: ArgumentPath) -> Iterator[str]:
     """The paths that a token may name, relative to the root: as they are spelled, and what they lead to."""
     folder = os.fspath(place.folder)
     for candidate in paths_in(token):

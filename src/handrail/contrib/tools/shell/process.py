@@ -62,7 +62,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramExit:
     """How a program has ended.
 
     Attributes:
@@ -78,7 +78,7 @@ class Ended:
     left_out: int
 
 
-class Output:
+class ProgramOutput:
     """The beginning and the end of what a program writes."""
 
     __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
@@ -134,16 +134,16 @@ class ProgramRun:
             self._stopped = True
             self._kill()
 
-    def carry_out(self, program: Program) -> Ended:
+    def carry_out(self, program: Program) -> ProgramExit:
         """Run a program to its end; if it was stopped before, it is not started.
 
         Raises:
             OSError: it cannot be started; or somebody else has waited for it, so that nobody knows how it ended.
         """
-        output = Output(program.max_output_bytes)
+        output = ProgramOutput(program.max_output_bytes)
         with self._lock:
             if self._stopped:
-                return Ended("stopped", -signal.SIGKILL, "", 0)
+                return ProgramExit("stopped", -signal.SIGKILL, "", 0)
             self._process = process = _started(program)
         timed_out = False
         try:
@@ -151,9 +151,9 @@ class ProgramRun:
         finally:
             code = self._end(process, output)
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
-        return Ended(how, code, output.text(), output.left_out)
+        return ProgramExit(how, code, output.text(), output.left_out)
 
-    def _followed(self, process: subprocess.Popen[bytes], program: Program, output: Output) -> bool:
+    def _followed(self, process: subprocess.Popen[bytes], program: Program, output: ProgramOutput) -> bool:
         """Read and write until the program has ended; false if its time was over before."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
@@ -180,7 +180,7 @@ class ProgramRun:
                             stdin.close()
         return True
 
-    def _end(self, process: subprocess.Popen[bytes], output: Output) -> int:
+    def _end(self, process: subprocess.Popen[bytes], output: ProgramOutput) -> int:
         with self._lock:
             self._kill()
         try:
@@ -196,7 +196,7 @@ class ProgramRun:
                 code = process.wait()
         return code
 
-    def _read_rest(self, descriptor: int, output: Output) -> None:
+    def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:
         """Read until nobody of the group holds the pipe any more; a daemon that does is not waited for long."""
         end = self._clock.monotonic() + _SECONDS_AFTER_END
         with selectors.DefaultSelector() as selector:
@@ -237,7 +237,7 @@ def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
-def _read(descriptor: int, output: Output) -> bool:
+def _read(descriptor: int, output: ProgramOutput) -> bool:
     """Take in what is there to be read; false at the end."""
     chunk = os.read(descriptor, _CHUNK)
     output.add(chunk)

@@ -87,7 +87,7 @@ _PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArgumentPath:
     """Where a command runs.
 
     Attributes:
@@ -198,36 +198,37 @@ class ShellRule:
         patterns = self.reads_beyond_with
         return patterns is None or any(_forbids(pattern, token) for pattern in patterns for token in command[1:])
 
-    def fault(self, command: Command, place: Place) -> str | None:
+    def fault(self, command: Command, place: ArgumentPath) -> str | None:
         """Why a command that fits must not run, in words; `None` if it may."""
         following = len(self.prefix)
         if self.exact and len(command) > following:
-            return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {shown(command[following])}"
+            return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {format_command(command[following])}"
         for number, token in enumerate(command[1:], 1):
             refusal = self._fault_of(token, is_following=number >= following, place=place)
             if refusal:
                 return f"$.command[{number}]: {refusal}"
         return None
 
-    def _fault_of(self, token: str, *, is_following: bool, place: Place) -> str | None:
+    def _fault_of(self, token: str, *, is_following: bool, place: ArgumentPath) -> str | None:
         forbidden = next((pattern for pattern in self.forbid if _forbids(pattern, token)), None)
         if forbidden is not None:
-            return f"{shown(token)} is forbidden with {self.label} ({forbidden})"
+            return f"{format_command(token)} is forbidden with {self.label} ({forbidden})"
         if is_following and self.options is not None and not _is_among(self.options, token):
             known = " ".join(self.options)
             return (
-                f"{shown(token)} is none of the options allowed with {self.label}: {known or 'there are none'}. "
+                f"{format_command(token)} is none of the options allowed with {self.label}: "
+                f"{known or 'there are none'}. "
                 "Give the value of an option with one letter as the next token, and a file whose name begins with '-' "
                 "as './-name'"
             )
         return _leads_out(token, place) if self.confined else None
 
 
-def permitted(
+def match_command(
     rules: Sequence[ShellRule],
     command: Command,
-    place: Place,
-    also: Callable[[ShellRule, Command, Place], str | None] | None = None,
+    place: ArgumentPath,
+    also: Callable[[ShellRule, Command, ArgumentPath], str | None] | None = None,
 ) -> ShellRule:
     """The rule that allows a command.
 
@@ -252,10 +253,10 @@ def permitted(
     if not rules:
         raise ToolValidationError("no program may be run here. Do without.")
     allowed = ", ".join(rule.label for rule in rules)
-    raise ToolValidationError(f"{shown(' '.join(command))} is not among what may be run here: {allowed}.")
+    raise ToolValidationError(f"{format_command(' '.join(command))} is not among what may be run here: {allowed}.")
 
 
-def shown(token: str) -> str:
+def format_command(token: str) -> str:
     """A token as messages quote it: not longer than anyone needs to know it by."""
     return repr(token if len(token) <= _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}...")
 
@@ -324,17 +325,19 @@ def _is_among(options: Sequence[str], token: str) -> bool:
     return not token.startswith("--") and all(letter in letters or letter in "0123456789" for letter in token[1:])
 
 
-def _leads_out(token: str, place: Place) -> str | None:
+def _leads_out(token: str, place: ArgumentPath) -> str | None:
     if _OUTSIDE.search(token) or (_JOINED.match(token) and ("/" in token or ".." in token)):
         return (
-            f"{shown(token)} may lead out of the folder. Paths are relative to `folder`, without '..', and stand in "
+            f"{format_command(token)} may lead out of the folder. Paths are relative to `folder`, without '..', and "
+            "stand in "
             "tokens of their own; in a pattern write '[/]' for a slash at its start"
         )
     folder = os.fspath(place.folder)
     for path in paths_in(token):
         is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are no paths at all
         if is_there and not Path(os.path.realpath(f"{folder}/{path}")).is_relative_to(place.root):
-            return f"{shown(token)} is or goes through a link that leads out of the folder. Give a path without it"
+            told = "is or goes through a link that leads out of the folder. Give a path without it"
+            return f"{format_command(token)} {told}"
     return None
 
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from handrail.contrib.tools.shell.handler import ProgramEnded, Shell, ShellRun, Terms
+from handrail.contrib.tools.shell.handler import ProgramEnded, ShellHandler, ShellRun, ShellSettings
 from handrail.contrib.tools.shell.rules import ShellRule, rules_of
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
@@ -108,9 +108,11 @@ class ShellToolsSection(Section[None]):
         """The guidance: what may be run, and what becomes of what it does."""
         rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
         there = tuple(rule for rule in rules if rule.program not in self.missing)
-        return guidance(there, seconds=self.timeout.total_seconds(), undoes=isinstance(self.folder, HostFilesystem))
+        return shell_guidance(
+            there, seconds=self.timeout.total_seconds(), undoes=isinstance(self.folder, HostFilesystem)
+        )
 
-    def _shell(self) -> Shell:
+    def _shell(self) -> ShellHandler:
         faults: list[str] = []
         filesystem = self.folder if isinstance(self.folder, HostFilesystem) else None
         root: Path = Path()
@@ -139,8 +141,8 @@ class ShellToolsSection(Section[None]):
         environment = _environment(root) | dict(self.environment)
         path = environment["PATH"]
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
-        terms = Terms(self.timeout.total_seconds(), self.max_output_bytes, environment)
-        return Shell(root, filesystem, rules, programs, terms)
+        terms = ShellSettings(self.timeout.total_seconds(), self.max_output_bytes, environment)
+        return ShellHandler(root, filesystem, rules, programs, terms)
 
 
 def _environment(root: Path) -> dict[str, str]:
@@ -173,7 +175,7 @@ def _faults_of_environment(given: object) -> list[str]:
     return faults
 
 
-def _tool(shell: Shell, *, accepts_overrides: bool) -> Tool[Any, Any]:
+def _tool(shell: ShellHandler, *, accepts_overrides: bool) -> Tool[Any, Any]:
     plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
     command = next(plain, ("ls",))
     return Tool[ShellRun, ProgramEnded](
@@ -192,7 +194,7 @@ def _tool(shell: Shell, *, accepts_overrides: bool) -> Tool[Any, Any]:
     )
 
 
-def guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool) -> str:
+def shell_guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool) -> str:
     """The text of the shell section, as Markdown.
 
     Args:

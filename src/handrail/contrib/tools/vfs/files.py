@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 from handrail.filesystem import FileStat
 from handrail.filesystem.paths import MAX_DEPTH
 from handrail.filesystem.walks import Scan, Stopped
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import count_noun, shortened
 from handrail.session import stored_as
 
-LineEnds: TypeAlias = Literal["LF", "CRLF", "mixed"]
+Newlines: TypeAlias = Literal["LF", "CRLF", "mixed"]
 """How the lines of a file end; a file without line ends counts as `"LF"`."""
 
 _LONGEST_PATTERN = 100
@@ -75,12 +75,15 @@ class LeftOut:
             why = "its time was over" if self.stopped == "time" else "there are too many files and folders"
             notes.append(f"The walk stopped because {why}, so more may fit. Narrow it down with path and pattern.")
         if self.ignored:
-            hidden = counted(self.ignored, "entry that ignore files hide is", "entries that ignore files hide are")
+            hidden = count_noun(self.ignored, "entry that ignore files hide is", "entries that ignore files hide are")
             notes.append(f"{hidden} left out; include_ignored=true shows them.")
         if self.unlisted:
-            notes.append(f"{counted(self.unlisted, 'entry is', 'entries are')} left out by the rules of this run.")
+            notes.append(f"{count_noun(self.unlisted, 'entry is', 'entries are')} left out by the rules of this run.")
         if self.too_deep:
-            deep, were = counted(self.too_deep, "folder lies", "folders lie"), "was" if self.too_deep == 1 else "were"
+            deep, were = (
+                count_noun(self.too_deep, "folder lies", "folders lie"),
+                "was" if self.too_deep == 1 else "were",
+            )
             notes.append(f"{deep} {MAX_DEPTH} levels deep and {were} not looked into.")
         return notes
 
@@ -112,7 +115,7 @@ class FileList:
 
     def render(self) -> str:
         """A line that says what is shown and how to go on, then one for each entry."""
-        return "\n".join((" ".join((self._head(), *self.left_out.notes())), *map(entry_line, self.entries)))
+        return "\n".join((" ".join((self._head(), *self.left_out.notes())), *map(format_entry, self.entries)))
 
     def _head(self) -> str:
         where = f"{shown_pattern(self.pattern)} in {self.path}" if self.pattern else self.path
@@ -121,7 +124,7 @@ class FileList:
             return f"{where}: {nothing if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}."
         last = self.first + len(self.entries) - 1
         if len(self.entries) == self.total:
-            head = f"{where}: {counted(self.total, 'entry', 'entries')}."
+            head = f"{where}: {count_noun(self.total, 'entry', 'entries')}."
         elif last == self.first:
             head = f"{where}: entry {last} of {self.total}."
         else:
@@ -179,7 +182,7 @@ class FileExcerpt:
     total_lines: int
     column: int = 1
     next_column: int | None = None
-    line_ends: LineEnds = "LF"
+    line_ends: Newlines = "LF"
     ends_with_line_end: bool = True
     not_shown: str | None = None
 
@@ -205,7 +208,7 @@ class FileExcerpt:
             last = self.column + len(self.text) - 1
             return f"characters {self.column} to {last} of line {self.first_line} (of {self.total_lines})"
         if self.first_line == 1 and self.column == 1 and self.last_line == self.total_lines:
-            return f"all of it, {counted(self.total_lines, 'line', 'lines')}"
+            return f"all of it, {count_noun(self.total_lines, 'line', 'lines')}"
         if self.first_line == self.last_line:
             return f"line {self.first_line} of {self.total_lines}"
         start = f"{self.first_line} (from character {self.column})" if self.column > 1 else f"{self.first_line}"
@@ -243,7 +246,7 @@ class FileWritten:
 
     def render(self) -> str:
         """One line."""
-        return f"{'Created' if self.created else 'Replaced'} {self.path}, {counted(self.size, 'byte', 'bytes')}."
+        return f"{'Created' if self.created else 'Replaced'} {self.path}, {count_noun(self.size, 'byte', 'bytes')}."
 
 
 @stored_as("handrail.edit_file")
@@ -281,7 +284,7 @@ class FileEdited:
 
     def render(self) -> str:
         """One line."""
-        replaced = counted(self.replacements, "replacement", "replacements")
+        replaced = count_noun(self.replacements, "replacement", "replacements")
         return f"Edited {self.path}: {replaced}, at {numbered_lines(self.lines, total=self.replacements)}."
 
 
@@ -320,7 +323,7 @@ class FileRemoved:
         """One line."""
         if self.kind != "folder":
             return f"Removed {self.path}{' (the link, not what it leads to)' if self.kind == 'symlink' else ''}."
-        return f"Removed the folder {self.path} with {counted(self.held, 'entry', 'entries')} in it."
+        return f"Removed the folder {self.path} with {count_noun(self.held, 'entry', 'entries')} in it."
 
 
 @stored_as("handrail.move_file")
@@ -357,11 +360,6 @@ class FileMoved:
         return f"Moved {self.path} to {self.new_path}."
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun: `1 line`, `2,000 lines`."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def shown_pattern(pattern: str) -> str:
     """A pattern as a result repeats it: a long one is cut."""
     return shortened(pattern, _LONGEST_PATTERN)
@@ -385,9 +383,9 @@ def path_in_line(path: str) -> str:
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(path, ensure_ascii=False))
 
 
-def entry_line(entry: FileStat) -> str:
+def format_entry(entry: FileStat) -> str:
     """What `list_files` shows of one entry."""
     path = path_in_line(entry.path)
     if entry.kind == "folder":
         return f"{path}/"
-    return f"{path} ({counted(entry.size, 'byte', 'bytes') if entry.kind == 'file' else entry.kind})"
+    return f"{path} ({count_noun(entry.size, 'byte', 'bytes') if entry.kind == 'file' else entry.kind})"

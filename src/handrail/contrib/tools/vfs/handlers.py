@@ -30,21 +30,28 @@ from handrail.contrib.tools.vfs.files import (
     ReadFile,
     RemoveFile,
     WriteFile,
-    counted,
-    entry_line,
+    format_entry,
 )
 from handrail.contrib.tools.vfs.overflow import (
-    KeptExcerpt,
     KeptText,
+    OverflowExcerpt,
     ReadKept,
-    ensure_kept,
-    keep,
     kept_text,
     name_of_tool,
-    part_of_kept,
+    read_overflow,
+    register_overflow,
+    store_overflow,
 )
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound, Search
-from handrail.contrib.tools.vfs.text import NoText, VfsLimits, decoded, described, edited, excerpt, fitting
+from handrail.contrib.tools.vfs.text import (
+    NotText,
+    VfsLimits,
+    decode_text,
+    described,
+    excerpt,
+    fit_lines,
+    replace_exactly,
+)
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter
@@ -53,11 +60,12 @@ from handrail.filesystem.patterns import Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
 from handrail.filesystem.walks import Scan, WalkRequest
 from handrail.prompt import FileShown, ToolContext, ToolResult
+from handrail.serde.formatting import count_noun
 
 START_BYTES = 64 * 1024
 """So many bytes at the start of a file that is too large say what it is: 64 KiB."""
 
-_SPECIAL = NoText("is a device, socket or pipe, which is neither read nor changed")
+_SPECIAL = NotText("is a device, socket or pipe, which is neither read nor changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class FileHandlers:
             folder = filesystem.stat(params.path).path
         entries = found.entries
         if params.offset > max(len(entries), 1):
-            there = counted(len(entries), "entry", "entries")
+            there = count_noun(len(entries), "entry", "entries")
             raise ToolValidationError(f"$.offset: there are {there}, so there is none at {params.offset:,}.")
         rest = entries[params.offset - 1 :]
         shown = rest[: self._fitting(rest)]
@@ -88,7 +96,7 @@ class FileHandlers:
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
         """Show what fits, and keep the whole list if it is long."""
-        ensure_kept(context.session, FilesFound)
+        register_overflow(context.session, FilesFound)
         with self._filesystem(context) as filesystem:
             pattern = Pattern(params.pattern)
             folder = self._folder(filesystem, params.path)
@@ -101,7 +109,7 @@ class FileHandlers:
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
         """Show the lines that match, and keep all of them if they are many."""
-        ensure_kept(context.session, LinesFound)
+        register_overflow(context.session, LinesFound)
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
             search = Search(params, self.limits, look.is_over, tool=name_of_tool("grep_files", context))
@@ -123,18 +131,18 @@ class FileHandlers:
         """Show a part of a file's text, or what the file is if it is none."""
         with self._filesystem(context) as filesystem:
             content = content_of(filesystem, params.path, self.limits)
-        if isinstance(content.text, NoText):
+        if isinstance(content.text, NotText):
             shown = FileExcerpt(content.path, "", 0, 0, 0, not_shown=content.text.what)
         else:
             shown = excerpt(content.text, params, self.limits, path=content.path)
         return ToolResult.ok(shown, files_shown=content.shown_in(shown))
 
-    def read_kept(self, params: ReadKept, *, context: ToolContext) -> ToolResult[KeptExcerpt]:
+    def read_kept(self, params: ReadKept, *, context: ToolContext) -> ToolResult[OverflowExcerpt]:
         """Show a part of a long result."""
         filesystem = context.filesystem
         seen = None if filesystem is None else filesystem.filtered(self.path_filter)
         kept = kept_text(context.session, params.key, reader=name_of_tool("read_kept", context))
-        return ToolResult.ok(part_of_kept(kept, params, self.limits, seen))
+        return ToolResult.ok(read_overflow(kept, params, self.limits, seen))
 
     def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
         """Make or replace a file."""
@@ -150,12 +158,12 @@ class FileHandlers:
         with self._filesystem(context) as filesystem:
             content = content_of(filesystem, params.path, self.limits)
             path, text = content.path, content.text
-            if isinstance(text, NoText):
+            if isinstance(text, NotText):
                 raise ToolValidationError(
                     f"{path} {text.what}. edit_file cannot change it, so leave this file as it is; what you write "
                     "belongs in another."
                 )
-            after = edited(text, params, path=path)
+            after = replace_exactly(text, params, path=path)
             filesystem.write_text(path, after.text)
             identity = identity_of(filesystem, path, after.text.encode())
             shown = FileShown(path, identity, total_lines=after.total_lines, replaced=after.replaced)
@@ -177,8 +185,10 @@ class FileHandlers:
 
     def _kept(self, entries: tuple[FileStat, ...], context: ToolContext) -> KeptText:
         """What is kept of a long list."""
-        lines = [entry_line(entry) for entry in entries]
-        return keep(name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits)
+        lines = [format_entry(entry) for entry in entries]
+        return store_overflow(
+            name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits
+        )
 
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
         """How one call looks for files."""
@@ -209,8 +219,8 @@ class FileHandlers:
 
     def _fitting(self, entries: tuple[FileStat, ...]) -> int:
         """How many entries one result may show; one at least, if there is one."""
-        lengths = (len(entry_line(entry)) for entry in entries)
-        return fitting(lengths, most=self.limits.entries, characters=self.limits.characters)
+        lengths = (len(format_entry(entry)) for entry in entries)
+        return fit_lines(lengths, most=self.limits.entries, characters=self.limits.characters)
 
 
 def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
@@ -266,14 +276,14 @@ class Content:
     """
 
     path: str
-    text: str | NoText
+    text: str | NotText
     identity: str
 
     def shown_in(self, excerpt: FileExcerpt) -> tuple[FileShown, ...]:
         """How much of the file an excerpt shows."""
         if not self.identity:
             return ()
-        if isinstance(self.text, NoText):
+        if isinstance(self.text, NotText):
             return (FileShown(self.path, self.identity, "nothing" if self.text.has_lines else "all"),)
         if not excerpt.total_lines:
             return (FileShown(self.path, self.identity),)
@@ -305,12 +315,12 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
         identity = filesystem.identity(path)
         return Content(stat.path, described(filesystem.read_start(path, START_BYTES), limits), identity)
     if start.size <= len(start.data):
-        return Content(stat.path, decoded(start.data), identity_of(filesystem, path, start.data))
+        return Content(stat.path, decode_text(start.data), identity_of(filesystem, path, start.data))
     if start.size > MOST_HASHED_BYTES:
         identity = filesystem.identity(path)
-        return Content(stat.path, decoded(filesystem.read_bytes(path)), identity)
+        return Content(stat.path, decode_text(filesystem.read_bytes(path)), identity)
     data = filesystem.read_bytes(path)
-    return Content(stat.path, decoded(data), digest_of((data,)))
+    return Content(stat.path, decode_text(data), digest_of((data,)))
 
 
 def identity_of(filesystem: Filesystem, path: str, data: bytes) -> str:

@@ -1,8 +1,8 @@
 """What is kept of results that are too long to be shown, so that the model can read on.
 
-A tool whose result is cut keeps the whole text (`keep`), and its value carries it as a field `kept`. When the call has
-succeeded, a reducer puts it into the session's slice of `KeptText`, as part of the call: what is rolled back is not
-kept, and what is kept lies where the session lies. So a tool that only reads can keep something, too.
+A tool whose result is cut keeps the whole text (`store_overflow`), and its value carries it as a field `kept`. When the
+call has succeeded, a reducer puts it into the session's slice of `KeptText`, as part of the call: what is rolled back
+is not kept, and what is kept lies where the session lies. So a tool that only reads can keep something, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_SHOWN = 100
 
 _NOT_SHOWN = "[not shown: the file does not exist here, or the rules of this run leave it out]"
 
-MOST_KEPT = 16
+MAX_OVERFLOWS = 16
 """A session keeps at most so many texts; when there would be more, the older half is dropped."""
 
 
@@ -71,7 +71,7 @@ class KeptText:
         return f"Go on with {self.reader}, key='{self.key}', offset={shown + 1}"
 
 
-class MayKeep(Protocol):
+class CanOverflow(Protocol):
     """The value of a result that may have been cut."""
 
     @property
@@ -105,7 +105,7 @@ class ReadKept:
 
 @stored_as("handrail.kept_excerpt")
 @dataclass(frozen=True, slots=True)
-class KeptExcerpt:
+class OverflowExcerpt:
     """A kept text, or one part of it.
 
     Attributes:
@@ -123,7 +123,7 @@ class KeptExcerpt:
         return self.part.render()
 
 
-def keep(tool: str, lines: Sequence[str], paths: Sequence[str], limits: VfsLimits) -> KeptText:
+def store_overflow(tool: str, lines: Sequence[str], paths: Sequence[str], limits: VfsLimits) -> KeptText:
     """What is kept of a long result: its first lines, as many as may be kept, and one at least.
 
     Args:
@@ -145,7 +145,7 @@ def name_of_tool(name: str, context: ToolContext) -> str:
     return name if names is None else f"{names.prefix}{name}"
 
 
-def ensure_kept(session: Session, value_type: type[MayKeep]) -> None:
+def register_overflow(session: Session, value_type: type[CanOverflow]) -> None:
     """Have a session keep what results of this type carry; doing it again changes nothing."""
     session[KeptText].register(value_type, _take_over)
 
@@ -168,9 +168,9 @@ def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
     return kept
 
 
-def part_of_kept(
+def read_overflow(
     kept: KeptText, asked: ReadKept, limits: VfsLimits, filesystem: Filesystem | None = None
-) -> KeptExcerpt:
+) -> OverflowExcerpt:
     """The part of a kept text that is asked for.
 
     A line about a file that searches of this filesystem do not find, because it does not exist any more or a filter
@@ -182,7 +182,7 @@ def part_of_kept(
     lines = ReadFile(asked.key, asked.offset, asked.limit, asked.column)
     text = kept.text if filesystem is None else _what_is_found(kept, filesystem)
     part = excerpt(text, lines, limits, path=f"kept result of {kept.tool}")
-    return KeptExcerpt(kept.key, kept.tool, part)
+    return OverflowExcerpt(kept.key, kept.tool, part)
 
 
 def _what_is_found(kept: KeptText, filesystem: Filesystem) -> str:
@@ -192,7 +192,7 @@ def _what_is_found(kept: KeptText, filesystem: Filesystem) -> str:
     if not hidden:
         return kept.text
     starts = tuple(f"{path_in_line(path)}{mark}" for path in hidden for mark in ":-/ ")
-    # Where `keep` has put line ends, and nowhere else: a line of a file may hold what other programs take for one.
+    # Where `store_overflow` has put line ends, and nowhere else: a line of a file may hold what others take for one.
     return "\n".join(_NOT_SHOWN if line.startswith(starts) else line for line in kept.text.split("\n"))
 
 
@@ -213,13 +213,13 @@ def _own_name(tool: str) -> str:
     return next((name for name in _KEEPING if tool.endswith(name)), tool)
 
 
-def _take_over(view: SliceView[KeptText], value: MayKeep) -> Change[KeptText]:
+def _take_over(view: SliceView[KeptText], value: CanOverflow) -> Change[KeptText]:
     kept = value.kept
     if kept is None:
         return Keep()
     others = tuple(other for other in view if other.key != kept.key)
-    if len(others) >= MOST_KEPT:
-        return Replace((*others[MOST_KEPT // 2 :], kept))
+    if len(others) >= MAX_OVERFLOWS:
+        return Replace((*others[MAX_OVERFLOWS // 2 :], kept))
     return Append(kept) if len(others) == len(view) else Replace((*others, kept))
 
 

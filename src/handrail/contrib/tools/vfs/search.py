@@ -2,8 +2,8 @@ r"""Searching files: what the tools take and return, and the search for lines th
 
 No pattern can make a search hang. The expressions are those of the engine that pydantic brings: it knows neither
 look-around nor backreferences, takes time that grows with the line and the pattern and no faster, and refuses patterns
-that become too large. What a line may cost is bounded by searching `SEARCHED_OF_LINE` characters of it at most, and
-what a search may cost by asking between lines whether the time is over.
+that become too large. What a line may cost is bounded by searching `MAX_SEARCHED_CHARACTERS` characters of it at most,
+and what a search may cost by asking between lines whether the time is over.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from handrail.contrib.tools.vfs.files import (
     NOTHING_LEFT_OUT,
     LeftOut,
     at_any_depth,
-    counted,
-    entry_line,
+    format_entry,
     path_in_line,
     shown_pattern,
 )
-from handrail.contrib.tools.vfs.overflow import KeptText, keep
-from handrail.contrib.tools.vfs.text import NoText, VfsLimits, decoded, fitting, lines_of, too_large
+from handrail.contrib.tools.vfs.overflow import KeptText, store_overflow
+from handrail.contrib.tools.vfs.text import NotText, VfsLimits, decode_text, fit_lines, lines_of, too_large
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
+from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 
 MOST_CONTEXT = 20
 """The most lines around a match that can be asked for."""
 
-SEARCHED_OF_LINE = 10_000
+MAX_SEARCHED_CHARACTERS = 10_000
 """So many characters of a line are searched."""
 
 _NAMED = 3
@@ -91,7 +91,7 @@ class FilesFound:
     def render(self) -> str:
         """A line that says how many there are and how to go on, then one for each entry."""
         where = f"{shown_pattern(self.pattern)} in {self.path}"
-        head = f"{where}: {counted(self.total, 'entry', 'entries')}"
+        head = f"{where}: {count_noun(self.total, 'entry', 'entries')}"
         if not self.total:
             deeper = at_any_depth(self.pattern)
             head = f"{where}: {'nothing fits' if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
@@ -102,7 +102,7 @@ class FilesFound:
             head += f". {self.kept.reading_on(shown)}, or narrow" if kept > shown else ". Narrow"
             head += " it down with pattern"
         notes = " ".join((f"{head}.", *self.left_out.notes()))
-        return "\n".join((notes, *map(entry_line, self.entries)))
+        return "\n".join((notes, *map(format_entry, self.entries)))
 
 
 @stored_as("handrail.grep_files")
@@ -194,18 +194,20 @@ class LinesFound:
 
     def _notes(self) -> list[str]:
         what = f"{shown_pattern(self.asked.pattern)} in {self.asked.path}"
-        of = f"{counted(self.searched, 'file', 'files')} searched"
-        lines = f"{counted(self.matches, 'line matches', 'lines match')} in {counted(self.files, 'file', 'files')}"
+        of = f"{count_noun(self.searched, 'file', 'files')} searched"
+        lines = (
+            f"{count_noun(self.matches, 'line matches', 'lines match')} in {count_noun(self.files, 'file', 'files')}"
+        )
         notes = [f"{what}: {lines if self.matches else 'no line matches'} ({of})."]
         if self.kept is not None:
             notes.append(f"Shown are the first {len(self.shown):,}. {self.kept.reading_on(len(self.shown))}.")
         if self.stopped is not None:
             why = "the time for it was over" if self.stopped == "time" else "as much was found as can be kept"
-            left = f"{counted(self.left, 'file was', 'files were')} not looked at" if self.left else "more may match"
+            left = f"{count_noun(self.left, 'file was', 'files were')} not looked at" if self.left else "more may match"
             notes.append(f"The search stopped because {why}, and {left}. Narrow it down with pattern, path or files.")
         if self.cut:
-            cut = counted(self.cut, "very long line was", "very long lines were")
-            notes.append(f"{cut} searched up to character {SEARCHED_OF_LINE:,} only.")
+            cut = count_noun(self.cut, "very long line was", "very long lines were")
+            notes.append(f"{cut} searched up to character {MAX_SEARCHED_CHARACTERS:,} only.")
         if self.unsearched:
             notes.append(f"Not searched: {', '.join(each.render() for each in self.unsearched)}.")
         return [*notes, *self.left_out.notes(), *self._hints()]
@@ -316,19 +318,19 @@ class Search:
     def _text(self, filesystem: Filesystem, stat: FileStat) -> str | None:
         """The text of a file; `None` for one that cannot be searched, which is noted."""
         text = self._read(filesystem, stat)
-        if isinstance(text, NoText):
+        if isinstance(text, NotText):
             self._unsearched.setdefault(text.what, []).append(stat.path)
             return None
         return text
 
-    def _read(self, filesystem: Filesystem, stat: FileStat) -> str | NoText:
+    def _read(self, filesystem: Filesystem, stat: FileStat) -> str | NotText:
         if too_large(stat.size, self._limits):
-            return NoText(f"larger than {self._limits.file_bytes:,} bytes")
+            return NotText(f"larger than {self._limits.file_bytes:,} bytes")
         try:
-            text = decoded(filesystem.read_bytes(stat.path))
+            text = decode_text(filesystem.read_bytes(stat.path))
         except FilesystemError:
-            return NoText("cannot be read")
-        return NoText("not text") if isinstance(text, NoText) else text
+            return NotText("cannot be read")
+        return NotText("not text") if isinstance(text, NotText) else text
 
     def _search(self, path: str, text: str) -> None:
         lines = lines_of(text)
@@ -338,8 +340,8 @@ class Search:
             if self._is_over():
                 self._stopped = "time"
                 break
-            self._cut += len(line) > SEARCHED_OF_LINE
-            if self._matches(line[:SEARCHED_OF_LINE]):
+            self._cut += len(line) > MAX_SEARCHED_CHARACTERS
+            if self._matches(line[:MAX_SEARCHED_CHARACTERS]):
                 found.append(number)
         if found:
             self._matching += len(found)
@@ -371,7 +373,7 @@ class Search:
         return line if len(line) <= most else f"{line[:most]} [cut: the line has {len(line):,} characters]"
 
     def _found(self, *, left: int, left_out: LeftOut) -> LinesFound:
-        shown = fitting(map(len, self._lines), most=self._limits.lines, characters=self._limits.characters)
+        shown = fit_lines(map(len, self._lines), most=self._limits.lines, characters=self._limits.characters)
         return LinesFound(
             asked=self._asked,
             shown=tuple(self._lines[:shown]),
@@ -384,6 +386,8 @@ class Search:
             unsearched=tuple(
                 Unsearched(why, tuple(paths[:_NAMED]), len(paths)) for why, paths in self._unsearched.items()
             ),
-            kept=keep(self._tool, self._lines, self._found_in, self._limits) if shown < len(self._lines) else None,
+            kept=store_overflow(self._tool, self._lines, self._found_in, self._limits)
+            if shown < len(self._lines)
+            else None,
             left_out=left_out,
         )

@@ -26,7 +26,7 @@ from handrail.contrib.tools.vfs.files import (
 )
 from handrail.contrib.tools.vfs.handlers import FileHandlers
 from handrail.contrib.tools.vfs.mounts import MountedFilesystem
-from handrail.contrib.tools.vfs.overflow import KeptExcerpt, ReadKept
+from handrail.contrib.tools.vfs.overflow import OverflowExcerpt, ReadKept
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.text import VfsLimits
 from handrail.errors import PromptValidationError
@@ -64,7 +64,7 @@ _READ_EXAMPLE = ToolExample(
 _KEPT_EXAMPLE = ToolExample(
     description="Go on where a long result was cut",
     input=ReadKept("3f9a0c12", offset=501),
-    output=KeptExcerpt(
+    output=OverflowExcerpt(
         "3f9a0c12", "grep_files", FileExcerpt("kept result of grep_files", "a.py:1: x = 1", 501, 501, 501)
     ),
 )
@@ -218,7 +218,7 @@ class VfsToolsSection(Section[None]):
         if self.read_only:
             return looking_guidance(mounts=tuple(self.mounts))
         read_first = any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies)
-        return guidance(read_first=read_first, mounts=tuple(self.mounts))
+        return file_guidance(read_first=read_first, mounts=tuple(self.mounts))
 
 
 def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
@@ -281,7 +281,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             accepts_overrides=accepts_overrides,
             effect="read",
         ),
-        Tool[ReadKept, KeptExcerpt](
+        Tool[ReadKept, OverflowExcerpt](
             name="read_kept",
             description="Go on in a result that was too long to be shown whole, with the key that it told.",
             handler=files.read_kept,
@@ -325,7 +325,7 @@ def _changing(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any
     )
 
 
-def guidance(*, read_first: bool, mounts: tuple[str, ...] = ()) -> str:
+def file_guidance(*, read_first: bool, mounts: tuple[str, ...] = ()) -> str:
     """The text of the file section, as Markdown.
 
     Args:

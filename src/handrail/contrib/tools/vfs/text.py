@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import islice
 
-from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, LineEnds, ReadFile, counted, numbered_lines
+from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, Newlines, ReadFile, numbered_lines
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
 from handrail.prompt.known_files import Position, TextReplaced
+from handrail.serde.formatting import count_noun
 
 _LOOKED_AT = 8_192
 """So many bytes at the start of a file decide whether it is binary."""
@@ -89,7 +90,7 @@ class VfsLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class NoText:
+class NotText:
     """Data that is not UTF-8 text, or too much of it.
 
     Attributes:
@@ -101,7 +102,7 @@ class NoText:
     has_lines: bool = False
 
 
-def decoded(data: bytes) -> str | NoText:
+def decode_text(data: bytes) -> str | NotText:
     """The text that data is in UTF-8, if it is text."""
     if b"\0" in data[:_LOOKED_AT]:
         return _binary(data, len(data))
@@ -111,7 +112,7 @@ def decoded(data: bytes) -> str | NoText:
         return _no_utf8(data, len(data), error)
 
 
-def described(start: FileStart, limits: VfsLimits) -> NoText:
+def described(start: FileStart, limits: VfsLimits) -> NotText:
     """What a file is that is too large to be read, as far as its first bytes tell."""
     if b"\0" in start.data:
         return _binary(start.data, start.size)
@@ -119,16 +120,18 @@ def described(start: FileStart, limits: VfsLimits) -> NoText:
         getincrementaldecoder("utf-8")().decode(start.data)  # which leaves alone a character that is cut off at the end
     except UnicodeDecodeError as error:
         return _no_utf8(start.data, start.size, error)
-    return NoText(f"is text, {too_large(start.size, limits)}", has_lines=True)
+    return NotText(f"is text, {too_large(start.size, limits)}", has_lines=True)
 
 
-def _binary(data: bytes, size: int) -> NoText:
-    return NoText(f"is binary ({_kind(data)}{counted(size, 'byte', 'bytes')}), not text")
+def _binary(data: bytes, size: int) -> NotText:
+    return NotText(f"is binary ({_kind(data)}{count_noun(size, 'byte', 'bytes')}), not text")
 
 
-def _no_utf8(data: bytes, size: int, error: UnicodeDecodeError) -> NoText:
+def _no_utf8(data: bytes, size: int, error: UnicodeDecodeError) -> NotText:
     fault = f"the byte 0x{data[error.start]:02x} at position {error.start}"
-    return NoText(f"is not UTF-8 text ({_kind(data)}{counted(size, 'byte', 'bytes')}): {fault} does not belong there")
+    return NotText(
+        f"is not UTF-8 text ({_kind(data)}{count_noun(size, 'byte', 'bytes')}): {fault} does not belong there"
+    )
 
 
 def _kind(data: bytes) -> str:
@@ -139,10 +142,10 @@ def too_large(size: int, limits: VfsLimits) -> str | None:
     """Why a file is too large for these tools, in words that follow its name; `None` if it is not."""
     if size <= limits.file_bytes:
         return None
-    return f"has {counted(size, 'byte', 'bytes')}, and the file tools take files of at most {limits.file_bytes:,}"
+    return f"has {count_noun(size, 'byte', 'bytes')}, and the file tools take files of at most {limits.file_bytes:,}"
 
 
-def fitting(lengths: Iterable[int], *, most: int, characters: int) -> int:
+def fit_lines(lengths: Iterable[int], *, most: int, characters: int) -> int:
     """How many lines of these lengths one result may show; one at least, if there is one."""
     shown = 0
     for length in lengths:
@@ -209,18 +212,18 @@ def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> File
 
 def _rest_of_line(lines: list[str], asked: ReadFile, path: str) -> str:
     if asked.offset > len(lines):
-        has = counted(len(lines), "line", "lines")
+        has = count_noun(len(lines), "line", "lines")
         raise ToolValidationError(f"$.offset: {path} has {has}, so there is no line {asked.offset:,}.")
     line = lines[asked.offset - 1]
     if asked.column > max(len(line), 1):
-        has = counted(len(line), "character", "characters")
+        has = count_noun(len(line), "character", "characters")
         raise ToolValidationError(
             f"$.column: line {asked.offset} of {path} has {has}, so there is none at {asked.column:,}."
         )
     return line[asked.column - 1 :]
 
 
-def _line_ends(text: str) -> LineEnds:
+def _line_ends(text: str) -> Newlines:
     with_cr = text.count("\r\n")
     if not with_cr:
         return "LF"
@@ -266,7 +269,7 @@ def _past_line_end(position: Position) -> Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditOutcome:
     """A text after an edit.
 
     Attributes:
@@ -284,7 +287,7 @@ class Edited:
     replaced: Replacements
 
 
-def edited(text: str, edit: EditFile, *, path: str) -> Edited:
+def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
     """The text with `edit.old` replaced by `edit.new`.
 
     Args:
@@ -321,7 +324,7 @@ def edited(text: str, edit: EditFile, *, path: str) -> Edited:
     pieces = seen.split(old)
     after = new.join(pieces) if seen == text else _with_own_line_ends(text, pieces, old=old, new=new)
     lines = _lines_of_joints(pieces, new)
-    return Edited(after, len(pieces) - 1, lines, line_count(after), Replacements(pieces, old, new))
+    return EditOutcome(after, len(pieces) - 1, lines, line_count(after), Replacements(pieces, old, new))
 
 
 def _starts(text: str, piece: str) -> Iterator[int]:

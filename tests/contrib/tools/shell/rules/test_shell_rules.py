@@ -9,12 +9,12 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import ShellRule
-from handrail.contrib.tools.shell.rules import Place, permitted, rules_of, shown
+from handrail.contrib.tools.shell.rules import ArgumentPath, format_command, match_command, rules_of
 from handrail.errors import PromptValidationError, ToolValidationError
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ArgumentPath:
     """A root with a folder, a link that stays inside, and links that lead out."""
     root = (tmp_path / "root").resolve()
     (root / "notes").mkdir(parents=True)
@@ -23,53 +23,53 @@ def place(tmp_path: Path) -> Place:
     (root / "-k").symlink_to(tmp_path)
     (root / "notes" / "in").symlink_to("../notes")
     (root / "notes" / "s").symlink_to(tmp_path / "secret")
-    return Place(root, root)
+    return ArgumentPath(root, root)
 
 
-def refusal(rule: ShellRule, *command: str, place: Place) -> str:
+def refusal(rule: ShellRule, *command: str, place: ArgumentPath) -> str:
     """What is said to a command that must be refused."""
     with pytest.raises(ToolValidationError) as caught:
-        permitted((rule,), command, place)
+        match_command((rule,), command, place)
     return str(caught.value)
 
 
-def test_a_command_must_begin_with_the_tokens_of_a_rule(place: Place) -> None:
+def test_a_command_must_begin_with_the_tokens_of_a_rule(place: ArgumentPath) -> None:
     """Each token of the prefix is a glob for one token; the program is none."""
     rule = ShellRule(("make", "test-*"))
-    assert permitted((rule,), ("make", "test-unit", "-j"), place) is rule
+    assert match_command((rule,), ("make", "test-unit", "-j"), place) is rule
     for command in (("make",), ("make", "all"), ("make", "x", "test-unit"), ("maker", "test-unit"), ("MAKE", "test-a")):
         assert "is not among what may be run here: `make test-*`." in refusal(rule, *command, place=place)
 
 
-def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: Place) -> None:
+def test_what_no_rule_allows_is_refused_with_what_is_allowed(place: ArgumentPath) -> None:
     """The model is told where to go on; a long command is not repeated at length."""
     rules = rules_of([("ls",), ShellRule(("make", "test"), exact=True)])
     with pytest.raises(ToolValidationError) as caught:
-        permitted(rules, ("rm", "x" * 1000), place)
+        match_command(rules, ("rm", "x" * 1000), place)
     assert str(caught.value) == snapshot(
         "'rm xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is "
         "not among what may be run here: `ls`, `make test` and nothing more."
     )
     with pytest.raises(ToolValidationError, match="no program may be run here"):
-        permitted((), ("ls",), place)
-    assert shown("short") == "'short'"
+        match_command((), ("ls",), place)
+    assert format_command("short") == "'short'"
 
 
-def test_one_rule_that_allows_a_command_is_enough(place: Place) -> None:
+def test_one_rule_that_allows_a_command_is_enough(place: ArgumentPath) -> None:
     """The fault that is told is that of the rule that says most about the command."""
     rules = rules_of([ShellRule(("git",), options=()), ShellRule(("git", "log"), options=("-p",))])
-    assert permitted(rules, ("git", "log", "-p"), place) is rules[1]
-    assert permitted(rules, ("git", "status"), place) is rules[0]
+    assert match_command(rules, ("git", "log", "-p"), place) is rules[1]
+    assert match_command(rules, ("git", "status"), place) is rules[0]
     with pytest.raises(ToolValidationError, match=r"none of the options allowed with `git log`: -p\."):
-        permitted(rules, ("git", "log", "-x"), place)
+        match_command(rules, ("git", "log", "-x"), place)
     with pytest.raises(ToolValidationError, match=r"none of the options allowed with `git`: there are none\."):
-        permitted(rules, ("git", "tag", "-d"), place)
+        match_command(rules, ("git", "tag", "-d"), place)
 
 
-def test_exact_rule_lets_nothing_follow(place: Place) -> None:
+def test_exact_rule_lets_nothing_follow(place: ArgumentPath) -> None:
     """Not even an operand."""
     rule = ShellRule(("make", "test"), exact=True)
-    assert permitted((rule,), ("make", "test"), place) is rule
+    assert match_command((rule,), ("make", "test"), place) is rule
     assert refusal(rule, "make", "test", "SHELL=x", place=place) == snapshot(
         "nothing may follow `make test`, so leave out 'SHELL=x'."
     )
@@ -87,26 +87,26 @@ def test_exact_rule_lets_nothing_follow(place: Place) -> None:
     ],
 )
 def test_forbidden_tokens_are_known_in_every_way_they_can_be_written(
-    pattern: str, refused: list[str], taken: list[str], place: Place
+    pattern: str, refused: list[str], taken: list[str], place: ArgumentPath
 ) -> None:
     """Joined letters, values and shortened long options included."""
     rule = ShellRule(("x",), forbid=(pattern,))
     for token in refused:
         assert "is forbidden with `x`" in refusal(rule, "x", "a", token, place=place)
     for token in taken:
-        assert permitted((rule,), ("x", "a", token), place) is rule
+        assert match_command((rule,), ("x", "a", token), place) is rule
 
 
 @pytest.mark.parametrize("token", ["-la", "-l5", "-5", "-", "--", "--all", "--all=5", "-name", "-7k", "file", "+x"])
-def test_options_that_are_listed_may_follow(token: str, place: Place) -> None:
+def test_options_that_are_listed_may_follow(token: str, place: ArgumentPath) -> None:
     """Letters may be joined, with digits; long ones may have a value; operands are none."""
     rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name", "-[0-9]*"))
-    assert permitted((rule,), ("x", token), place) is rule
+    assert match_command((rule,), ("x", token), place) is rule
 
 
 @pytest.mark.parametrize("token", ["-x", "-lx", "--al", "--all-of", "-nam", "-names", "-l=", "--l", "-é"])
 @pytest.mark.parametrize("before", [(), ("--",), ("-l", "file")])
-def test_options_that_are_not_listed_may_not_follow(token: str, before: tuple[str, ...], place: Place) -> None:
+def test_options_that_are_not_listed_may_not_follow(token: str, before: tuple[str, ...], place: ArgumentPath) -> None:
     """Wherever they stand: not every program takes what comes after `--` for operands."""
     rule = ShellRule(("x",), options=("-l", "-a", "--all", "-name"))
     assert "is none of the options allowed" in refusal(rule, "x", *before, token, place=place)
@@ -141,13 +141,13 @@ def test_options_that_are_not_listed_may_not_follow(token: str, before: tuple[st
         "-k",
     ],
 )
-def test_confined_rule_refuses_what_leads_out(token: str, place: Place) -> None:
+def test_confined_rule_refuses_what_leads_out(token: str, place: ArgumentPath) -> None:
     """In a token of its own, joined to an option, as its value, behind a sign, and over a link."""
     told = refusal(ShellRule(("x",)), "x", token, place=place)
     assert told.startswith("$.command[1]: ")
     assert "out of the folder" in told
     unconfined = ShellRule(("x",), confined=False)
-    assert permitted((unconfined,), ("x", token), place) is unconfined
+    assert match_command((unconfined,), ("x", token), place) is unconfined
 
 
 @pytest.mark.parametrize(
@@ -166,25 +166,25 @@ def test_confined_rule_refuses_what_leads_out(token: str, place: Place) -> None:
         "x" * 9000,
     ],
 )
-def test_confined_rule_takes_what_stays_inside(token: str, place: Place) -> None:
+def test_confined_rule_takes_what_stays_inside(token: str, place: ArgumentPath) -> None:
     """Links that stay inside, ranges, and names of what is not there yet."""
     rule = ShellRule(("x",))
-    assert permitted((rule,), ("x", token), place) is rule
+    assert match_command((rule,), ("x", token), place) is rule
 
 
-def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: Place) -> None:
+def test_paths_are_judged_from_the_folder_that_a_command_starts_in(place: ArgumentPath) -> None:
     """The same token leads elsewhere from another folder."""
-    rule, notes = ShellRule(("x",)), Place(place.root, place.root / "notes")
-    assert permitted((rule,), ("x", "out"), notes) is rule
+    rule, notes = ShellRule(("x",)), ArgumentPath(place.root, place.root / "notes")
+    assert match_command((rule,), ("x", "out"), notes) is rule
     with pytest.raises(ToolValidationError, match="leads out of the folder"):
-        permitted((rule,), ("x", "s"), notes)
+        match_command((rule,), ("x", "s"), notes)
 
 
-def test_long_tokens_full_of_separators_are_judged_in_time(place: Place) -> None:
+def test_long_tokens_full_of_separators_are_judged_in_time(place: ArgumentPath) -> None:
     """What a model can send takes no time that grows with the square of it."""
     rule = ShellRule(("x",))
     for token in ("=" * 100_000, f"-{'a' * 100_000}"):
-        assert permitted((rule,), ("x", token), place) is rule
+        assert match_command((rule,), ("x", token), place) is rule
 
 
 def test_other_tokens_can_run_in_the_place_of_the_prefix() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import EditFile
-from handrail.contrib.tools.vfs.text import Edited, edited, with_lf
+from handrail.contrib.tools.vfs.text import EditOutcome, replace_exactly, with_lf
 from handrail.errors import ToolValidationError
 
 SOURCE = """\
@@ -25,12 +25,12 @@ def triple(x):
 SNIPPETS = st.text("ab \r\n", max_size=12)
 
 
-def edit(text: str, old: str, new: str, *, replace_all: bool = False) -> Edited:
+def edit(text: str, old: str, new: str, *, replace_all: bool = False) -> EditOutcome:
     """The text after an edit."""
-    return edited(text, EditFile("a.py", old, new, replace_all), path="a.py")
+    return replace_exactly(text, EditFile("a.py", old, new, replace_all), path="a.py")
 
 
-def said(after: Edited) -> tuple[str, int, tuple[int, ...]]:
+def said(after: EditOutcome) -> tuple[str, int, tuple[int, ...]]:
     """The text after an edit, how many replacements there were, and the lines that are told."""
     return after.text, after.replacements, after.lines
 

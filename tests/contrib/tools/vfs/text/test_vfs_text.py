@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
-from handrail.contrib.tools.vfs.text import NoText, decoded, described, excerpt, fitting, too_large, with_lf
+from handrail.contrib.tools.vfs.text import NotText, decode_text, described, excerpt, fit_lines, too_large, with_lf
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
 
@@ -38,7 +38,7 @@ def test_limit_below_one_is_refused(name: str) -> None:
 
 def test_utf8_is_text() -> None:
     """A byte order mark belongs to the text, so that writing it back changes nothing."""
-    assert decoded("\ufeffcafé".encode()) == "\ufeffcafé"
+    assert decode_text("\ufeffcafé".encode()) == "\ufeffcafé"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_utf8_is_text() -> None:
 )
 def test_what_is_no_text_is_told_in_words(data: bytes, what: str) -> None:
     """What it is, how large, and where it stops being text."""
-    assert decoded(data) == NoText(what)
+    assert decode_text(data) == NotText(what)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_what_is_no_text_is_told_in_words(data: bytes, what: str) -> None:
 )
 def test_file_that_is_too_large_is_described_from_its_first_bytes(start: bytes, what: str, has_lines: bool) -> None:
     """Kind and size; a character that is cut off at the end of these bytes is no fault."""
-    assert described(FileStart(start, 9), VfsLimits(file_bytes=5)) == NoText(what, has_lines)
+    assert described(FileStart(start, 9), VfsLimits(file_bytes=5)) == NotText(what, has_lines)
 
 
 def test_text_that_begins_like_something_else_is_text() -> None:
     """How a file begins is looked at only where it is no text."""
-    assert decoded(b"GIF89 is a format\n") == "GIF89 is a format\n"
+    assert decode_text(b"GIF89 is a format\n") == "GIF89 is a format\n"
 
 
 def test_large_file_is_told_with_the_limit() -> None:
@@ -90,8 +90,8 @@ def test_large_file_is_told_with_the_limit() -> None:
 )
 def test_lines_that_fit_in_a_result(most: int, characters: int, shown: int) -> None:
     """By their number, and by their characters with line ends; one is always shown."""
-    assert fitting([2, 2, 2], most=most, characters=characters) == shown
-    assert fitting([], most=most, characters=characters) == 0
+    assert fit_lines([2, 2, 2], most=most, characters=characters) == shown
+    assert fit_lines([], most=most, characters=characters) == 0
 
 
 def test_whole_file_is_shown_without_its_last_line_end() -> None:
