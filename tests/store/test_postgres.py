@@ -16,7 +16,7 @@ import pytest
 import handrail.store
 from handrail.errors import CommitInDoubtError, SessionHeldError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.session import Session
-from handrail.store.postgres.server import ServerTime, known_to_forks
+from handrail.store.postgres.server import ServerClock, known_to_forks
 from handrail.store.sql.driver import Durability
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
@@ -72,7 +72,7 @@ def test_server_is_asked_the_time_once_a_second() -> None:
         asked.append(start + timedelta(hours=len(asked)))
         return asked[-1]
 
-    time = ServerTime(ask, clock=clock)
+    time = ServerClock(ask, clock=clock)
     assert time.now() == start + timedelta(milliseconds=10)
     clock.advance(timedelta(milliseconds=990))
     assert time.now() == start + timedelta(milliseconds=1000)

@@ -16,7 +16,7 @@ import handrail.store
 from handrail.errors import SessionHeldError, SessionLostError, StoreUnavailableError
 from handrail.session.persistence.protocol import Hold
 from handrail.store import Store
-from handrail.store.session_locks import HeldSessions, NoLocks
+from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.testing import FakeClock
 from tests.store.postgres_server import fresh_url
 from tests.store.session_rows import NOW, entries, held, session_row
@@ -75,7 +75,7 @@ def test_waiting_ends_with_the_time() -> None:
         clock.advance(timedelta(seconds=1))
         return 0.0
 
-    holds = HeldSessions(NoLocks(), clock=clock, store="memory:", jitter=jitter)
+    holds = SessionLockTable(NoLockBackend(), clock=clock, store="memory:", jitter=jitter)
     holds.take("s1", wait=NOW)
     started = clock.now()
     with pytest.raises(SessionHeldError, match="wait longer with wait="):

@@ -24,7 +24,7 @@ from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import session_locks
 from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
-from handrail.store.session_locks import HeldSessions, NoLocks
+from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.units import InnerUnit, Unit, Watchers, open_unit
 
 _Identity = tuple[str, str]
@@ -36,7 +36,7 @@ _OTHER_UNIT = (
 
 
 class UndoLog:
-    """What undoes the changes of the unit that is open, the newest last. A `handrail.store.units.Work`.
+    """What undoes the changes of the unit that is open, the newest last. A `handrail.store.units.UnitBackend`.
 
     The unit's thread has the lock until the unit ends, so nobody else sees what does not count yet.
 
@@ -145,7 +145,7 @@ class MemoryStore:
         self._hash_key = os.urandom(32)
         self._sessions: dict[str, _Kept] = {}
         self._decided: set[str] = set()
-        self._held = HeldSessions(NoLocks(), clock=clock, store=self.url)
+        self._held = SessionLockTable(NoLockBackend(), clock=clock, store=self.url)
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -492,14 +492,14 @@ class MemoryStore:
     def _kept(self, session_id: str) -> _Kept:
         kept = self._sessions.get(session_id)
         if kept is None:
-            raise session_locks.no_session(session_id, self.url)
+            raise session_locks.session_not_found(session_id, self.url)
         return kept
 
     def _valid(self, hold: Hold, head: int) -> _Kept:
         kept = self._sessions.get(hold.session_id)
         if kept is None or kept.token != hold.token or kept.row.head != head:
             found = None if kept is None else (kept.token, kept.row.head)
-            raise session_locks.lost(hold, head, found)
+            raise session_locks.session_lost(hold, head, found)
         return kept
 
 

@@ -1,7 +1,7 @@
 """Who holds which session: one holder at a time, across threads and, by a lock that dies with it, across processes.
 
 Two things make a hold. A lock that lives exactly as long as the process (or its connection to the database) keeps
-others from waiting for a lease of somebody who is dead; it is `SessionLocks`, and each kind of store has its own. The
+others from waiting for a lease of somebody who is dead; it is `LockBackend`, and each kind of store has its own. The
 token in the session's row, compared at each write, is what makes a hold valid: should a lock ever be lost without its
 holder knowing, whoever takes the session over writes another token, and the old holder's next write is refused.
 
@@ -23,7 +23,7 @@ from handrail.session.persistence.protocol import Entry, Hold
 _POLL_SECONDS = 0.01
 
 
-class SessionLocks(Protocol):
+class LockBackend(Protocol):
     """Locks between processes, one for each session; used by one thread at a time."""
 
     def lock(self, session_id: str) -> bool:
@@ -51,7 +51,7 @@ class SessionLocks(Protocol):
         ...
 
 
-class NoLocks:
+class NoLockBackend:
     """The locks of a store that no other process can reach."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class NoLocks:
         """There is nothing to give up."""
 
 
-class HeldSessions:
+class SessionLockTable:
     """The sessions that one store of this process holds, with their tokens, and those who wait for them.
 
     Args:
@@ -83,7 +83,7 @@ class HeldSessions:
     __slots__ = ("_clock", "_freed", "_held", "_jitter", "_locks", "_store")
 
     def __init__(
-        self, locks: SessionLocks, *, clock: Clock, store: str, jitter: Callable[[], float] = random.random
+        self, locks: LockBackend, *, clock: Clock, store: str, jitter: Callable[[], float] = random.random
     ) -> None:
         self._locks = locks
         self._clock = clock
@@ -150,13 +150,13 @@ class HeldSessions:
         return SessionHeldError(msg, session_id=session_id)
 
 
-def no_session(session_id: str, store: str) -> SessionNotFoundError:
+def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
     """There is no session of that id."""
     msg = f"{store} has no session {session_id!r}; Session.open(store, session_id, create=True) makes it"
     return SessionNotFoundError(msg, session_id=session_id)
 
 
-def lost(hold: Hold, head: int, found: tuple[str, int] | None) -> SessionLostError:
+def session_lost(hold: Hold, head: int, found: tuple[str, int] | None) -> SessionLostError:
     """A hold is not valid, or somebody has written; `found` is the token and the head that stand, if any do."""
     if found is None:
         why = "it is no longer there"

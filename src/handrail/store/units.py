@@ -34,7 +34,7 @@ Slots = dict[str, tuple[str, str | None]]
 """Keys of slots, each with its tool; and with its reply, if it was resolved as happened."""
 
 
-class Work(Protocol):
+class UnitBackend(Protocol):
     """What a kind of store does for one unit. A store may make one for each, or be it itself."""
 
     def begin(self) -> None:
@@ -58,7 +58,7 @@ class Work(Protocol):
         ...
 
 
-W = TypeVar("W", bound=Work)
+W = TypeVar("W", bound=UnitBackend)
 
 
 class Unit(Generic[W]):

@@ -11,7 +11,7 @@ import pytest
 from handrail.errors import StoreCorruptError, StoreError, StoreVersionError
 from handrail.store import SqliteStore, Store
 from handrail.store.sql.database import Database
-from handrail.store.sql.migrations import MIGRATIONS, bring_forward
+from handrail.store.sql.migrations import MIGRATIONS, migrate
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock
@@ -35,10 +35,10 @@ def test_older_tables_are_brought_forward(tmp_path: Path) -> None:
     with SqliteStore(path) as store:
         store.create(session_row(FakeClock()))
     newer = database(path)
-    bring_forward(newer, (*MIGRATIONS, SECOND, THIRD))
+    migrate(newer, (*MIGRATIONS, SECOND, THIRD))
     assert newer.ask("SELECT version FROM handrail_schema") == [(len(MIGRATIONS) + 2,)]
     assert newer.ask("SELECT session_id, colour FROM handrail_sessions") == [("s1", "blue")]
-    bring_forward(newer, (*MIGRATIONS, SECOND, THIRD))
+    migrate(newer, (*MIGRATIONS, SECOND, THIRD))
     newer.driver.close()
 
 
@@ -46,7 +46,7 @@ def test_newer_tables_are_refused_and_unchanged(tmp_path: Path) -> None:
     """An older Handrail would not keep what the newer one has written."""
     path = tmp_path / "desk.db"
     newer = database(path)
-    bring_forward(newer, (*MIGRATIONS, SECOND))
+    migrate(newer, (*MIGRATIONS, SECOND))
     newer.driver.close()
     before = path.read_bytes()
     with pytest.raises(StoreVersionError, match="written by a newer Handrail") as told:
@@ -61,8 +61,8 @@ def test_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     SqliteStore(path).close()
     store = database(path)
     with pytest.raises(StoreError, match="no such table"):
-        bring_forward(store, (*MIGRATIONS, (*SECOND, "DELETE FROM nowhere")))
-    bring_forward(store, (*MIGRATIONS, SECOND))
+        migrate(store, (*MIGRATIONS, (*SECOND, "DELETE FROM nowhere")))
+    migrate(store, (*MIGRATIONS, SECOND))
     store.driver.close()
 
 

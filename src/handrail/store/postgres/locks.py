@@ -13,7 +13,7 @@ from typing import LiteralString
 
 import psycopg
 
-from handrail.store.postgres.server import Connection, Server, look_alive
+from handrail.store.postgres.server import PsycopgConnection, Server, check_alive
 
 # The tables are part of the key, because two stores may live in two schemas of one database.
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
@@ -22,7 +22,7 @@ _UNLOCK: LiteralString = f"SELECT pg_advisory_unlock({_KEY})"
 
 
 class AdvisoryLocks:
-    """The locks of one store; a `handrail.store.session_locks.SessionLocks`.
+    """The locks of one store; a `handrail.store.session_locks.LockBackend`.
 
     A process that is forked off leaves the connection and its locks to the one that opened it.
 
@@ -33,7 +33,7 @@ class AdvisoryLocks:
 
     __slots__ = ("_connection", "_locked", "_process", "_server")
 
-    def __init__(self, server: Server, connection: Connection) -> None:
+    def __init__(self, server: Server, connection: PsycopgConnection) -> None:
         self._server = server
         self._connection = connection
         self._locked: set[str] = set()
@@ -70,7 +70,7 @@ class AdvisoryLocks:
         """
         self._server.refuse_forked(self._process)
         try:
-            look_alive(self._connection)
+            check_alive(self._connection)
         except psycopg.Error:
             self._connection.close()
             self._connection = self._server.connect()

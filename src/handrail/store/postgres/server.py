@@ -84,14 +84,14 @@ class Server:
         timeout = max(_SHORTEST_TIMEOUT, math.ceil(self.busy.total_seconds()))
         return {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
 
-    def connect(self) -> Connection:
+    def connect(self) -> PsycopgConnection:
         """Open a connection.
 
         Raises:
             StoreError: there is none to be had; the message says why.
         """
         try:
-            connection = Connection.connect(self.conninfo, **self.options)
+            connection = PsycopgConnection.connect(self.conninfo, **self.options)
             self.set_up(connection)
             return connection
         except psycopg.ProgrammingError:  # its text quotes the conninfo
@@ -111,7 +111,7 @@ class Server:
             msg = f"{self.url} was opened by process {process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
 
-    def set_up(self, connection: Connection) -> None:
+    def set_up(self, connection: PsycopgConnection) -> None:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""
         settings = {
             "default_transaction_isolation": "read committed",
@@ -143,7 +143,7 @@ class Server:
         return StoreError(f"{self.url} refuses: {told}", store=self.url)
 
 
-def look_alive(connection: Connection) -> None:
+def check_alive(connection: PsycopgConnection) -> None:
     """Make sure that an idle connection has not been closed, without asking the server unless it has said something.
 
     Raises:
@@ -155,7 +155,7 @@ def look_alive(connection: Connection) -> None:
         connection.execute("SELECT 1")
 
 
-class ServerTime:
+class ServerClock:
     """The time of a server, as it was when last asked, and what has passed here since; asked again after a second.
 
     Clocks of two machines may disagree by hours about the time, but in one second by microseconds about its length.
@@ -189,7 +189,7 @@ class ServerTime:
             return self._told + timedelta(seconds=here - self._asked_at)
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose rows are tuples, and which no forked process inherits.
 
     Attributes:

@@ -23,9 +23,16 @@ from psycopg_pool import ConnectionPool, PoolClosed
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreError, StoreUnavailableError
 from handrail.store.postgres.locks import AdvisoryLocks
-from handrail.store.postgres.server import Connection, Server, ServerTime, look_alive
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, check_alive
 from handrail.store.processes import KernelProcesses
-from handrail.store.sql.driver import FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.sql.driver import (
+    ColumnTypes,
+    DriverConnection,
+    FetchedRows,
+    Rows,
+    StatementExecutor,
+    StatementParameters,
+)
 from handrail.store.sql.store import SqlStore
 
 _MOST_CONNECTIONS = 16
@@ -71,7 +78,7 @@ class PostgresDriver:
         StoreError: the server cannot be reached.
     """
 
-    types = Types(number="BIGINT", bytes="BYTEA")
+    types = ColumnTypes(number="BIGINT", bytes="BYTEA")
     """What PostgreSQL calls its types."""
 
     one_writer = False
@@ -86,22 +93,22 @@ class PostgresDriver:
         self._process = os.getpid()
         self.locks = AdvisoryLocks(server, server.connect())
         self.processes = KernelProcesses()
-        self.now = ServerTime(self._server_time).now if clock is None else clock.now
-        self._pool: ConnectionPool[Connection] = ConnectionPool(
+        self.now = ServerClock(self._server_time).now if clock is None else clock.now
+        self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
-            connection_class=Connection,
+            connection_class=PsycopgConnection,
             kwargs=server.options,
             min_size=1,
             max_size=_MOST_CONNECTIONS,
             open=True,
             configure=server.set_up,
-            check=look_alive,
+            check=check_alive,
             timeout=server.busy.total_seconds(),
             name=f"handrail-{os.getpid()}",
             num_workers=1,
         )
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; asked once more if its connection is lost."""
         link = self.take()
         try:
@@ -114,42 +121,42 @@ class PostgresDriver:
         with self._taken() as link:
             return link.ask(sql, parameters)
 
-    def change(self, sql: str, parameters: Parameters = ()) -> int:
+    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         with self._taken() as link:
             return link.change(sql, parameters)
 
-    def take(self) -> PostgresLink:
+    def take(self) -> PostgresConnection:
         """A connection for one unit of work."""
         self._server.refuse_forked(self._process)
         try:
-            return PostgresLink(self._server, self._pool.getconn())
+            return PostgresConnection(self._server, self._pool.getconn())
         except PoolClosed:
             raise StoreError(f"{self.url} has been closed; open it again", store=self.url) from None
         except psycopg.Error as error:
             raise self._server.translated(error) from error
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: DriverConnection) -> None:
         """Take a connection back; a transaction that is still open is undone."""
-        if isinstance(link, PostgresLink):
+        if isinstance(link, PostgresConnection):
             link.rollback()
             self._pool.putconn(link.connection)
 
-    def lend(self) -> Link:
+    def lend(self) -> DriverConnection:
         """A connection for a call."""
         return self.take()
 
-    def take_back(self, link: Link) -> None:
+    def take_back(self, link: DriverConnection) -> None:
         """Take a connection back from a call, as new; a transaction that is still open is undone."""
-        if isinstance(link, PostgresLink):
+        if isinstance(link, PostgresConnection):
             link.clean()
         self.give_back(link)
 
-    def has_table(self, statements: Statements, name: str) -> bool:
+    def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
         return bool(statements.ask(_HAS_TABLE, (name,)))
 
-    def exclude_migrations(self, link: Link) -> None:
+    def exclude_migrations(self, link: DriverConnection) -> None:
         """Take the lock that everybody takes who makes or changes the tables."""
         link.ask("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
 
@@ -160,7 +167,7 @@ class PostgresDriver:
             self.locks.close()
 
     @contextmanager
-    def _taken(self) -> Generator[PostgresLink]:
+    def _taken(self) -> Generator[PostgresConnection]:
         link = self.take()
         try:
             yield link
@@ -172,8 +179,8 @@ class PostgresDriver:
         return found.astimezone(UTC)
 
 
-class PostgresLink:
-    """One connection to a server; a `handrail.store.sql.driver.Link`.
+class PostgresConnection:
+    """One connection to a server; a `handrail.store.sql.driver.DriverConnection`.
 
     Args:
         server: what it is connected to.
@@ -185,7 +192,7 @@ class PostgresLink:
 
     __slots__ = ("_begun", "_server", "connection")
 
-    def __init__(self, server: Server, connection: Connection) -> None:
+    def __init__(self, server: Server, connection: PsycopgConnection) -> None:
         self.connection = connection
         self._server = server
         self._begun = False
@@ -200,7 +207,7 @@ class PostgresLink:
         """Whether the connection has come to its end."""
         return self.connection.closed
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._server.refuse_forked(self.connection.process)
         try:
@@ -208,7 +215,7 @@ class PostgresLink:
         except (psycopg.Error, ValueError) as error:
             raise self._server.translated(error) from error
 
-    def change(self, sql: str, parameters: Parameters = ()) -> int:
+    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         self._server.refuse_forked(self.connection.process)
         try:
@@ -236,7 +243,9 @@ class PostgresLink:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK")
 
-    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+    def insert_if(
+        self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
+    ) -> bool:
         """Change one row, and if there was one to change, add rows; returns whether there was.
 
         The change goes with the first rows in one statement, because each one is a journey to the server.

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
-from handrail.store.sql.driver import Driver, FetchedRows, Link
+from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 
@@ -45,7 +45,7 @@ _CONTROL = frozenset(
 
 
 class CallConnection:
-    """The connection of one call; see `handrail.session.persistence.protocol.Connection`.
+    """The connection of one call; see `handrail.session.persistence.protocol.PsycopgConnection`.
 
     Args:
         root: the outermost transaction of the call.
@@ -81,7 +81,7 @@ class CallConnection:
         self._driver = calls.driver
         self._lock = threading.RLock()
         self._letting_go = threading.Lock()  # so that no statement of the next one to borrow the link is cancelled
-        self._link: Link | None = None
+        self._link: DriverConnection | None = None
         self._enlisted = False
         self._lost = False
         self._settling = False
@@ -97,7 +97,7 @@ class CallConnection:
             StoreError: the database cannot be reached, or the transaction has been lost.
             Exception: what the database says, as its driver raises it.
         """
-        refuse_control(sql)
+        check_statement(sql)
         transaction = current()
         if transaction is None or transaction.root is not self._root:
             msg = "this connection belongs to another call; take context.connection of the call that runs here"
@@ -162,7 +162,7 @@ class CallConnection:
     # --------------------------------------------------------------------------------------------- the work of a unit
 
     @property
-    def link(self) -> Link:
+    def link(self) -> DriverConnection:
         """What a unit on this connection is written through.
 
         Raises:
@@ -251,7 +251,7 @@ class CallConnection:
         finally:
             self._lock.release()
 
-    def _borrowed(self) -> Link:
+    def _borrowed(self) -> DriverConnection:
         link = self._link
         if link is None or self._lost or not link.in_transaction:
             self._lost = True
@@ -332,7 +332,7 @@ _DIALECTS = (
 )
 
 
-def refuse_control(sql: str) -> None:
+def check_statement(sql: str) -> None:
     """Let a handler's statement pass unless it would begin, end or change the transaction, or change the connection.
 
     Raises:

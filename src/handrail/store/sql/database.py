@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.errors import StoreUnavailableError
 from handrail.store.sql.call_connection import CallConnection, CallConnections
-from handrail.store.sql.driver import Driver, Found, Link, Parameters, Statements
+from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementExecutor, StatementParameters
 from handrail.store.units import InnerUnit, Unit, Watchers, open_unit
 from handrail.transaction import UnitStore
 
@@ -52,15 +52,15 @@ class Database:
         return Unit(self, _UnitWork(self.driver), self.watchers)
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> DriverConnection | None:
         """The connection of the unit that is open in this context."""
         unit = open_unit(self)
         if unit is None:
             return None
-        link: Link = unit.work.link
+        link: DriverConnection = unit.work.link
         return link
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
 
         Raises:
@@ -68,7 +68,7 @@ class Database:
         """
         return (self.link or self.driver).ask(sql, parameters)
 
-    def change(self, sql: str, parameters: Parameters = ()) -> int:
+    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
 
         Raises:
@@ -80,14 +80,14 @@ class Database:
         self._refuse_beside_writer()
         return self.driver.change(sql, parameters)
 
-    def change_with_call(self, sql: str, parameters: Parameters) -> int:
+    def change_with_call(self, sql: str, parameters: StatementParameters) -> int:
         """As `change`, but in the transaction of the call that runs here, if that is the only one that can write."""
         call = self._calls.borrowed() if self.driver.one_writer and self.link is None else None
         return self.change(sql, parameters) if call is None else call.link.change(sql, parameters)
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of that name."""
-        statements: Statements = self.link or self.driver
+        statements: StatementExecutor = self.link or self.driver
         return self.driver.has_table(statements, name)
 
     def _refuse_beside_writer(self) -> None:
@@ -115,7 +115,7 @@ class _UnitWork:
 
     __slots__ = ("_driver", "_marks", "link")
 
-    link: Link
+    link: DriverConnection
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -12,19 +12,19 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.store.processes import Processes
-from handrail.store.session_locks import SessionLocks
+from handrail.store.session_locks import LockBackend
 
 Durability: TypeAlias = Literal["full", "normal"]
 """What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
 
-Parameters: TypeAlias = Sequence[object]
+StatementParameters: TypeAlias = Sequence[object]
 """The values of a statement's question marks."""
 
-Found: TypeAlias = list[tuple[Any, ...]]
+Rows: TypeAlias = list[tuple[Any, ...]]
 """The rows that a statement found."""
 
 
-class Types(NamedTuple):
+class ColumnTypes(NamedTuple):
     """What a kind of database calls its types.
 
     Attributes:
@@ -47,7 +47,7 @@ class FetchedRows:
 
     __slots__ = ("_left", "rowcount")
 
-    def __init__(self, rows: Found, rowcount: int) -> None:
+    def __init__(self, rows: Rows, rowcount: int) -> None:
         self._left = iter(rows)
         self.rowcount = rowcount
 
@@ -55,15 +55,15 @@ class FetchedRows:
         """The next row; `None` if there is none left."""
         return next(self._left, None)
 
-    def fetchall(self) -> Found:
+    def fetchall(self) -> Rows:
         """All rows that are left."""
         return list(self._left)
 
 
-class Statements(Protocol):
+class StatementExecutor(Protocol):
     """What executes statements: a link, inside its transaction; a driver, each as a transaction of its own."""
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
 
         Raises:
@@ -71,7 +71,7 @@ class Statements(Protocol):
         """
         ...
 
-    def change(self, sql: str, parameters: Parameters = ()) -> int:
+    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
 
         Raises:
@@ -80,7 +80,7 @@ class Statements(Protocol):
         ...
 
 
-class Link(Statements, Protocol):
+class DriverConnection(StatementExecutor, Protocol):
     """A connection in the hands of one thread, with at most one transaction."""
 
     @property
@@ -108,7 +108,9 @@ class Link(Statements, Protocol):
         """Undo the transaction, if there is one; raises no error of the store."""
         ...
 
-    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+    def insert_if(
+        self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
+    ) -> bool:
         """Execute a statement that changes one row or none, and if it changed one, add rows; returns whether it did.
 
         Args:
@@ -134,7 +136,7 @@ class Link(Statements, Protocol):
         ...
 
 
-class Driver(Statements, Protocol):
+class Driver(StatementExecutor, Protocol):
     """One database, reached through as many connections as its kind has use for."""
 
     @property
@@ -143,7 +145,7 @@ class Driver(Statements, Protocol):
         ...
 
     @property
-    def types(self) -> Types:
+    def types(self) -> ColumnTypes:
         """What it calls its types."""
         ...
 
@@ -153,7 +155,7 @@ class Driver(Statements, Protocol):
         ...
 
     @property
-    def locks(self) -> SessionLocks:
+    def locks(self) -> LockBackend:
         """What keeps other processes from a session."""
         ...
 
@@ -171,7 +173,7 @@ class Driver(Statements, Protocol):
         """Its time, aware and in UTC."""
         ...
 
-    def take(self) -> Link:
+    def take(self) -> DriverConnection:
         """A connection for one unit of work, to be given back in the same thread.
 
         Raises:
@@ -179,11 +181,11 @@ class Driver(Statements, Protocol):
         """
         ...
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: DriverConnection) -> None:
         """Take a connection back from a unit; a transaction that is still open is undone."""
         ...
 
-    def lend(self) -> Link:
+    def lend(self) -> DriverConnection:
         """A connection for a call, to be returned with `take_back` from any thread.
 
         Raises:
@@ -191,7 +193,7 @@ class Driver(Statements, Protocol):
         """
         ...
 
-    def take_back(self, link: Link) -> None:
+    def take_back(self, link: DriverConnection) -> None:
         """Take a connection back from a call; a transaction that is still open is undone.
 
         What else the call's statements have left on the connection (settings, temporary tables) does not reach the
@@ -199,11 +201,11 @@ class Driver(Statements, Protocol):
         """
         ...
 
-    def has_table(self, statements: Statements, name: str) -> bool:
+    def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
         ...
 
-    def exclude_migrations(self, link: Link) -> None:
+    def exclude_migrations(self, link: DriverConnection) -> None:
         """Keep other processes from making or changing tables until the transaction ends."""
         ...
 

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
 from handrail.store.sql.database import Database
-from handrail.store.sql.driver import Link
+from handrail.store.sql.driver import DriverConnection
 
 Migration: TypeAlias = Sequence[str]
-"""The statements that lead from one version to the next, with fields of `handrail.store.sql.driver.Types` in braces."""
+"""The statements that lead from one version to the next, with fields of `ColumnTypes` in braces."""
 
 _FIRST: Migration = (
     """CREATE TABLE handrail_effects (
@@ -96,7 +96,7 @@ _KNOWS_ITS_ORIGIN = 2
 """The first version whose `handrail_schema` says in which version the tables were made."""
 
 
-def bring_forward(
+def migrate(
     database: Database,
     migrations: Sequence[Migration] = MIGRATIONS,
     *,
@@ -120,7 +120,7 @@ def bring_forward(
         return
     try:
         with database.unit() as unit:
-            link: Link = unit.work.link
+            link: DriverConnection = unit.work.link
             database.driver.exclude_migrations(link)
             _migrate(database, migrations, new_key)
     except StoreReadOnlyError as error:

@@ -29,16 +29,16 @@ EFFECT_FIELDS = (
 )
 """The columns of an effect: those of `EffectRow`, and of its owner."""
 
-EFFECT = ", ".join(EFFECT_FIELDS)
+EFFECT_COLUMNS = ", ".join(EFFECT_FIELDS)
 """The same, as SQL has them."""
 
-TESTIMONY = ", ".join(Testimony._fields)
+TESTIMONY_COLUMNS = ", ".join(Testimony._fields)
 """The columns of testimony, in the order of `Testimony`."""
 
-SESSION = ", ".join(SessionRow._fields)
+SESSION_COLUMNS = ", ".join(SessionRow._fields)
 """The columns of a session, in the order of `SessionRow`."""
 
-ENTRY = ", ".join(Entry._fields)
+ENTRY_COLUMNS = ", ".join(Entry._fields)
 """The columns of an entry, in the order of `Entry`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,14 +48,14 @@ _LONGEST_SHOWN = 60
 _ROLES = frozenset(get_args(Role))
 
 
-def micros(moment: datetime) -> int:
+def to_micros(moment: datetime) -> int:
     """An aware moment as microseconds since 1970."""
     since = moment - _EPOCH
     return since.days * _DAY + since.seconds * _SECOND + since.microseconds
 
 
-def moment(since: int) -> datetime:
-    """The moment that `micros` came from, in UTC."""
+def from_micros(since: int) -> datetime:
+    """The moment that `to_micros` came from, in UTC."""
     return _EPOCH + timedelta(microseconds=since)
 
 
@@ -71,16 +71,16 @@ def effect_columns(row: EffectRow) -> tuple[object, ...]:
         owner.process,
         row.status,
         row.fence,
-        micros(row.created_at),
-        None if lease is None else micros(lease),
-        None if completed is None else micros(completed),
-        None if expires is None else micros(expires),
+        to_micros(row.created_at),
+        None if lease is None else to_micros(lease),
+        None if completed is None else to_micros(completed),
+        None if expires is None else to_micros(expires),
         row.message.encode("utf-8", "surrogatepass"),
         row.value,
         int(row.exclude_value_from_context),
         _plain(row.note),
         row.arguments,
-        None if applied is None else micros(applied),
+        None if applied is None else to_micros(applied),
     )
 
 
@@ -99,7 +99,20 @@ def effect_of(columns: Columns) -> EffectRow:
         (*first, session, reply, call, process, status) = texts
         owner = ClaimOwner(session, reply or None, call, process)
         words = message.decode("utf-8", "surrogatepass")
-        row = (*first, owner, status, fence, moment(created), *times, words, value, exclude == 1, note, arguments, at)
+        row = (
+            *first,
+            owner,
+            status,
+            fence,
+            from_micros(created),
+            *times,
+            words,
+            value,
+            exclude == 1,
+            note,
+            arguments,
+            at,
+        )
         return EffectRow._make(row)
     except (AttributeError, TypeError, ValueError, OverflowError):
         return _salvaged(columns)
@@ -110,7 +123,7 @@ def testimony_columns(testimony: Testimony) -> tuple[object, ...]:
     return (
         testimony.effect_id,
         testimony.fence,
-        micros(testimony.given_at),
+        to_micros(testimony.given_at),
         testimony.status,
         testimony.message.encode("utf-8", "surrogatepass"),
         testimony.value,
@@ -119,7 +132,7 @@ def testimony_columns(testimony: Testimony) -> tuple[object, ...]:
     )
 
 
-def testimony_of(columns: Columns) -> Testimony:
+def load_testimony(columns: Columns) -> Testimony:
     """The testimony that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
     values, faults = _read(columns, Testimony._fields, _TESTIMONY_READERS, _UNREAD_TESTIMONY)
     testimony = Testimony._make(values)
@@ -128,7 +141,7 @@ def testimony_of(columns: Columns) -> Testimony:
 
 def session_columns(row: SessionRow) -> tuple[object, ...]:
     """A session as columns."""
-    return row.session_id, json.dumps(dict(row.tags)), row.parent, micros(row.created_at), row.head
+    return row.session_id, json.dumps(dict(row.tags)), row.parent, to_micros(row.created_at), row.head
 
 
 def session_of(columns: Columns, *, store: str) -> SessionRow:
@@ -147,7 +160,7 @@ def session_of(columns: Columns, *, store: str) -> SessionRow:
     ]
     if not faults:
         try:
-            return SessionRow(session_id, _tags(tags), parent, moment(created_at), head)
+            return SessionRow(session_id, _tags(tags), parent, from_micros(created_at), head)
         except (TypeError, ValueError, OverflowError) as error:
             faults.append(str(error))
     raise _corrupt(f"the row of session {session_id!r}", faults, store)
@@ -212,11 +225,11 @@ def _number(value: object) -> int:
 
 
 def _moment(value: object) -> datetime:
-    return moment(_number(value))
+    return from_micros(_number(value))
 
 
 def _maybe_moment(value: object) -> datetime | None:
-    return None if value is None else moment(_number(value))
+    return None if value is None else from_micros(_number(value))
 
 
 def _bytes(value: object) -> bytes:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from handrail.store.protocol import Testimony
-from handrail.store.sql.rows import EFFECT, EFFECT_FIELDS, ENTRY, SESSION, TESTIMONY
+from handrail.store.sql.rows import EFFECT_COLUMNS, EFFECT_FIELDS, ENTRY_COLUMNS, SESSION_COLUMNS, TESTIMONY_COLUMNS
 
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
@@ -17,10 +17,12 @@ _SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
 EFFECTS_PER_PAGE = 500
 """So many effects are read at a time."""
 
-GET_EFFECT = f"SELECT {EFFECT} FROM handrail_effects WHERE {_KEY}"
+GET_EFFECT = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE {_KEY}"
 """The effect of a key."""
 
-INSERT_EFFECT = f"INSERT INTO handrail_effects ({EFFECT}) VALUES ({_MARKS}) ON CONFLICT (partition, key) DO NOTHING"
+INSERT_EFFECT = (
+    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (partition, key) DO NOTHING"
+)
 """A row, if its key has none."""
 
 REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_SEEN}"
@@ -35,11 +37,11 @@ REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY}"
 DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY}"
 """No row, after it has been read in the same unit."""
 
-FIRST_EFFECTS = f"SELECT {EFFECT} FROM handrail_effects ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
+FIRST_EFFECTS = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
 """The first page of all effects."""
 
 NEXT_EFFECTS = (
-    f"SELECT {EFFECT} FROM handrail_effects WHERE (partition, key) > (?, ?) "
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE (partition, key) > (?, ?) "
     f"ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
 )
 """The page after a key."""
@@ -47,19 +49,19 @@ NEXT_EFFECTS = (
 _OPEN = "status <> 'failed' AND applied_at IS NULL"
 # A key of one session has that session as its partition; for the others there is an index on their owner.
 OPEN_EFFECTS_OF_SESSION = (
-    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND {_OPEN} UNION ALL "
-    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND {_OPEN}"
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND {_OPEN} UNION ALL "
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND {_OPEN}"
 )
 """The effects of a session that are running, unknown, or done and not applied."""
 
 RUNNING_EFFECTS_OF_SESSION = (
-    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
-    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
 )
 """The running effects of a session."""
 
 UNRESOLVED_SLOTS = (
-    f"SELECT {EFFECT} FROM handrail_effects WHERE partition = ? AND substr(key, 1, 5) = 'call:' AND (status IN "
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND substr(key, 1, 5) = 'call:' AND (status IN "
     "('running', 'unknown') OR (status = 'done' AND expires_at IS NULL AND owner_reply <> ''))"
 )
 """The slots of a session that are running, unknown or were resolved as happened."""
@@ -71,12 +73,12 @@ END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {_SEEN}"
 """A lease that ends at once, if the row is still the one seen."""
 
 INSERT_TESTIMONY = (
-    f"INSERT INTO handrail_testimony ({TESTIMONY}) VALUES ({', '.join('?' for _ in Testimony._fields)}) "
+    f"INSERT INTO handrail_testimony ({TESTIMONY_COLUMNS}) VALUES ({', '.join('?' for _ in Testimony._fields)}) "
     "ON CONFLICT (effect_id, fence) DO NOTHING"
 )
 """Testimony, unless that fencing token has testified."""
 
-GET_TESTIMONY = f"SELECT {TESTIMONY} FROM handrail_testimony WHERE effect_id = ?"
+GET_TESTIMONY = f"SELECT {TESTIMONY_COLUMNS} FROM handrail_testimony WHERE effect_id = ?"
 """All testimony about an effect."""
 
 DELETE_TESTIMONY = "DELETE FROM handrail_testimony WHERE effect_id = ?"
@@ -86,21 +88,23 @@ ENTRIES_PER_PAGE = 1000
 """So many entries or sessions are read at a time."""
 
 INSERT_SESSION = (
-    f"INSERT INTO handrail_sessions ({SESSION}, token) VALUES (?, ?, ?, ?, ?, '') ON CONFLICT (session_id) DO NOTHING"
+    f"INSERT INTO handrail_sessions ({SESSION_COLUMNS}, token) VALUES (?, ?, ?, ?, ?, '') "
+    "ON CONFLICT (session_id) DO NOTHING"
 )
 """A session, unless its id is taken."""
 
-GET_SESSION = f"SELECT {SESSION} FROM handrail_sessions WHERE session_id = ?"
+GET_SESSION = f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE session_id = ?"
 """One session."""
 
 OLDER_SESSIONS = (
-    f"SELECT {SESSION} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) "
+    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) "
     f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
 )
 """The page of sessions after one, the newest first."""
 
 NEWEST_SESSIONS = (
-    f"SELECT {SESSION} FROM handrail_sessions ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
+    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions "
+    f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
 )
 """The first page of sessions, the newest first."""
 
@@ -117,13 +121,14 @@ SET_HEAD = "UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head 
 """Another last entry, if holder and last entry are still those."""
 
 ENTRIES = (
-    f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
+    f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
     f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
 )
 """Entries of a session, in order."""
 
 ENTRIES_OF_TYPE = (
-    f"SELECT {ENTRY} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
+    f"SELECT {ENTRY_COLUMNS} FROM handrail_entries "
+    "WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
     f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
 )
 """Entries of a session that hold one type, in order."""
@@ -152,8 +157,8 @@ NEWEST_CHECKPOINT = (
 """The newest checkpoint up to an entry."""
 
 COPY_ENTRIES = (
-    f"INSERT INTO handrail_entries (session_id, {ENTRY}) "
-    f"SELECT ?, {ENTRY} FROM handrail_entries WHERE session_id = ? AND number <= ?"
+    f"INSERT INTO handrail_entries (session_id, {ENTRY_COLUMNS}) "
+    f"SELECT ?, {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number <= ?"
 )
 """The entries of another session, up to one."""
 

@@ -16,23 +16,23 @@ from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
 from handrail.store import session_locks
 from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
-from handrail.store.session_locks import HeldSessions
+from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database
-from handrail.store.sql.driver import Driver, Link
-from handrail.store.sql.migrations import bring_forward, has_old_slots, read_hash_key
+from handrail.store.sql.driver import Driver, DriverConnection
+from handrail.store.sql.migrations import has_old_slots, migrate, read_hash_key
 from handrail.store.sql.rows import (
-    ENTRY,
+    ENTRY_COLUMNS,
     checkpoint_of,
     effect_columns,
     effect_of,
     entry_of,
-    micros,
+    load_testimony,
     missing_entry,
     session_columns,
     session_of,
     testimony_columns,
-    testimony_of,
+    to_micros,
 )
 from handrail.store.units import open_unit
 
@@ -58,11 +58,11 @@ class SqlStore:
         self._database = Database(driver)
         self._new_token = new_token
         try:
-            bring_forward(self._database)
+            migrate(self._database)
         except BaseException:
             driver.close()
             raise
-        self._held = HeldSessions(driver.locks, clock=clock, store=driver.url)
+        self._held = SessionLockTable(driver.locks, clock=clock, store=driver.url)
         self._processes = driver.processes
         self._claimed: set[tuple[str, str]] = set()  # the keys that it has written as running last
         self._has_old_slots = has_old_slots(self._database)
@@ -169,7 +169,7 @@ class SqlStore:
             if now is None or row.lease_until is None or row.lease_until <= now:
                 continue
             if self.is_dead(row.owner.process):
-                self._database.change(statements.END_LEASE, (micros(now), *row[:3], row.fence, row.status))
+                self._database.change(statements.END_LEASE, (to_micros(now), *row[:3], row.fence, row.status))
             else:
                 others.append(open_call(row))
         return tuple(others)
@@ -210,7 +210,7 @@ class SqlStore:
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""
-        found = map(testimony_of, self._database.ask(statements.GET_TESTIMONY, (effect_id,)))
+        found = map(load_testimony, self._database.ask(statements.GET_TESTIMONY, (effect_id,)))
         return tuple(sorted(found, key=lambda testimony: testimony.fence))
 
     def rows(self) -> Iterator[EffectRow]:
@@ -264,7 +264,7 @@ class SqlStore:
         while found:
             rows = [session_of(columns, store=self._database.url) for columns in found]
             yield from rows
-            last = (micros(rows[-1].created_at), rows[-1].session_id)
+            last = (to_micros(rows[-1].created_at), rows[-1].session_id)
             found = (
                 self._database.ask(statements.OLDER_SESSIONS, last) if len(found) == statements.ENTRIES_PER_PAGE else []
             )
@@ -280,7 +280,7 @@ class SqlStore:
         with database.unit():
             kept = self.find(source)
             if kept is None:
-                raise session_locks.no_session(source, database.url)
+                raise session_locks.session_not_found(source, database.url)
             if row.head > kept.head:
                 raise session_locks.too_few_entries(source, kept.head, row.head)
             if database.change(statements.INSERT_SESSION, session_columns(row)) == 0:
@@ -308,7 +308,7 @@ class SqlStore:
             raise
         if not is_there:
             self._held.give(session_id)
-            raise session_locks.no_session(session_id, self._database.url)
+            raise session_locks.session_not_found(session_id, self._database.url)
         self._held.note(hold)
         self._database.watchers.unresolved.forget(session_id)
         return hold
@@ -330,7 +330,7 @@ class SqlStore:
         self._held.refresh()
         stands = self._stands(hold)
         if stands != (hold.token, head):
-            raise session_locks.lost(hold, head, stands)
+            raise session_locks.session_lost(hold, head, stands)
 
     # -------------------------------------------------------------------------------------------------------- entries
 
@@ -344,14 +344,14 @@ class SqlStore:
         session_id = hold.session_id
         newest = session_locks.newest_number(session_id, head, entries)
         with self._database.joined() as unit:
-            link: Link = unit.work.link
+            link: DriverConnection = unit.work.link
             added = [(session_id, *entry) for entry in entries]
             move = (newest, session_id, head, hold.token)
-            if not link.insert_if(statements.SET_HEAD, move, f"handrail_entries (session_id, {ENTRY})", added):
+            if not link.insert_if(statements.SET_HEAD, move, f"handrail_entries (session_id, {ENTRY_COLUMNS})", added):
                 stands = self._stands(hold)
                 if stands == (hold.token, newest):
                     return
-                raise session_locks.lost(hold, head, stands)
+                raise session_locks.session_lost(hold, head, stands)
             if checkpoint is not None:
                 link.change(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
             reached("unit-session-written")

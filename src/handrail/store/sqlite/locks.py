@@ -30,7 +30,7 @@ _guard = threading.RLock()
 
 
 class FileLocks:
-    """The locks of one store; a `handrail.store.session_locks.SessionLocks`.
+    """The locks of one store; a `handrail.store.session_locks.LockBackend`.
 
     A process that is forked off inherits none of them: they die with the process that took them.
 

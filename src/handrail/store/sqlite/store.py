@@ -22,7 +22,15 @@ from typing import Any
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreError, StoreUnavailableError
-from handrail.store.sql.driver import Durability, FetchedRows, Found, Link, Parameters, Statements, Types
+from handrail.store.sql.driver import (
+    ColumnTypes,
+    DriverConnection,
+    Durability,
+    FetchedRows,
+    Rows,
+    StatementExecutor,
+    StatementParameters,
+)
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.locks import FileLocks
@@ -69,7 +77,7 @@ class SqliteDriver:
         StoreError: the file cannot be opened, or is no database.
     """
 
-    types = Types(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
+    types = ColumnTypes(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
     """What SQLite calls its types."""
 
     one_writer = True
@@ -88,12 +96,12 @@ class SqliteDriver:
         self._busy = file.busy.total_seconds()
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._link = SqliteLink(file)
+        self._link = SqliteConnection(file)
         self._identity = file.identity()
         self._taken = False
         self._closed = False
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._enter()
         try:
@@ -101,7 +109,7 @@ class SqliteDriver:
         finally:
             self._lock.release()
 
-    def change(self, sql: str, parameters: Parameters = ()) -> int:
+    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         self._enter()
         try:
@@ -109,13 +117,13 @@ class SqliteDriver:
         finally:
             self._lock.release()
 
-    def take(self) -> Link:
+    def take(self) -> DriverConnection:
         """The connection, for one unit of work; other threads wait until it is given back."""
         self._enter()
         self._taken = True
         return self._link
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: DriverConnection) -> None:
         """Take the connection back from a unit; a transaction that is still open is undone."""
         try:
             link.rollback()
@@ -123,24 +131,24 @@ class SqliteDriver:
             self._taken = False
             self._lock.release()
 
-    def lend(self) -> Link:
+    def lend(self) -> DriverConnection:
         """A connection for a call."""
         self._enter()
         try:
-            return SqliteLink(self._file)
+            return SqliteConnection(self._file)
         finally:
             self._lock.release()
 
-    def take_back(self, link: Link) -> None:
+    def take_back(self, link: DriverConnection) -> None:
         """Close a connection of a call, with what the call left on it; a transaction that is still open is undone."""
-        if isinstance(link, SqliteLink):
+        if isinstance(link, SqliteConnection):
             link.close()
 
-    def has_table(self, statements: Statements, name: str) -> bool:
+    def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
         return bool(statements.ask("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
 
-    def exclude_migrations(self, link: Link) -> None:
+    def exclude_migrations(self, link: DriverConnection) -> None:
         """Nobody else can: the transaction is the only one that writes."""
 
     def close(self) -> None:
@@ -173,8 +181,8 @@ class SqliteDriver:
             raise StoreUnavailableError(msg, store=self.url)
 
 
-class SqliteLink:
-    """One connection to a file; a `handrail.store.sql.driver.Link`.
+class SqliteConnection:
+    """One connection to a file; a `handrail.store.sql.driver.DriverConnection`.
 
     Args:
         file: what it is connected to.
@@ -194,7 +202,7 @@ class SqliteLink:
         """Whether a transaction is open."""
         return self._connection.in_transaction
 
-    def ask(self, sql: str, parameters: Parameters = ()) -> Found:
+    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; text that is not UTF-8 comes as bytes."""
         try:
             return self._connection.execute(sql, parameters).fetchall()
@@ -205,7 +213,7 @@ class SqliteLink:
         except ValueError as error:
             raise self._file.translated(error) from error
 
-    def change(self, sql: str, parameters: Parameters = ()) -> int:
+    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         try:
             return self._connection.execute(sql, parameters).rowcount
@@ -224,7 +232,9 @@ class SqliteLink:
         """Undo the transaction, if there is one; raises no error of the store."""
         self._connection.rollback()
 
-    def insert_if(self, change: str, parameters: Parameters, into: str, rows: Sequence[Parameters]) -> bool:
+    def insert_if(
+        self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
+    ) -> bool:
         """Change one row, and if there was one to change, add rows; returns whether there was."""
         if not self.change(change, parameters):
             return False
@@ -250,7 +260,7 @@ class SqliteLink:
         """Close the connection."""
         self._connection.close()
 
-    def _ask_bytes(self, sql: str, parameters: Parameters) -> Found:
+    def _ask_bytes(self, sql: str, parameters: StatementParameters) -> Rows:
         self._connection.text_factory = _text_or_bytes
         try:
             return self._connection.execute(sql, parameters).fetchall()

@@ -17,7 +17,7 @@ from handrail.errors import (
     TransactionClosedError,
 )
 from handrail.store import MemoryStore, Store
-from handrail.store.sql.driver import Link
+from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
@@ -225,12 +225,12 @@ class _Interrupted(SqliteDriver):
     meanwhile: Callable[[], object]
     lent = 0
 
-    def lend(self) -> Link:
+    def lend(self) -> DriverConnection:
         self.meanwhile()
         self.lent += 1
         return super().lend()
 
-    def take_back(self, link: Link) -> None:
+    def take_back(self, link: DriverConnection) -> None:
         self.lent -= 1
         super().take_back(link)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import SessionError
-from handrail.store.sql.call_connection import refuse_control
+from handrail.store.sql.call_connection import check_statement
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from handrail.store.sql.call_connection import refuse_control
 def test_control_of_the_transaction_is_refused(sql: str) -> None:
     """Also behind comments, blanks and semicolons, and in whatever letters."""
     with pytest.raises(SessionError, match="the transaction and the connection are the call's"):
-        refuse_control(sql)
+        check_statement(sql)
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_control_of_the_transaction_is_refused(sql: str) -> None:
 )
 def test_other_statements_pass(sql: str) -> None:
     """What they mean is for the database to say."""
-    refuse_control(sql)
+    check_statement(sql)

@@ -16,11 +16,11 @@ from handrail.errors import SessionError, StoreError, StoreUnavailableError, Tra
 from handrail.session.persistence.protocol import Connection
 from handrail.store import SqliteStore, Store
 from handrail.store.postgres.server import Server
-from handrail.store.postgres.store import PostgresDriver, PostgresLink
-from handrail.store.sql.driver import FetchedRows, Link
+from handrail.store.postgres.store import PostgresConnection, PostgresDriver
+from handrail.store.sql.driver import DriverConnection, FetchedRows
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver, SqliteLink
+from handrail.store.sqlite.store import SqliteConnection, SqliteDriver
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing
@@ -120,27 +120,27 @@ def test_connection_that_is_left_in_the_middle_of_a_copy_is_let_go(clock: FakeCl
 class _Counted(SqliteDriver):
     """Lends links of the test's own, and counts those that are out."""
 
-    def __init__(self, file: SqliteFile, link: Callable[[SqliteFile], SqliteLink]) -> None:
+    def __init__(self, file: SqliteFile, link: Callable[[SqliteFile], SqliteConnection]) -> None:
         super().__init__(file)
         self.file = file
         self.link = link
         self.lent = 0
 
-    def lend(self) -> Link:
+    def lend(self) -> DriverConnection:
         link = self.link(self.file)
         self.lent += 1
         return link
 
-    def take_back(self, link: Link) -> None:
+    def take_back(self, link: DriverConnection) -> None:
         self.lent -= 1
         super().take_back(link)
 
 
-def _no_link(_file: SqliteFile) -> SqliteLink:
+def _no_link(_file: SqliteFile) -> SqliteConnection:
     raise KeyboardInterrupt
 
 
-class _InterruptedLink(SqliteLink):
+class _InterruptedLink(SqliteConnection):
     """Ctrl-C comes when the transaction has just been begun."""
 
     def begin(self) -> None:
@@ -150,7 +150,7 @@ class _InterruptedLink(SqliteLink):
 
 @pytest.mark.parametrize("link", [_no_link, _InterruptedLink])
 def test_ctrl_c_while_the_transaction_is_begun_leaves_nothing_begun(
-    tmp_path: Path, link: Callable[[SqliteFile], SqliteLink]
+    tmp_path: Path, link: Callable[[SqliteFile], SqliteConnection]
 ) -> None:
     """The file can be written to at once, by everybody."""
     driver = _Counted(SqliteFile(tmp_path / "desk.db"), link)
@@ -161,7 +161,7 @@ def test_ctrl_c_while_the_transaction_is_begun_leaves_nothing_begun(
         assert items(with_orders(other)) == []
 
 
-class _BusyLink(SqliteLink):
+class _BusyLink(SqliteConnection):
     """Others write at the moment."""
 
     busy = True
@@ -212,7 +212,7 @@ def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(or
 # --------------------------------------------------------------------------------------------------------- cancellation
 
 
-class _TellingSqlite(SqliteLink):
+class _TellingSqlite(SqliteConnection):
     started: threading.Event
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
@@ -220,7 +220,7 @@ class _TellingSqlite(SqliteLink):
         return super().execute(sql, parameters)
 
 
-class _TellingPostgres(PostgresLink):
+class _TellingPostgres(PostgresConnection):
     started: threading.Event
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
@@ -236,7 +236,7 @@ class _TellingPostgresDriver(PostgresDriver):
         self.server = server
         self.started = started
 
-    def lend(self) -> Link:
+    def lend(self) -> DriverConnection:
         link = _TellingPostgres(self.server, self.take().connection)
         link.started = self.started
         return link
@@ -271,7 +271,7 @@ def test_undoing_a_call_cancels_its_statement_in_sqlite(tmp_path: Path, *, neste
     """A call that has timed out is not waited for."""
     started = threading.Event()
 
-    def link(file: SqliteFile) -> SqliteLink:
+    def link(file: SqliteFile) -> SqliteConnection:
         made = _TellingSqlite(file)
         made.started = started
         return made
@@ -294,12 +294,12 @@ def test_undoing_a_call_cancels_its_statement_in_postgres(*, nested: bool) -> No
 
 def test_cancelling_what_is_closed_does_nothing(tmp_path: Path) -> None:
     """The connection may have come to its end meanwhile."""
-    link = SqliteLink(SqliteFile(tmp_path / "desk.db"))
+    link = SqliteConnection(SqliteFile(tmp_path / "desk.db"))
     link.close()
     link.cancel()
     with fresh_url() as url:
         server = Server(url, "postgres")
-        closed = PostgresLink(server, server.connect())
+        closed = PostgresConnection(server, server.connect())
         closed.connection.close()
         closed.cancel()
 
