@@ -21,7 +21,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import Unpack, override
 
-from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared
+from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata, read_tool_metadata
 from handrail.adapters.pydantic_ai.pipeline import PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate
@@ -63,22 +63,22 @@ def toolset(carried_out: list[str]) -> MCPToolset[Any]:
     return MCPToolset(InProcess(mcp_desk.desk_server(carried_out)), id="desk", tool_error_behavior="failed")
 
 
-async def declarations(toolset: MCPToolset[Any]) -> dict[str, Declared]:
+async def declarations(toolset: MCPToolset[Any]) -> dict[str, ToolMetadata]:
     """What the tools of a server say of themselves."""
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     async with toolset:
         tools = await toolset.get_tools(ctx)
-    return {name: declared(tool.tool_def) for name, tool in tools.items()}
+    return {name: read_tool_metadata(tool.tool_def) for name, tool in tools.items()}
 
 
 GUESSED = {
-    "look": Declared(effect="read", approval="ask"),
-    "add": Declared(effect="state"),
-    "send": Declared(effect="external"),
-    "plain": Declared(effect="state"),
-    "break": Declared(effect="external"),
-    "refuse": Declared(effect="external"),
-    "die": Declared(effect="external"),
+    "look": ToolMetadata(effect="read", approval="ask"),
+    "add": ToolMetadata(effect="state"),
+    "send": ToolMetadata(effect="external"),
+    "plain": ToolMetadata(effect="state"),
+    "break": ToolMetadata(effect="external"),
+    "refuse": ToolMetadata(effect="external"),
+    "die": ToolMetadata(effect="external"),
 }
 
 
@@ -99,8 +99,8 @@ async def test_a_program_may_know_a_server_better_than_its_hints() -> None:
     ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
     async with toolset:
         tools = await toolset.with_metadata(effect="read", approval="allow").get_tools(ctx)
-    said = Declared(effect="read", declares_effect=True, approval="allow")
-    assert {declared(tool.tool_def) for tool in tools.values()} == {said}
+    said = ToolMetadata(effect="read", declares_effect=True, approval="allow")
+    assert {read_tool_metadata(tool.tool_def) for tool in tools.values()} == {said}
 
 
 async def play(toolset: AbstractToolset[Any], replies: Sequence[Reply]) -> Session:

@@ -129,8 +129,8 @@ FACES = {
 """What each package exports: the documents, the README and programs import it from there."""
 
 DOUBLED = """
-    ABSENT Change Declared Describe Effect Entry Expect Fault KEYS Kept Mode NAME Names Outcome Part Plan Reach Spot
-    arguments_of check_choice declared definitions_of described fits_name judge members_of message_of place resolved
+    ABSENT Change Describe Effect Entry Expect Fault KEYS Kept Mode NAME Names Outcome Part Plan Reach check_choice
+    definitions_of described fits_name judge members_of message_of place resolved
 """
 """Public names that stand for several things. The list may only shrink."""
 

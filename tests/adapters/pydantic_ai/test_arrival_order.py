@@ -6,33 +6,33 @@ import asyncio
 
 import pytest
 
-from handrail.adapters.pydantic_ai.arrival_order import Line, step_up
+from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue, leave_queue
 
 
 @pytest.mark.anyio
 async def test_calls_step_up_in_the_order_in_which_they_joined() -> None:
     """The first goes on at once, each other one when all before it have left."""
-    line = Line()
+    line = ArrivalQueue()
     order: list[int] = []
 
     async def call(number: int) -> None:
         with line.join():
             for _ in range(5 - number):  # the earlier ones take longer to get there
                 await asyncio.sleep(0)
-            await step_up()
+            await leave_queue()
             order.append(number)
 
     await asyncio.gather(*(call(number) for number in range(5)))
     assert order == [0, 1, 2, 3, 4]
-    assert line.spots == []
+    assert line.positions == []
 
 
 @pytest.mark.anyio
 async def test_a_call_in_the_middle_that_leaves_lets_nobody_overtake() -> None:
     """Those behind it still wait for those before it."""
-    line = Line()
+    line = ArrivalQueue()
     with line.join(), line.join(), line.join():
-        first, middle, last = line.spots
+        first, middle, last = line.positions
         middle.leave()
         assert not last.is_first.is_set()
         first.leave()
@@ -42,32 +42,32 @@ async def test_a_call_in_the_middle_that_leaves_lets_nobody_overtake() -> None:
 @pytest.mark.anyio
 async def test_a_cancelled_call_leaves_the_line() -> None:
     """Nobody waits for a call that will never come."""
-    line = Line()
+    line = ArrivalQueue()
 
     async def call() -> None:
         with line.join():
-            await step_up()
+            await leave_queue()
 
     with line.join():
         waiting = asyncio.create_task(call())
         await asyncio.sleep(0)
-        assert len(line.spots) == 2
+        assert len(line.positions) == 2
         waiting.cancel()
         await asyncio.wait([waiting])
-        assert len(line.spots) == 1
+        assert len(line.positions) == 1
 
 
 @pytest.mark.anyio
 async def test_a_call_that_stands_in_no_line_goes_on() -> None:
     """A toolset without the capability has no line."""
-    await step_up()
+    await leave_queue()
 
 
 @pytest.mark.anyio
 async def test_stepping_up_twice_is_once() -> None:
     """A call made inside another one may find the outer spot, which has left."""
-    line = Line()
+    line = ArrivalQueue()
     with line.join():
-        await step_up()
-        await step_up()
-    assert line.spots == []
+        await leave_queue()
+        await leave_queue()
+    assert line.positions == []

@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.pydantic_ai.toolset import AnyArguments, Arguments
+from handrail.adapters.pydantic_ai.toolset import AnyArguments, RawArguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolInvoked
@@ -149,7 +149,7 @@ def test_text_that_is_no_object_is_shown_to_hooks_as_no_arguments() -> None:
         assert (dict(arguments), arguments.given()) == ({}, text)
     assert validator.validate_json(b'{"a": 1}').given() == '{"a": 1}'
     decoded = validator.validate_python([1])
-    assert isinstance(decoded, Arguments)
+    assert isinstance(decoded, RawArguments)
     assert decoded.given() == "[1]"
 
 

@@ -19,13 +19,13 @@ from pydantic_ai.models import Model
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.adapters.pydantic_ai.evaluation import (
-    STOPPED_RUN,
+    RUN_ERRORS,
     PromptResponse,
-    declared_type,
+    evaluation_error,
     open_model,
+    output_parser,
+    output_type,
     over_budget,
-    parser,
-    stopped,
 )
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.adapters.pydantic_ai.stored_evaluation import NotedCapability, Unfinished, stored_conversation
@@ -234,8 +234,8 @@ class PydanticAIAdapter:
                     )
         except BudgetExceededError as error:
             raise over_budget(error) from error
-        except STOPPED_RUN as error:
-            raise stopped(error, environment.rendered_prompt.name) from error
+        except RUN_ERRORS as error:
+            raise evaluation_error(error, environment.rendered_prompt.name) from error
 
     def _agent(self, model: Model, executor: ToolExecutor, conversation: Conversation | None) -> Agent[None, Any]:
         """An agent for one run; it costs a tenth of a millisecond."""
@@ -247,12 +247,12 @@ class PydanticAIAdapter:
         agent: Agent[None, Any] = Agent(
             model,
             name=rendered.name,
-            output_type=cast("type[Any]", declared_type(kind)),  # `parser` makes something else of it
+            output_type=cast("type[Any]", output_type(kind)),  # `output_parser` makes something else of it
             capabilities=[tools, *self._capabilities],
             retries={"output": self._output_retries},
         )
         if kind is not None and kind is not str:
-            agent.output_validator(parser(kind))
+            agent.output_validator(output_parser(kind))
         return agent
 
 

@@ -1,7 +1,7 @@
-"""The line in which the calls of a reply reach the pipeline: in the order asked, whatever stands in between.
+"""The queue in which the calls of a reply reach the pipeline: in the order asked, whatever stands in between.
 
-A call joins the line when PydanticAI starts it, which it does in the order asked, and leaves it when it draws its place
-in the pipeline, or ends before it gets there. It steps up only when all those before it have left.
+A call joins the queue when PydanticAI starts it, which it does in the order asked, and leaves it when it draws its
+place in the pipeline, or ends before it gets there. It goes on only when all those before it have left.
 """
 
 from __future__ import annotations
@@ -12,68 +12,68 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 
-class Line:
+class ArrivalQueue:
     """The calls of one run that have not reached the pipeline yet. It belongs to one event loop.
 
     Attributes:
-        spots: where they stand, the first one first.
+        positions: where they stand, the first one first.
     """
 
-    __slots__ = ("spots",)
+    __slots__ = ("positions",)
 
     def __init__(self) -> None:
-        """Make a line in which nobody stands."""
-        self.spots: list[Spot] = []
+        """Make an empty queue."""
+        self.positions: list[QueuePosition] = []
 
     @contextmanager
     def join(self) -> Generator[None]:
-        """Stand behind all others; who has not reached the pipeline by the end of the block leaves the line there."""
-        spot = Spot(self)
-        self.spots.append(spot)
+        """Stand behind all others; a call that has not reached the pipeline by the end of the block leaves there."""
+        position = QueuePosition(self)
+        self.positions.append(position)
         self.advance()
-        token = _CURRENT.set(spot)
+        token = _CURRENT.set(position)
         try:
             yield
         finally:
             _CURRENT.reset(token)
-            spot.leave()
+            position.leave()
 
     def advance(self) -> None:
-        """Let the first in the line go on."""
-        if self.spots:
-            self.spots[0].is_first.set()
+        """Let the first call go on."""
+        if self.positions:
+            self.positions[0].is_first.set()
 
 
-class Spot:
+class QueuePosition:
     """Where one call stands.
 
     Attributes:
-        is_first: set when nobody stands before it.
+        is_first: set when no other stands before it.
     """
 
-    __slots__ = ("_line", "is_first")
+    __slots__ = ("_queue", "is_first")
 
-    def __init__(self, line: Line) -> None:
-        """Make a spot of that line; `Line.join` puts it there."""
+    def __init__(self, queue: ArrivalQueue) -> None:
+        """Make a position of a queue; `ArrivalQueue.join` puts it there."""
         self.is_first = asyncio.Event()
-        self._line = line
+        self._queue = queue
 
     def leave(self) -> None:
-        """Leave the line. Doing it twice is once."""
-        if self in self._line.spots:
-            self._line.spots.remove(self)
-            self._line.advance()
+        """Leave the queue. Leaving twice is leaving once."""
+        if self in self._queue.positions:
+            self._queue.positions.remove(self)
+            self._queue.advance()
 
 
-_CURRENT: ContextVar[Spot | None] = ContextVar("handrail_spot", default=None)
+_CURRENT: ContextVar[QueuePosition | None] = ContextVar("handrail_queue_position", default=None)
 
 
-async def step_up() -> None:
-    """Wait until all calls before this one have left the line, and leave it too.
+async def leave_queue() -> None:
+    """Wait until all calls before this one have left the queue, and leave it too.
 
     Nothing may be awaited between this and the drawing of the place, or another call could come in between.
     """
-    spot = _CURRENT.get()
-    if spot is not None:
-        await spot.is_first.wait()
-        spot.leave()
+    position = _CURRENT.get()
+    if position is not None:
+        await position.is_first.wait()
+        position.leave()

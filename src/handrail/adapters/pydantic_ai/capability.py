@@ -48,7 +48,7 @@ from pydantic_ai.capabilities import (
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.mistakes import first_of, note_mistakes
-from handrail.adapters.pydantic_ai.arrival_order import Line
+from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.replies import stamped
 from handrail.adapters.pydantic_ai.toolset import HandrailToolset, reaches_pipeline
@@ -86,7 +86,7 @@ class HandrailCapability(AbstractCapability[Any]):
 
     executor: ToolExecutor
     toolset: HandrailToolset = field(init=False, repr=False)
-    line: Line = field(init=False, repr=False, default_factory=Line)
+    line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
     _mistakes: list[DeveloperMistake] = field(init=False, repr=False, default_factory=list[DeveloperMistake])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
 

@@ -55,13 +55,13 @@ from handrail.serde import codec
 
 Out_co = TypeVar("Out_co", covariant=True)
 
-STOPPED_RUN = (AgentRunError, FallbackExceptionGroup)
+RUN_ERRORS = (AgentRunError, FallbackExceptionGroup)
 """What PydanticAI raises when a run cannot go on."""
 
 _MOST_CHAINED = 20
 
 
-def declared_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
+def output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
     """What PydanticAI is to ask the model for: text, or an object with the schema of a dataclass.
 
     Raises:
@@ -78,7 +78,7 @@ def declared_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
         ) from error
 
 
-def parser(kind: type[Any]) -> Callable[[Any], Any]:
+def output_parser(kind: type[Any]) -> Callable[[Any], Any]:
     """What makes a dataclass of an answer; one that does not fit goes back to the model with all its faults."""
     answer = codec(kind)
 
@@ -130,7 +130,7 @@ def over_budget(error: BudgetExceededError) -> PromptEvaluationError:
     return PromptEvaluationError(str(error), phase="budget")
 
 
-def stopped(error: AgentRunError | FallbackExceptionGroup, prompt_name: str) -> PromptEvaluationError:
+def evaluation_error(error: AgentRunError | FallbackExceptionGroup, prompt_name: str) -> PromptEvaluationError:
     """PydanticAI stopped the run."""
     if (unreached := unreachable(error, prompt_name)) is not None:
         return unreached

@@ -36,11 +36,11 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.arrival_order import step_up
+from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign.arguments import read_by_signature
-from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool, arguments_of, foreign_tool
-from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared
+from handrail.adapters.pydantic_ai.foreign.calls import ForeignCall, ForeignTool, foreign_tool, plain_arguments
+from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata, read_tool_metadata
 from handrail.adapters.pydantic_ai.replies import Asked, asked
 from handrail.adapters.pydantic_ai.toolset import reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
@@ -63,8 +63,8 @@ class PipelineCapability(HandrailCapability):
     """
 
     policies: Sequence[ToolPolicy] = ()
-    _environments: dict[str, tuple[Declared, Mapping[str, Any], Environment]] = field(
-        init=False, repr=False, default_factory=dict[str, tuple[Declared, Mapping[str, Any], Environment]]
+    _environments: dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]] = field(
+        init=False, repr=False, default_factory=dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]]
     )
 
     @override
@@ -107,7 +107,7 @@ class PipelineCapability(HandrailCapability):
         asked_for, record = self.asked(ctx, call), self.final_record(ctx, call)
         # The record of one of the prompt's tools has its own name, without any prefix.
         name = call.tool_name if record is None else record.name
-        await step_up()
+        await leave_queue()
         message = await self._invoke(asked_for, name, _as_written(call.args), tools)
         if message.success:
             return ToolReturn(message.result.value, metadata={"replayed": True})
@@ -153,12 +153,12 @@ class PipelineCapability(HandrailCapability):
         if self.final_record(ctx, call) is None:
             raise ToolFailed(await self._record_misfit(ctx, call, args, error))
 
-    async def carry_out(self, call: ForeignCall, said: Declared) -> Any:  # noqa: ANN401 - whatever the tool returns
+    async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
         """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
         environment = self._environment_of(call, said)
         found = asked(call.context, environment.session)
         made = found.tool_call(call.name, call.arguments)
-        await step_up()
+        await leave_queue()
         try:
             with call.under_way():
                 message = await invoke(made, found.ref.reply, environment, ON_LOOP)
@@ -185,7 +185,7 @@ class PipelineCapability(HandrailCapability):
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None
 
-    def _environment_of(self, call: ForeignCall, said: Declared) -> Environment:
+    def _environment_of(self, call: ForeignCall, said: ToolMetadata) -> Environment:
         """The environment for the calls of one foreign tool; kept, because it is the same for all of them."""
         name, schema = call.name, call.schema
         kept = self._environments.get(name)
@@ -262,7 +262,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         """
         tools = await super().get_tools(ctx)
         for tool in tools.values():
-            declared(tool.tool_def)
+            read_tool_metadata(tool.tool_def)
         last = ctx.messages[-1] if ctx.messages else None
         known = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and known is not None:
@@ -288,7 +288,7 @@ class ThroughPipeline(WrapperToolset[Any]):
                 raise ApprovalRequired from error
         call = ForeignCall(self.wrapped, name, tool_args, ctx, tool)
         try:
-            return await self.capability.carry_out(call, declared(tool.tool_def))
+            return await self.capability.carry_out(call, read_tool_metadata(tool.tool_def))
         finally:
             if call.answer_lost and not isinstance(tool.toolset, FunctionToolset):
                 self.unanswered[name] = tool.toolset
@@ -310,7 +310,7 @@ def _is_callable(tool: ToolsetTool[Any]) -> bool:
 
 
 def _as_written(args: RawToolArgs | None) -> str | dict[str, Any]:
-    return args if isinstance(args, str) else arguments_of(args or {})
+    return args if isinstance(args, str) else plain_arguments(args or {})
 
 
 def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception) -> ParseError:

@@ -15,23 +15,23 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.arrival_order import step_up
+from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool
 from handrail.serde import canonical_json
 
-THROUGH_PIPELINE = "handrail"
+PIPELINE_METADATA_KEY = "handrail"
 """The key in a tool's metadata by which it is known that its calls reach the pipeline by themselves; the value is the
 name that the tool has there, whatever a prefix has made of it."""
 
 
 def reaches_pipeline(definition: ToolDefinition) -> bool:
     """Whether the calls of a tool reach the pipeline by themselves, as those of a `HandrailToolset` do."""
-    return THROUGH_PIPELINE in (definition.metadata or {})
+    return PIPELINE_METADATA_KEY in (definition.metadata or {})
 
 
-class Arguments(dict[str, Any]):
+class RawArguments(dict[str, Any]):
     """The arguments of a call: decoded, for the hooks that look at them, and as the text that the model wrote.
 
     Attributes:
@@ -64,10 +64,10 @@ class AnyArguments:
         """Show hooks no arguments of more than `max_length` characters."""
         self._max_length = max_length
 
-    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> Arguments:  # noqa: ANN401 - PydanticAI's
+    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
         """Keep the text."""
         text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
-        return Arguments(text, max_length=self._max_length)
+        return RawArguments(text, max_length=self._max_length)
 
     def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
         """Keep an object as it is; anything else becomes the text of it."""
@@ -140,10 +140,10 @@ class HandrailToolset(AbstractToolset[Any]):
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             EndsRun: the run is over.
         """
-        arguments = tool_args.given() if isinstance(tool_args, Arguments) else tool_args
+        arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
         found = asked(ctx, self.executor.environment.session)
         call = found.tool_call(name, arguments)
-        await step_up()
+        await leave_queue()
         message = await self.executor.execute_async(call, reply=found.ref.reply)
         if not message.success:
             raise ToolFailed(message.content)
@@ -155,7 +155,7 @@ def _definition(tool: Tool[Any, Any], toolset_id: str) -> ToolDefinition:
         name=tool.name,
         description=_description(tool),
         parameters_json_schema=tool.parameters_schema,
-        metadata={"effect": tool.effect, THROUGH_PIPELINE: tool.name},
+        metadata={"effect": tool.effect, PIPELINE_METADATA_KEY: tool.name},
         toolset_id=toolset_id,
     )
 

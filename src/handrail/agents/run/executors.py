@@ -21,9 +21,9 @@ from pydantic_ai.capabilities import ValidatedToolArgs
 from pydantic_core import from_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
-from handrail.adapters.pydantic_ai.foreign.effects import declared
-from handrail.adapters.pydantic_ai.toolset import THROUGH_PIPELINE, Arguments
+from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
+from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
+from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArguments
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
@@ -212,7 +212,7 @@ class RunDoors:
     def report(self, definition: ToolDefinition) -> ToolReport:
         """A tool of this run, for people."""
         self.admit(definition)
-        said = declared(definition)
+        said = read_tool_metadata(definition)
         section, default = "", said.approval
         policies: tuple[str, ...] = ()
         hints = effect_hints(said.effect, declares_effect=said.declares_effect, idempotency=said.idempotency)
@@ -256,15 +256,15 @@ class RunDoors:
     def _of_foreign(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall:
-        said = declared(definition)
-        arguments = arguments_of(args, definition)
+        said = read_tool_metadata(definition)
+        arguments = plain_arguments(args, definition)
         gated = self._gated(ref, call.tool_name, said.effect, _Looks(arguments, _written(call)))
         return replace(gated, default=said.approval)
 
     def _of_own(
         self, ref: CallRef, call: ToolCallPart, name: str, own: _Own, args: ValidatedToolArgs
     ) -> GatedCall | None:
-        given = args.given() if isinstance(args, Arguments) else args
+        given = args.given() if isinstance(args, RawArguments) else args
         environment = own.executor.environment
         reach = _reached if name in FILE_TOOLS else None
         call_ahead = ToolCall(ref.call_id, name, given)
@@ -337,7 +337,7 @@ class RunDoors:
 
 def _own_name(definition: ToolDefinition) -> str | None:
     """What a tool of Handrail's is called in its prompt, whatever a prefix has made of it; `None` for other tools."""
-    name = (definition.metadata or {}).get(THROUGH_PIPELINE)
+    name = (definition.metadata or {}).get(PIPELINE_METADATA_KEY)
     return None if name is None else str(name)
 
 
@@ -371,7 +371,7 @@ def _written(call: ToolCallPart) -> dict[str, Any] | None:
             given = from_json(given)
         except ValueError:
             return None
-    return arguments_of(cast("object", given)) if isinstance(given, dict) else None
+    return plain_arguments(cast("object", given)) if isinstance(given, dict) else None
 
 
 def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:
@@ -387,7 +387,7 @@ def _arguments(params: object) -> dict[str, Any]:
     try:
         return cast("dict[str, Any]", dump(params))  # of a dataclass or a mapping, so it is an object
     except DumpError:
-        return arguments_of(params)
+        return plain_arguments(params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import Conversation
-from handrail.adapters.pydantic_ai.evaluation import STOPPED_RUN, open_model, stopped
+from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import running
 from handrail.agents.agent_file import AgentFile
@@ -317,8 +317,8 @@ class AgentRun:
                     event_stream_handler=None if self.tree.options.listener is None else self._stream,
                     infer_name=False,
                 )
-            except STOPPED_RUN as error:
-                raise stopped(error, self.agent.file.name) from error
+            except RUN_ERRORS as error:
+                raise evaluation_error(error, self.agent.file.name) from error
         waits = isinstance(result.output, DeferredToolRequests)
         conversation.keep(result.all_messages(), ended=not waits)
         return RunResult(

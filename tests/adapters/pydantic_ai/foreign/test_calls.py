@@ -15,7 +15,7 @@ from pydantic_ai import ModelRetry, RunContext, RunUsage, ToolFailed
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.test import TestModel
 
-from handrail.adapters.pydantic_ai.foreign.calls import answer_lost
+from handrail.adapters.pydantic_ai.foreign.calls import is_answer_lost
 from tests.adapters import mcp_desk
 
 CLOSED = MCPError(code=mcp_types.CONNECTION_CLOSED, message="Connection closed")
@@ -40,14 +40,14 @@ async def failure_of(name: str, behavior: Behavior) -> Exception:
 @pytest.mark.parametrize("behavior", ["retry", "failed", "error"])
 async def test_a_server_that_dies_in_a_call_leaves_open_whether_it_was_carried_out(behavior: Behavior) -> None:
     """However PydanticAI was told to raise it."""
-    assert answer_lost(await failure_of("die", behavior))
+    assert is_answer_lost(await failure_of("die", behavior))
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["break", "refuse"])
 async def test_a_server_that_answers_leaves_nothing_open(name: str) -> None:
     """Neither a failed call nor one that the server would not take is a lost answer."""
-    assert not answer_lost(await failure_of(name, "retry"))
+    assert not is_answer_lost(await failure_of(name, "retry"))
 
 
 def _grouped(*errors: Exception) -> Exception:
@@ -101,4 +101,4 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
 @pytest.mark.parametrize("error, lost", FAILURES.values(), ids=FAILURES)
 def test_only_two_codes_and_results_prove_that_nothing_was_done(error: Exception, *, lost: bool) -> None:
     """Every other JSON-RPC error may be the client's own, for an answer that it did not get."""
-    assert answer_lost(error) is lost
+    assert is_answer_lost(error) is lost

@@ -14,7 +14,12 @@ from pydantic_ai import RunContext, RunUsage, Tool, ToolDefinition
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai.foreign.effects import Declared, declared, declared_effect, hinted_effect
+from handrail.adapters.pydantic_ai.foreign.effects import (
+    ToolMetadata,
+    declared_effect,
+    hinted_effect,
+    read_tool_metadata,
+)
 from handrail.errors import PromptValidationError
 from handrail.prompt import IdempotencyConfig
 
@@ -30,7 +35,7 @@ def definition(metadata: dict[str, Any] | None = None, *, kind: Any = "function"
 def told(metadata: dict[str, Any]) -> str:
     """The error that a tool with this metadata is refused with."""
     with pytest.raises(PromptValidationError) as refused:
-        declared(definition(metadata))
+        read_tool_metadata(definition(metadata))
     assert refused.value.tool == "pay"
     return str(refused.value)
 
@@ -38,13 +43,17 @@ def told(metadata: dict[str, Any]) -> str:
 @pytest.mark.parametrize("metadata", [None, {}, {"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}])
 def test_a_tool_that_says_nothing_changes_state(metadata: dict[str, Any] | None) -> None:
     """Without metadata, or with that of others alone, the careful default of Handrail's own tools holds."""
-    assert declared(definition(metadata)) == Declared(effect="state", concurrent=False, idempotency=None, approval=None)
+    assert read_tool_metadata(definition(metadata)) == ToolMetadata(
+        effect="state", concurrent=False, idempotency=None, approval=None
+    )
 
 
 def test_metadata_declares_what_handrails_own_tools_declare() -> None:
     """Each key is taken as it is."""
-    said = declared(definition({"effect": "external", "concurrent": True, "idempotency": ONCE, "approval": "allow"}))
-    assert said == Declared(
+    said = read_tool_metadata(
+        definition({"effect": "external", "concurrent": True, "idempotency": ONCE, "approval": "allow"})
+    )
+    assert said == ToolMetadata(
         effect="external", declares_effect=True, concurrent=True, idempotency=ONCE, approval="allow"
     )
 
@@ -60,7 +69,7 @@ async def test_tools_and_whole_toolsets_declare_by_their_metadata() -> None:
     ctx = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
     toolset = FunctionToolset[None]([Tool(pay, metadata={"effect": "external", "idempotency": ONCE})])
     tools = await toolset.with_metadata(approval="deny").get_tools(ctx)
-    assert declared(tools["pay"].tool_def) == Declared(
+    assert read_tool_metadata(tools["pay"].tool_def) == ToolMetadata(
         effect="external", declares_effect=True, idempotency=ONCE, approval="deny"
     )
 
@@ -125,23 +134,23 @@ def test_python_metadata_wins_over_hints() -> None:
 @pytest.mark.parametrize(
     "metadata, said",
     [
-        ({}, Declared(effect="read", approval="ask")),
-        ({"concurrent": True}, Declared(effect="read", concurrent=True, approval="ask")),
-        ({"effect": "read"}, Declared(effect="read", declares_effect=True)),
-        ({"approval": "allow"}, Declared(effect="read", approval="allow")),
-        ({"approval": "deny"}, Declared(effect="read", approval="deny")),
-        ({"idempotency": ONCE}, Declared(effect="state", idempotency=ONCE)),
+        ({}, ToolMetadata(effect="read", approval="ask")),
+        ({"concurrent": True}, ToolMetadata(effect="read", concurrent=True, approval="ask")),
+        ({"effect": "read"}, ToolMetadata(effect="read", declares_effect=True)),
+        ({"approval": "allow"}, ToolMetadata(effect="read", approval="allow")),
+        ({"approval": "deny"}, ToolMetadata(effect="read", approval="deny")),
+        ({"idempotency": ONCE}, ToolMetadata(effect="state", idempotency=ONCE)),
     ],
 )
-def test_a_call_that_only_a_server_calls_reading_is_asked_about(metadata: dict[str, Any], said: Declared) -> None:
+def test_a_call_that_only_a_server_calls_reading_is_asked_about(metadata: dict[str, Any], said: ToolMetadata) -> None:
     """The word of a stranger lets nothing run unasked; that of the program does."""
-    assert declared(definition({"annotations": {"readOnlyHint": True}, **metadata})) == said
+    assert read_tool_metadata(definition({"annotations": {"readOnlyHint": True}, **metadata})) == said
 
 
 def test_a_declared_key_says_that_a_tool_changes_something() -> None:
     """A server that calls such a tool a reading one is not believed, and nothing of what Python declares is lost."""
-    said = declared(definition({"idempotency": ONCE, "annotations": {"readOnlyHint": True}}))
-    assert said == Declared(effect="state", idempotency=ONCE)
+    said = read_tool_metadata(definition({"idempotency": ONCE, "annotations": {"readOnlyHint": True}}))
+    assert said == ToolMetadata(effect="state", idempotency=ONCE)
     destroys = {"idempotency": ONCE, "annotations": {"destructiveHint": True}}
     assert declared_effect(definition(destroys)) == "external"
 
@@ -149,7 +158,10 @@ def test_a_declared_key_says_that_a_tool_changes_something() -> None:
 def test_a_server_grants_itself_nothing() -> None:
     """What a server sends along under `meta` or among its hints is no metadata of Python's, whatever its keys."""
     keys = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
-    assert declared(definition({"meta": keys, "annotations": {**keys, "idempotentHint": True}})) == Declared()
+    assert (
+        read_tool_metadata(definition({"meta": keys, "annotations": {**keys, "idempotentHint": True}}))
+        == ToolMetadata()
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +170,7 @@ def test_a_server_grants_itself_nothing() -> None:
 )
 def test_a_tool_that_requires_approval_is_asked_about(said: dict[str, Any], approval: str) -> None:
     """`requires_approval=True` is never loosened by other metadata."""
-    assert declared(definition(said, kind="unapproved")).approval == approval
+    assert read_tool_metadata(definition(said, kind="unapproved")).approval == approval
 
 
 WRONG: Mapping[str, tuple[dict[str, Any], str]] = {
@@ -218,4 +230,4 @@ def test_a_tool_without_parameters_has_none_for_a_key(schema: dict[str, Any]) ->
     """A schema without properties, as a server may send it, is one without parameters."""
     bare = ToolDefinition(name="pay", parameters_json_schema=schema, metadata={"idempotency": ONCE})
     with pytest.raises(PromptValidationError, match="parameters are none"):
-        declared(bare)
+        read_tool_metadata(bare)

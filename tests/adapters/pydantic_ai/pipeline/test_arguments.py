@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, computed_field
 from pydantic_ai import Tool, ToolDefinition
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
-from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
+from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.testing import Call, Outcome
 from tests.adapters.foreign_desk import called, events, pipeline, play
@@ -20,10 +20,10 @@ from tests.adapters.pydantic_ai.pipeline.test_values import Shy
 
 def test_arguments_are_recorded_one_by_one() -> None:
     """One that JSON cannot say hides none of the others; what is no mapping has a name."""
-    assert arguments_of({"order_id": 7, "\ud800": "\ud800"}) == {"order_id": 7, r"'\ud800'": r"'\ud800'"}
-    assert arguments_of(Shy(part=7)) == {"part": 7}
-    assert arguments_of([1]) == {"arguments": [1]}
-    assert arguments_of("\ud800") == {"arguments": r"'\ud800'"}
+    assert plain_arguments({"order_id": 7, "\ud800": "\ud800"}) == {"order_id": 7, r"'\ud800'": r"'\ud800'"}
+    assert plain_arguments(Shy(part=7)) == {"part": 7}
+    assert plain_arguments([1]) == {"arguments": [1]}
+    assert plain_arguments("\ud800") == {"arguments": r"'\ud800'"}
 
 
 class Order(BaseModel):
@@ -48,8 +48,8 @@ DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_arguments_are_those_that_the_tool_declares(args: dict[str, Any], seen: dict[str, Any]) -> None:
     """PydanticAI offers the fields of a function's only model as the parameters, and hands the function the model."""
     definition = ToolDefinition(name="pay", parameters_json_schema=Order.model_json_schema())
-    assert arguments_of(args, definition) == seen
-    assert arguments_of(args, ToolDefinition(name="pay")) == arguments_of(args)
+    assert plain_arguments(args, definition) == seen
+    assert plain_arguments(args, ToolDefinition(name="pay")) == plain_arguments(args)
 
 
 class Open(BaseModel, extra="allow"):
@@ -158,7 +158,7 @@ async def test_the_fields_of_an_only_model_are_the_arguments(
 def test_a_schema_that_says_nothing_of_a_field_leaves_the_arguments_as_they_are(properties: Any) -> None:
     """A server may send any."""
     definition = ToolDefinition(name="f", parameters_json_schema={"properties": properties})
-    assert arguments_of({"path": Place("x")}, definition) == {"path": {"path": "x"}}
+    assert plain_arguments({"path": Place("x")}, definition) == {"path": {"path": "x"}}
 
 
 @pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, Secret, SecretBytes, SecretStr
 from pydantic_ai import Tool
 
-from handrail.adapters.pydantic_ai.foreign.calls import arguments_of
+from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.serde import MASK, digest
@@ -220,7 +220,7 @@ def test_secrets_are_put_where_their_masks_are() -> None:
     """Only what validation has made a secret; what has other names or another number in JSON stays as it is there."""
     login = Credentials(user="ada", passWord=SecretStr("one"))
     others = {"n": 1, "mixed": {1, 2}, "rate": Rate.LOW}
-    found = arguments_of({"login": login, **others}, with_secrets=True)
+    found = plain_arguments({"login": login, **others}, with_secrets=True)
     assert found.pop("login") == {"user": "ada", "passWord": SecretStr("one")}
     assert found == {"n": 1, "mixed": [1, 2], "rate": {"percent": 1}}
-    assert arguments_of({"login": login})["login"]["passWord"] == MASK
+    assert plain_arguments({"login": login})["login"]["passWord"] == MASK

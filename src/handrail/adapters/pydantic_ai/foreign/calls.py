@@ -57,16 +57,16 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.pydantic_ai.foreign.effects import Declared
+from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata
 from handrail.adapters.pydantic_ai.foreign.values import (
-    UNSAID,
+    NO_VALUE,
     UnreadableValueError,
     as_json,
+    freeze_value,
     holds_secret,
-    in_words,
-    plain,
     secrets_put_back,
-    settled,
+    to_plain_json,
+    to_plain_text,
     with_secrets_marked,
 )
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError, ToolValidationError
@@ -191,7 +191,7 @@ class ForeignCall:
         self._told: Exception | None = None
         self.answer_lost = False
         self.context = context
-        self.arguments = arguments_of(args, tool.tool_def)
+        self.arguments = plain_arguments(args, tool.tool_def)
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -201,7 +201,7 @@ class ForeignCall:
 
     def arguments_with_secrets(self) -> dict[str, Any]:
         """As `arguments`, but with a secret in the place of its mask where validation has made one."""
-        return arguments_of(self._args, self._tool.tool_def, with_secrets=True)
+        return plain_arguments(self._args, self._tool.tool_def, with_secrets=True)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
@@ -251,12 +251,12 @@ class ForeignCall:
         try:
             returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
             # An iterator can be read once, and what it does on the way belongs to the call.
-            self._returned, recorded = settled(self.name, returned)
+            self._returned, recorded = freeze_value(self.name, returned)
         except (ApprovalRequired, CallDeferred) as error:
             self._told = error
             raise CallPostponed(f"{self.name} is put off: {str(error) or type(error).__name__}") from error
         except (ModelRetry, ToolFailed) as error:
-            self.answer_lost = answer_lost(error)
+            self.answer_lost = is_answer_lost(error)
             if acts_outside and (isinstance(error.__context__, TimeoutError) or self.answer_lost):
                 raise self._uncertain(error) from error
             self._told = _escaped(error)
@@ -286,7 +286,7 @@ def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
 
 
-def foreign_tool(name: str, description: str, said: Declared, schema: Mapping[str, Any]) -> ForeignTool:
+def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which carries out whatever call is under way."""
     acts_outside = said.effect == "external"
 
@@ -309,7 +309,7 @@ def _not_said(effect: Effect) -> Effect | None:
     return None if effect == "state" else effect
 
 
-def arguments_of(
+def plain_arguments(
     args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
 ) -> dict[str, Any]:
     """Validated arguments as JSON has them; what JSON cannot say is told in words.
@@ -321,11 +321,11 @@ def arguments_of(
     """
     given: object = args
     found = as_json(args)
-    if found is UNSAID and isinstance(args, dict):
+    if found is NO_VALUE and isinstance(args, dict):
         named = cast("dict[object, object]", args)  # keys may be anything
-        found = {str(plain(name)): plain(value) for name, value in named.items()}
-    elif found is UNSAID:
-        found = in_words(args)
+        found = {str(to_plain_json(name)): to_plain_json(value) for name, value in named.items()}
+    elif found is NO_VALUE:
+        found = to_plain_text(args)
     if with_secrets:
         found = secrets_put_back(found, given)
     if not isinstance(found, dict):
@@ -368,7 +368,7 @@ def _may_be_object(schema: object) -> bool:
     return kind == "object"
 
 
-def answer_lost(error: BaseException) -> bool:
+def is_answer_lost(error: BaseException) -> bool:
     """Whether an exception of a tool leaves open what a server has done, by itself or by what it was raised from."""
     seen: set[int] = set()
     found: BaseException | None = error
@@ -383,7 +383,7 @@ def answer_lost(error: BaseException) -> bool:
 def _says_so(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)  # of whatever it is
-        return any(answer_lost(member) for member in group.exceptions)
+        return any(is_answer_lost(member) for member in group.exceptions)
     described: object = getattr(error, "error", None)
     code: object = getattr(described, "code", None)
     if type(code) is not int:

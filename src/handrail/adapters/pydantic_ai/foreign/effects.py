@@ -53,7 +53,7 @@ _NEAR = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class ToolMetadata:
     """What a tool says of itself.
 
     Attributes:
@@ -74,7 +74,7 @@ class Declared:
     approval: ApprovalDefault | None = None
 
 
-def declared(definition: ToolDefinition) -> Declared:
+def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     """What a tool says of itself.
 
     Raises:
@@ -101,7 +101,7 @@ def declared(definition: ToolDefinition) -> Declared:
         _check_together(definition, effect, config, external)
     if definition.kind == "unapproved" and approval != "deny":
         approval = "ask"
-    return Declared(
+    return ToolMetadata(
         effect=effect,
         declares_effect=said is not None,
         external=external,
@@ -111,16 +111,16 @@ def declared(definition: ToolDefinition) -> Declared:
     )
 
 
-_NOTHING_SAID = Declared()
+_NOTHING_SAID = ToolMetadata()
 
 
 def declared_effect(definition: ToolDefinition) -> Effect:
     """What a tool says that its calls do to the world.
 
     Raises:
-        PromptValidationError: as for `declared`.
+        PromptValidationError: as for `read_tool_metadata`.
     """
-    return declared(definition).effect
+    return read_tool_metadata(definition).effect
 
 
 def hinted_effect(annotations: object) -> Effect:

@@ -26,7 +26,7 @@ from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escaped, escaped_within
 from handrail.serde.secrets import SecretValue, is_secret_value, schema_masking
 
-UNSAID: Final = object()
+NO_VALUE: Final = object()
 """Stands for what JSON cannot say."""
 
 _DEEPEST: Final = 200
@@ -37,7 +37,7 @@ class UnreadableValueError(ToolValidationError):
     """A tool has run, and what it has returned cannot be handled. Never leaves the adapter."""
 
 
-def settled(name: str, returned: object) -> tuple[Any, Any]:
+def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
     """What PydanticAI is handed of what a tool has returned, and what is recorded of it.
 
     Raises:
@@ -45,36 +45,36 @@ def settled(name: str, returned: object) -> tuple[Any, Any]:
         Exception: what an iterator raises.
     """
     if _is_return(returned):
-        shown, recorded = settled(name, returned.return_value)
+        shown, recorded = freeze_value(name, returned.return_value)
         content, metadata = _escaped_content(returned.content), escaped_within(returned.metadata)
         if shown is returned.return_value and content is returned.content and metadata is returned.metadata:
             return returned, recorded
         return replace(returned, return_value=shown, content=content, metadata=metadata), recorded
     read = _read(name, returned, ())
-    recorded = plain(read)
+    recorded = to_plain_json(read)
     if _can_be_told(read):
         return read, recorded
-    recorded = recorded if _can_be_told(recorded) else in_words(recorded)
+    recorded = recorded if _can_be_told(recorded) else to_plain_text(recorded)
     return recorded, recorded
 
 
-def plain(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+def to_plain_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     """A value as JSON has it; what JSON cannot say is told in words."""
     found = as_json(value)
-    return in_words(value) if found is UNSAID else found
+    return to_plain_text(value) if found is NO_VALUE else found
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as JSON has it; `UNSAID` if it cannot say it."""
+    """A value as JSON has it; `NO_VALUE` if it cannot say it."""
     if _is_simple_text(value):
         return value
     try:
         return from_json(to_json(value, serialize_unknown=True, inf_nan_mode="strings"))
     except Exception:  # noqa: BLE001 - it holds itself or a lone surrogate, or its own code fails: told in words
-        return UNSAID
+        return NO_VALUE
 
 
-def in_words(value: object) -> str:
+def to_plain_text(value: object) -> str:
     """How Python writes a value."""
     try:
         return repr(value).encode("utf-8", "backslashreplace").decode()
