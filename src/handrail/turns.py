@@ -42,7 +42,7 @@ from typing import Protocol, runtime_checkable
 
 from handrail.errors import TurnConflictError
 
-__all__ = ["Links", "TakesTurns", "Ticket", "Turn", "draw", "own_turn", "turn_of"]
+__all__ = ["HasTurn", "Ticket", "TicketLinks", "Turn", "draw_ticket", "own_turn", "turn_of"]
 
 
 _LOCK = threading.Lock()
@@ -67,7 +67,7 @@ class Turn:
         self.queue: list[Ticket] = []
 
 
-class Links:
+class TicketLinks:
     """What connects a ticket with others; made when it first meets one, because most tickets never do.
 
     The dictionaries are ordered sets: their values mean nothing.
@@ -76,7 +76,7 @@ class Links:
         blockers: the tickets it waits for.
         behind: the tickets that wait for it.
         inside: the unreleased tickets that were drawn inside it, at any depth.
-        leans: the tickets whose calls it waits for outside of any queue; see `Ticket.lean_on`.
+        leans: the tickets whose calls it waits for outside of any queue; see `Ticket.wait_on`.
     """
 
     __slots__ = ("behind", "blockers", "inside", "leans")
@@ -90,7 +90,7 @@ class Links:
 
 
 class Ticket:
-    """A place in the queues of some turns; made by `draw`, ended by `release`.
+    """A place in the queues of some turns; made by `draw_ticket`, ended by `release`.
 
     Attributes:
         turns: the turns it stands in, each once.
@@ -103,20 +103,20 @@ class Ticket:
     __slots__ = ("_links", "_waiter", "exclusive", "parent", "released", "runs", "turns")
 
     def __init__(self, turns: tuple[Turn, ...], parent: Ticket | None, exclusive: bool) -> None:  # noqa: FBT001 - a keyword would cost each call a tenth of what its turn costs
-        """Make a ticket that stands in no queue yet; use `draw`."""
+        """Make a ticket that stands in no queue yet; use `draw_ticket`."""
         self.turns = turns
         self.parent = parent
         self.exclusive = exclusive
         self.runs = True
         self.released = False
-        self._links: Links | None = None
+        self._links: TicketLinks | None = None
         self._waiter: Future[None] | None = None
 
     @property
-    def links(self) -> Links:
+    def links(self) -> TicketLinks:
         """What connects it with other tickets; read and changed with the lock held."""
         if self._links is None:
-            self._links = Links()
+            self._links = TicketLinks()
         return self._links
 
     @property
@@ -135,7 +135,7 @@ class Ticket:
                 self._waiter = Future()
             return self._waiter
 
-    def ask_first(self) -> Future[None] | None:
+    def request_first(self) -> Future[None] | None:
         """Ask to be the first of its turns (rule 5); returns what to wait on, or `None` if it is first already."""
         if self.released or self._is_first():
             return None
@@ -168,8 +168,8 @@ class Ticket:
             self.turns += more
         return True
 
-    def lean_on(self, other: Ticket) -> None:
-        """Note that this call waits for another one outside of any queue (rule 6); end it with `lean_off`.
+    def wait_on(self, other: Ticket) -> None:
+        """Note that this call waits for another one outside of any queue (rule 6); end it with `stop_waiting_on`.
 
         Raises:
             TurnConflictError: the other one waits for this call, or for one that this was made in.
@@ -181,7 +181,7 @@ class Ticket:
             told = self._open_circles()
         _tell(told)
 
-    def lean_off(self, other: Ticket) -> None:
+    def stop_waiting_on(self, other: Ticket) -> None:
         """Note that it waits no more."""
         with _LOCK:
             self.links.leans.pop(other, None)
@@ -309,7 +309,7 @@ def _tell(waiters: Iterable[Future[None] | None]) -> None:
             waiter.set_result(None)
 
 
-def draw(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = None) -> Ticket:
+def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = None) -> Ticket:
     """Draw a place in the queues of all `turns` at once; look at `Ticket.waiter` before going on.
 
     Args:
@@ -338,7 +338,7 @@ def draw(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = No
 
 
 @runtime_checkable
-class TakesTurns(Protocol):
+class HasTurn(Protocol):
     """A participant that carries its own turn, as sessions and filesystems do.
 
     It calls `handrail.transaction.check_write` before each change.
@@ -371,7 +371,7 @@ _LENT = _LentTurns()
 
 
 def own_turn(participant: object) -> Turn | None:
-    """The turn that a participant carries itself, if it does (`TakesTurns`)."""
+    """The turn that a participant carries itself, if it does (`HasTurn`)."""
     turn = getattr(participant, "turn", None)
     return turn if isinstance(turn, Turn) else None
 

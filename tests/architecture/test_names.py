@@ -83,7 +83,7 @@ FACES = {
         VisibilityExpansionRequired WrongResourceError
     """,
     "handrail.filesystem": """
-        DecisionStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem WalkRequest
+        CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem WalkRequest
         PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository SnapshotError
         excluding
     """,
@@ -123,14 +123,14 @@ FACES = {
         run_to_crash run_tool run_tool_async
     """,
     "handrail.transaction": """
-        Enlisted Snapshotable Transaction UnitStore check_write current undoing
+        CommitParticipant Snapshotable Transaction UnitStore check_write current is_rolling_back
     """,
 }
 """What each package exports: the documents, the README and programs import it from there."""
 
 DOUBLED = """
-    ABSENT Change Describe Effect Entry Expect Fault KEYS Kept Mode NAME Names Outcome Part Plan Reach check_choice
-    definitions_of described fits_name judge members_of message_of place resolved
+    Change Describe Effect Entry Expect Fault KEYS Kept Mode NAME Names Part Plan Reach check_choice definitions_of
+    described fits_name judge members_of message_of place resolved
 """
 """Public names that stand for several things. The list may only shrink."""
 

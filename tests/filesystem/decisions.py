@@ -41,16 +41,16 @@ class Decisions:
         finally:
             self._unit = None
 
-    def decide(self, journal_id: str) -> None:
+    def record_commit(self, journal_id: str) -> None:
         self._answer()
         self.seen.add(journal_id)
         (self.kept if self._unit is None else self._unit).add(journal_id)
 
-    def decided(self, journal_id: str) -> bool:
+    def is_committed(self, journal_id: str) -> bool:
         self._answer()
         return journal_id in self.kept
 
-    def forget_decision(self, journal_id: str) -> None:
+    def delete_commit_record(self, journal_id: str) -> None:
         self._answer()
         self.kept.discard(journal_id)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from handrail.crash_points import POINTS, arm
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.changes import CHANGES, Change
 from tests.filesystem.disks import CALLS, Nth, Picture, WatchedDisk, die, picture, plant, quiet
 from tests.filesystem.programs import PROGRAMS, CallOverProgram
@@ -57,7 +57,7 @@ class Ground:
             else:
                 disk.before = watch
                 self._audit(watch)
-            ticket = draw((fs.turn,), exclusive=True)
+            ticket = draw_ticket((fs.turn,), exclusive=True)
             with Transaction("tool", ticket=ticket, writes=True) as transaction:
                 self.change(fs, self.root)
                 transaction.commit()

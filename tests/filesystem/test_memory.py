@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import PathConflictError, PathEscapeError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.stores import tree_of
 
 
@@ -38,7 +38,7 @@ def test_filesystem_is_not_made_of_paths_outside_the_root() -> None:
 
 def test_filesystem_may_be_made_in_a_call_that_only_reads() -> None:
     """Making one changes nothing that anybody had."""
-    ticket = draw((), exclusive=False)
+    ticket = draw_ticket((), exclusive=False)
     with Transaction("look", ticket=ticket, writes=False):
         assert InMemoryFilesystem({"a": "x"}).read_text("a") == "x"
     ticket.release()

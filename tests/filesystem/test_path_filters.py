@@ -15,7 +15,7 @@ from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, 
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathSet
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.stores import STORES, tree_of
 
 SECRETS = {".env": "hunter1", "deep/er/.env": "hunter2", "secrets/a.txt": "hunter3", ".git/config": "hunter4"}
@@ -234,7 +234,7 @@ def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -
     """The two are one participant, with one turn, and a snapshot of one is one of the other."""
     before = tree_of(place.whole)
     moment = place.whole.snapshot()
-    ticket = draw((place.seen.turn,), exclusive=True)
+    ticket = draw_ticket((place.seen.turn,), exclusive=True)
     with Transaction("write", ticket=ticket, writes=True):
         place.seen.write_text(place("plan.md"), "x")
         place.whole.write_text(place(".env"), "y")

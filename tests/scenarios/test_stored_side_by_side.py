@@ -219,7 +219,7 @@ def test_a_call_that_is_interrupted_after_its_commit_is_recorded_once(store: Fau
     session = Session.open(store, "s")
 
     class Interrupted(Receipt):
-        def committed(self) -> None:
+        def after_commit(self) -> None:
             raise KeyboardInterrupt
 
     def interrupted(params: Note, *, context: ToolContext) -> ToolResult[Note]:

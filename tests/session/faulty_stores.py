@@ -200,14 +200,14 @@ class FaultyStore(Store):
 
     # ----------------------------------------------------------------------------------------------------- decisions
 
-    def decide(self, journal_id: str) -> None:
-        self._store.decide(journal_id)
+    def record_commit(self, journal_id: str) -> None:
+        self._store.record_commit(journal_id)
 
-    def decided(self, journal_id: str) -> bool:
-        return self._store.decided(journal_id)
+    def is_committed(self, journal_id: str) -> bool:
+        return self._store.is_committed(journal_id)
 
-    def forget_decision(self, journal_id: str) -> None:
-        self._store.forget_decision(journal_id)
+    def delete_commit_record(self, journal_id: str) -> None:
+        self._store.delete_commit_record(journal_id)
 
     def _reach(self, point: Point) -> Any:
         acts = self._acts.get(point)

@@ -11,7 +11,7 @@ from handrail.session import Append, Keep, Session, SliceView
 from handrail.session.slices import Owner, Version
 from handrail.session.state import State
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task
 from tests.transaction.notebooks import call
 
@@ -201,7 +201,7 @@ def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
     owner = Owner("me")
     half, after = Version(owner, [A], 1), Version(owner, [Task("k", "t")], 1)
     state = State(owner, {})
-    state.now = (Overtaking("edit", ticket=draw((), exclusive=True), writes=True), {Note: half}, {})
+    state.now = (Overtaking("edit", ticket=draw_ticket((), exclusive=True), writes=True), {Note: half}, {})
     assert state.seen() == {Note: half, Task: after}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from handrail.transaction import Transaction, UnitStore
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 
 
 def call(tool: str = "pay", *, inside: Transaction | None = None, writes: bool = True) -> Transaction:
     """The transaction of a call, to be entered; inside another one, if it is given."""
-    ticket = draw((), exclusive=writes, inside=None if inside is None else inside.ticket)
+    ticket = draw_ticket((), exclusive=writes, inside=None if inside is None else inside.ticket)
     return Transaction(tool, ticket=ticket, writes=writes, parent=inside)
 
 
@@ -22,14 +22,17 @@ class Record:
         self._write = write
         self.heard: list[str] = []
 
-    def committing(self) -> None:
+    def prepare(self) -> None:
+        """Nothing has to be waited for."""
+
+    def write(self) -> None:
         self._write()
 
-    def committed(self) -> None:
+    def after_commit(self) -> None:
         self.heard.append("committed")
 
     def in_doubt(self) -> None:
         self.heard.append("in doubt")
 
-    def undone(self) -> None:
+    def after_rollback(self) -> None:
         self.heard.append("undone")

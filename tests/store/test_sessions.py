@@ -226,10 +226,10 @@ def test_closed_store_lets_go_of_its_sessions(store: Store, clock: FakeClock) ->
 
 def test_decision_about_a_journal_is_kept_until_it_is_forgotten(store: Store) -> None:
     """Deciding twice is once; forgetting what was not decided is no fault."""
-    assert not store.decided("j1")
-    store.decide("j1")
-    store.decide("j1")
-    assert store.decided("j1")
-    store.forget_decision("j1")
-    store.forget_decision("j1")
-    assert not store.decided("j1")
+    assert not store.is_committed("j1")
+    store.record_commit("j1")
+    store.record_commit("j1")
+    assert store.is_committed("j1")
+    store.delete_commit_record("j1")
+    store.delete_commit_record("j1")
+    assert not store.is_committed("j1")

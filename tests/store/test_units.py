@@ -26,12 +26,12 @@ def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
     with store.unit():
         assert store.replace(row, row._replace(status="unknown", fence=2))
         store.append(hold, 0, entries(1, 3), Checkpoint(3, b"three"))
-        store.decide("j1")
+        store.record_commit("j1")
     found = store.get("s1", row.key)
     assert found is not None
     assert found.status == "unknown"
     assert list(store.entries("s1")) == entries(1, 3)
-    assert store.decided("j1")
+    assert store.is_committed("j1")
 
 
 def test_unit_that_raises_leaves_nothing(store: Store, clock: FakeClock) -> None:
@@ -40,7 +40,7 @@ def test_unit_that_raises_leaves_nothing(store: Store, clock: FakeClock) -> None
     store.insert(kept)
     store.insert(doomed)
     store.append(hold, 0, entries(1, 1), Checkpoint(1, b"one"))
-    store.decide("j1")
+    store.record_commit("j1")
     with failing(store.unit()):
         store.insert(running_row(clock, "new"))
         store.replace(kept, kept._replace(status="unknown"))
@@ -48,13 +48,13 @@ def test_unit_that_raises_leaves_nothing(store: Store, clock: FakeClock) -> None
         store.append(hold, 1, entries(2, 3), Checkpoint(3, b"three"))
         store.create(session_row(clock, "s2"))
         store.copy("s1", session_row(clock, "s3", head=2))
-        store.decide("j2")
-        store.forget_decision("j1")
+        store.record_commit("j2")
+        store.delete_commit_record("j1")
     assert {row.key: row for row in store.rows()} == {kept.key: kept, "gone": doomed}
     assert list(store.entries("s1")) == entries(1, 1)
     assert store.checkpoint("s1") == Checkpoint(1, b"one")
     assert [row.session_id for row in store.sessions()] == ["s1"]
-    assert (store.decided("j1"), store.decided("j2")) == (True, False)
+    assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
     store.check(hold, 1)
 
 

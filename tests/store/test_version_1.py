@@ -199,8 +199,8 @@ def test_a_session_is_written_to_and_forked_at_an_old_call(version_1_url: str) -
 
 def test_commits_of_journals_stay_recorded(version_1: Store) -> None:
     """The files of a call that was committed are not rolled back."""
-    assert version_1.decided(JOURNAL)
-    assert not version_1.decided(JOURNAL[::-1])
+    assert version_1.is_committed(JOURNAL)
+    assert not version_1.is_committed(JOURNAL[::-1])
 
 
 # ------------------------------------------------------------------------------------------------------------- effects

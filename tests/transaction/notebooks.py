@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from handrail.transaction import Snapshotable, Transaction, UnitStore, check_write
-from handrail.turns import Turn, draw, turn_of
+from handrail.turns import Turn, draw_ticket, turn_of
 
 PATIENCE = 30.0
 """Seconds after which a thread that waits has been forgotten."""
@@ -65,26 +65,29 @@ class Shelf:
 
 
 class Receipt:
-    """Enlisted: remembers how it was settled, and may refuse to be."""
+    """A participant in commits: remembers how it was settled, and may refuse to be."""
 
     def __init__(self, *, refuses: bool = False) -> None:
         self.settled: list[str] = []
         self.refuses = refuses
         self.store: UnitStore | None = None
 
-    def committing(self) -> None:
+    def prepare(self) -> None:
+        """Nothing has to be waited for."""
+
+    def write(self) -> None:
         if self.refuses:
             raise ValueError("refused")
-        self.settled.append("committing")
+        self.settled.append("write")
 
-    def committed(self) -> None:
-        self.settled.append("committed")
+    def after_commit(self) -> None:
+        self.settled.append("after_commit")
 
     def in_doubt(self) -> None:
-        self.settled.append("in doubt")
+        self.settled.append("in_doubt")
 
-    def undone(self) -> None:
-        self.settled.append("undone")
+    def after_rollback(self) -> None:
+        self.settled.append("after_rollback")
 
 
 def nothing() -> None:
@@ -108,7 +111,7 @@ def call(
     turns = tuple(turn_of(participant) for participant in participants)
     if parent is not None:
         turns = (parent.inner_turn, *(turn for turn in turns if not parent.holds(turn)))
-    ticket = draw(turns, exclusive=writes, inside=None if parent is None else parent.ticket)
+    ticket = draw_ticket(turns, exclusive=writes, inside=None if parent is None else parent.ticket)
     try:
         assert ticket.waiter is None
         with Transaction(tool, ticket=ticket, writes=writes, parent=parent) as transaction:

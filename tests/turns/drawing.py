@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from handrail.turns import Ticket, Turn, draw
+from handrail.turns import Ticket, Turn, draw_ticket
 
 PATIENCE = 30.0
 """Seconds after which a thread that waits has been forgotten."""
@@ -12,12 +12,12 @@ PATIENCE = 30.0
 
 def write(*turns: Turn, inside: Ticket | None = None) -> Ticket:
     """An exclusive ticket."""
-    return draw(turns, exclusive=True, inside=inside)
+    return draw_ticket(turns, exclusive=True, inside=inside)
 
 
 def read(*turns: Turn, inside: Ticket | None = None) -> Ticket:
     """A shared ticket."""
-    return draw(turns, exclusive=False, inside=inside)
+    return draw_ticket(turns, exclusive=False, inside=inside)
 
 
 def waiter_of(ticket: Ticket) -> Future[None]:

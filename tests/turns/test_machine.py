@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from handrail.errors import TurnConflictError
-from handrail.turns import Ticket, Turn, draw
+from handrail.turns import Ticket, Turn, draw_ticket
 
 TURNS = 4
 subsets = st.sets(st.integers(0, TURNS - 1), max_size=TURNS).map(sorted)
@@ -33,7 +33,7 @@ class TurnsMachine(RuleBasedStateMachine):
     @rule(places=subsets, exclusive=st.booleans())
     def draw_outside(self, places: list[int], exclusive: bool) -> None:
         """Rule 2: behind all that conflict."""
-        ticket = draw(tuple(self.turns[place] for place in places), exclusive=exclusive)
+        ticket = draw_ticket(tuple(self.turns[place] for place in places), exclusive=exclusive)
         self.must_wait_for[ticket] = {other for other in self.alive if conflict(ticket, other)}
         self.alive.append(ticket)
 
@@ -48,11 +48,11 @@ class TurnsMachine(RuleBasedStateMachine):
         before = [list(turn.queue) for turn in self.turns]
         if self.awaited(ahead, wishes=False) & {caller, *caller.ancestors()}:
             with pytest.raises(TurnConflictError):
-                draw(turns, exclusive=exclusive, inside=caller)
+                draw_ticket(turns, exclusive=exclusive, inside=caller)
             assert [turn.queue for turn in self.turns] == before
             return
         waiting = [other for other in self.alive if conflict(probe, other) and other not in ahead]
-        ticket = draw(turns, exclusive=exclusive, inside=caller)
+        ticket = draw_ticket(turns, exclusive=exclusive, inside=caller)
         self.must_wait_for[ticket] = ahead
         for other in waiting:
             self.must_wait_for[other].add(ticket)
@@ -60,12 +60,12 @@ class TurnsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running())
     @rule(pick=picks)
-    def ask_first(self, pick: int) -> None:
+    def request_first(self, pick: int) -> None:
         """Rule 5: a wish is for all that stand before it but those that wait for the wisher."""
         ticket = self.running()[pick % len(self.running())]
         standing = {other for turn in ticket.turns for other in turn.queue[: turn.queue.index(ticket)]}
         hopeless = {other for other in standing if ticket in self.awaited({other}, wishes=False)}
-        asked = ticket.ask_first()
+        asked = ticket.request_first()
         if asked is None:
             assert standing == hopeless or any(self.wishes.values())
         else:
@@ -74,16 +74,16 @@ class TurnsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.running()) > 1)
     @rule(pick=picks, which=picks)
-    def lean_on(self, pick: int, which: int) -> None:
+    def wait_on(self, pick: int, which: int) -> None:
         """Rule 6: a call waits for another one's effect, unless that one waits for it."""
         ticket = self.running()[pick % len(self.running())]
         others = [other for other in self.running() if other is not ticket]
         other = others[which % len(others)]
         if self.awaited({other}, wishes=False) & {ticket, *ticket.ancestors()}:
             with pytest.raises(TurnConflictError):
-                ticket.lean_on(other)
+                ticket.wait_on(other)
         else:
-            ticket.lean_on(other)
+            ticket.wait_on(other)
             self.leans.setdefault(ticket, set()).add(other)
 
     @precondition(lambda self: self.running())
@@ -150,7 +150,7 @@ class TurnsMachine(RuleBasedStateMachine):
             others.discard(ticket)
         for leaning, others in self.leans.items():
             if ticket in others:
-                leaning.lean_off(ticket)
+                leaning.stop_waiting_on(ticket)
                 others.remove(ticket)
         assert all(ticket not in turn.queue for turn in self.turns)
 

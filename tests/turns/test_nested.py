@@ -124,7 +124,7 @@ def test_a_wish_is_not_for_those_that_wait_for_the_wisher() -> None:
     earlier, reader = read(session), read(session, files)
     nested = write(files, inside=earlier)
     assert not nested.runs
-    assert reader.ask_first() is None
+    assert reader.request_first() is None
     reader.release()
     assert nested.runs
 
@@ -133,7 +133,7 @@ def test_a_wish_is_taken_back_when_it_becomes_a_circle() -> None:
     """Rule 5: a call that an agent makes does not fail because a read waits for the agent to end."""
     session, files = Turn(), Turn()
     agent, reader = read(session), read(session, files)
-    asked = reader.ask_first()
+    asked = reader.request_first()
     assert asked is not None
     nested = write(files, inside=agent)
     assert asked.done()
@@ -147,7 +147,7 @@ def test_a_wish_for_others_stays_when_one_is_taken_back() -> None:
     """Rule 5: only what has become a circle is given up."""
     session, files = Turn(), Turn()
     first, agent, reader = read(session), read(session), read(session, files)
-    asked = reader.ask_first()
+    asked = reader.request_first()
     assert asked is not None
     write(files, inside=agent)
     assert not asked.done()
@@ -160,7 +160,7 @@ def test_a_circle_through_one_that_waits_takes_the_wish_back_too() -> None:
     session, files = Turn(), Turn()
     writer = write(files)
     waiting, reader = read(session, files), read(session)
-    asked = reader.ask_first()
+    asked = reader.request_first()
     assert asked is not None
     nested = write(session, inside=writer)
     assert asked.done()
@@ -176,13 +176,13 @@ def test_a_call_that_leans_on_another_is_part_of_the_graph() -> None:
     """Rule 6: what waits for the one waits for the other, so the circle is refused where it would close."""
     session, files = Turn(), Turn()
     one, other = write(session), write(files)
-    one.lean_on(other)
+    one.wait_on(other)
     with pytest.raises(TurnConflictError, match="one after the other"):
         write(session, inside=other)
     with pytest.raises(TurnConflictError):
-        other.lean_on(one)
-    one.lean_off(other)
-    one.lean_off(other)
+        other.wait_on(one)
+    one.stop_waiting_on(other)
+    one.stop_waiting_on(other)
     assert not write(session, inside=other).runs
 
 
@@ -193,7 +193,7 @@ def test_a_call_cannot_lean_on_one_that_waits_for_its_caller() -> None:
     write(session, inside=other)
     inner = write(Turn(), inside=outer)
     with pytest.raises(TurnConflictError):
-        inner.lean_on(other)
+        inner.wait_on(other)
     assert not inner.links.leans
 
 
@@ -201,21 +201,21 @@ def test_leaning_takes_the_wish_back_that_it_makes_a_circle() -> None:
     """Rules 5 and 6: of two reads with one effect, the later one does it, and is not told to wait for the earlier."""
     turn = Turn()
     earlier, later = read(turn), read(turn)
-    asked = later.ask_first()
+    asked = later.request_first()
     assert asked is not None
-    earlier.lean_on(later)
+    earlier.wait_on(later)
     assert asked.done()
     later.release()
-    earlier.lean_off(later)
-    assert earlier.ask_first() is None
+    earlier.stop_waiting_on(later)
+    assert earlier.request_first() is None
 
 
 def test_nobody_asks_to_be_after_one_that_leans_on_it() -> None:
     """Rules 5 and 6: it would wait for ever."""
     turn = Turn()
     earlier, later = read(turn), read(turn)
-    earlier.lean_on(later)
-    assert later.ask_first() is None
+    earlier.wait_on(later)
+    assert later.request_first() is None
 
 
 def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:
@@ -235,10 +235,10 @@ def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
     outer = write(session)
     waiting = read(session, files)
     nested = read(files, inside=outer)
-    assert nested.ask_first() is None
+    assert nested.request_first() is None
     outer.release()
     assert waiting.runs
-    asked = waiting.ask_first()
+    asked = waiting.request_first()
     assert asked is not None
     nested.release()
     assert asked.done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.turns import TakesTurns, Turn, own_turn, turn_of
+from handrail.turns import HasTurn, Turn, own_turn, turn_of
 
 
 class Plain:
@@ -21,7 +21,7 @@ class Carrier:
 def test_a_participant_that_carries_a_turn_takes_it() -> None:
     """It is always the same one."""
     carrier = Carrier()
-    assert isinstance(carrier, TakesTurns)
+    assert isinstance(carrier, HasTurn)
     assert own_turn(carrier) is turn_of(carrier) is carrier.turn
 
 

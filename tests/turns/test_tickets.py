@@ -166,24 +166,24 @@ def test_a_reader_that_is_first_need_not_wait_to_be() -> None:
     turn = Turn()
     ticket = read(turn)
     read(turn)
-    assert ticket.ask_first() is None
+    assert ticket.request_first() is None
 
 
 def test_readers_become_first_in_the_order_drawn() -> None:
     """Rule 5: what becomes of reads is applied in the order asked, however they end."""
     turn = Turn()
     readers = [read(turn) for _ in range(3)]
-    last, middle = readers[2].ask_first(), readers[1].ask_first()
+    last, middle = readers[2].request_first(), readers[1].request_first()
     assert last is not None
     assert middle is not None
-    assert readers[0].ask_first() is None
+    assert readers[0].request_first() is None
     readers[0].release()
     assert middle.done()
     assert not last.done()
     assert readers[2].runs
     readers[1].release()
     assert last.done()
-    assert readers[2].ask_first() is None
+    assert readers[2].request_first() is None
 
 
 def test_a_writer_that_runs_is_first() -> None:
@@ -192,16 +192,16 @@ def test_a_writer_that_runs_is_first() -> None:
     earlier = write(one)
     ticket = write(one, other)
     earlier.release()
-    assert ticket.ask_first() is None
+    assert ticket.request_first() is None
 
 
 def test_asking_twice_is_one_wish() -> None:
     """Rule 5: both who ask are told at the same moment."""
     turn = Turn()
     earlier, ticket = read(turn), read(turn)
-    asked = ticket.ask_first()
+    asked = ticket.request_first()
     assert asked is not None
-    assert ticket.ask_first() is asked
+    assert ticket.request_first() is asked
     earlier.release()
     assert asked.done()
 
@@ -212,14 +212,14 @@ def test_a_released_ticket_has_no_wish() -> None:
     read(turn)
     ticket = read(turn)
     ticket.release()
-    assert ticket.ask_first() is None
+    assert ticket.request_first() is None
 
 
 def test_who_asks_to_be_first_and_is_released_waits_no_more() -> None:
     """Those before it have nothing left to tell it."""
     turn = Turn()
     earlier, ticket = read(turn), read(turn)
-    asked = ticket.ask_first()
+    asked = ticket.request_first()
     assert asked is not None
     ticket.release()
     assert asked.cancelled()
@@ -233,7 +233,7 @@ def test_a_reader_waits_for_an_earlier_one_that_waits_itself() -> None:
     writer = write(other)
     waiting = read(one, other)
     ticket = read(one)
-    asked = ticket.ask_first()
+    asked = ticket.request_first()
     assert asked is not None
     writer.release()
     assert not asked.done()

@@ -1,7 +1,7 @@
 """Files as resources of a call: one protocol, and stores that can be undone.
 
 `Filesystem` is the protocol and says what every store does; `InMemoryFilesystem` keeps its files in memory, and
-`HostFilesystem` works on a folder on disk. `DecisionStore` says whether what a call changed on disk was committed.
+`HostFilesystem` works on a folder on disk. `CommitRecordStore` says whether what a call changed on disk was committed.
 `ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
 """
 
@@ -14,10 +14,10 @@ from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.walks import FileStat, Scan, WalkRequest
-from handrail.transaction.participants import DecisionStore
+from handrail.transaction.participants import CommitRecordStore
 
 __all__ = [
-    "DecisionStore",
+    "CommitRecordStore",
     "FileStart",
     "FileStat",
     "Filesystem",

@@ -42,7 +42,7 @@ from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.patterns import PathPattern
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import Snapshotable
-from handrail.turns import TakesTurns
+from handrail.turns import HasTurn
 
 MOST_HASHED_BYTES = 64 * 1024 * 1024
 """The largest content that is hashed to identify it, in bytes: 64 MiB."""
@@ -62,7 +62,7 @@ class FileStart:
 
 
 @runtime_checkable
-class Filesystem(Snapshotable[object], TakesTurns, Protocol):
+class Filesystem(Snapshotable[object], HasTurn, Protocol):
     """Files and folders under one root that cannot be left.
 
     Any method raises `PathEscapeError` for what is no path inside the root. The methods that change something raise

@@ -32,13 +32,13 @@ class Scope(Enum):
     """A new one each time it is asked for, closed with the call, or outside of calls with the context."""
 
 
-class Absent(Enum):
+class Missing(Enum):
     """Stands for a value that is not there, where `None` may be one."""
 
     ABSENT = "absent"
 
 
-ABSENT: Final = Absent.ABSENT
+MISSING: Final = Missing.ABSENT
 """No value at all."""
 
 
@@ -53,7 +53,7 @@ class Resolver(Protocol):
     def get(self, protocol: Callable[..., T], /) -> T: ...
     @overload
     def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
         """The resource bound for a type, built if need be; with a default, that is returned where nothing is bound.
 
         Raises:
@@ -71,7 +71,7 @@ class Resolver(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class GivenInstance:
     """The provider of a resource that exists already.
 
     Attributes:
@@ -133,7 +133,7 @@ class Binding(Generic[T]):
                 f"{name} is eager, but a {self.scope.name} is only made when it is asked for. Drop eager=True, or make "
                 "it a SINGLETON."
             )
-        if isinstance(self.provider, Given):
+        if isinstance(self.provider, GivenInstance):
             self.check(self.provider.value)
 
     @staticmethod
@@ -147,7 +147,7 @@ class Binding(Generic[T]):
         Raises:
             WrongResourceError: the value is of another type, or could not take turns.
         """
-        return Binding(protocol, cast("Callable[[Resolver], GivenT]", Given(value)))  # it returns `value`
+        return Binding(protocol, cast("Callable[[Resolver], GivenT]", GivenInstance(value)))  # it returns `value`
 
     @property
     def kind(self) -> type[object]:
@@ -173,10 +173,10 @@ class Binding(Generic[T]):
                 f"or bind it for {type(value).__name__}.",
                 protocol=self.kind,
             )
-        refuse_what_cannot_take_turns(value, protocol=self.kind)
+        check_has_turn(value, protocol=self.kind)
 
 
-def unbound(protocol: object, *, needed_by: Sequence[type[object]] = ()) -> ResourceError:
+def unbound_error(protocol: object, *, needed_by: Sequence[type[object]] = ()) -> ResourceError:
     """What to raise where nothing is bound for what was asked for.
 
     Args:
@@ -198,7 +198,7 @@ def _fits(value: object, kind: type[object]) -> bool:
         return True
 
 
-def refuse_what_cannot_take_turns(value: object, *, protocol: type[object]) -> None:
+def check_has_turn(value: object, *, protocol: type[object]) -> None:
     """Refuse a participant for which no turn can be kept.
 
     Raises:

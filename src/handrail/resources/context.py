@@ -20,8 +20,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from handrail.errors import ResourceError, ResourceUseError
-from handrail.resources.binding import ABSENT, Binding, Given, Scope, unbound
-from handrail.resources.lifetime import Lifetime, refuse_beside_others, silent_among, snapshotables_among, tell_failures
+from handrail.resources.binding import MISSING, Binding, GivenInstance, Scope, unbound_error
+from handrail.resources.lifetime import (
+    Lifetime,
+    check_not_concurrent,
+    raise_close_failures,
+    snapshotables_among,
+    untracked_among,
+)
 from handrail.transaction import Snapshotable
 from handrail.turns import Turn, turn_of
 
@@ -68,7 +74,7 @@ class ResourceContext:
         self._given: dict[object, object] = {
             protocol: binding.provider.value
             for protocol, binding in self._bindings.items()
-            if isinstance(binding.provider, Given)
+            if isinstance(binding.provider, GivenInstance)
         }
         self._lifetime = Lifetime()
         self._lifetime.values.update(self._given)
@@ -87,10 +93,10 @@ class ResourceContext:
     def get(self, protocol: Callable[..., T], /) -> T: ...
     @overload
     def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
         """The resource bound for a type; see `Resolver.get`. Those of scope `TOOL_CALL` are asked of a call."""
-        value = self._lifetime.values.get(protocol, ABSENT)
-        return self._obtain(protocol, default) if value is ABSENT else value
+        value = self._lifetime.values.get(protocol, MISSING)
+        return self._obtain(protocol, default) if value is MISSING else value
 
     def __contains__(self, protocol: object) -> bool:
         return protocol in self._bindings
@@ -126,9 +132,9 @@ class ResourceContext:
         """The resources as one tool call sees them; to be closed when the call ends."""
         return self._shared_scope or CallScope(self)
 
-    def scope_beside_others(self) -> CallScope:
+    def concurrent_call_scope(self) -> CallScope:
         """The same for a call that runs beside others: what can be undone is kept from it."""
-        return ScopeBesideOthers(self)
+        return ConcurrentCallScope(self)
 
     @property
     def turn(self) -> Turn:
@@ -143,12 +149,12 @@ class ResourceContext:
                 found = self._snapshotables = snapshotables_among(self._lifetime.values.values())
         return found
 
-    def silent_participants(self) -> tuple[Snapshotable[object], ...]:
+    def untracked_participants(self) -> tuple[Snapshotable[object], ...]:
         """Those of `snapshotables` that carry no turn: they cannot tell when they are written to."""
         found = self._silent
         if found is None:
             with self._lifetime.lock:
-                found = self._silent = silent_among(self.snapshotables())
+                found = self._silent = untracked_among(self.snapshotables())
         return found
 
     def turns(self) -> tuple[Turn, ...]:
@@ -176,14 +182,14 @@ class ResourceContext:
 
     def _obtain(self, protocol: Callable[..., object], default: object) -> object:
         binding = self._bindings.get(protocol)
-        if binding is None and default is not ABSENT:
+        if binding is None and default is not MISSING:
             return default
         lifetime = self._lifetime
         with lifetime.lock:
             if binding is None:
-                raise unbound(protocol, needed_by=lifetime.needed_by)
+                raise unbound_error(protocol, needed_by=lifetime.needed_by)
             value = lifetime.find(binding)
-            if value is not ABSENT:
+            if value is not MISSING:
                 return value
             self._refuse_to_build(binding)
             value = lifetime.build(binding, self)
@@ -233,7 +239,7 @@ class ResourceContext:
             self._is_closing = False
             lifetime.values.update(self._given)
             self._snapshotables = self._silent = self._turns = None
-        tell_failures(failures, during=error)
+        raise_close_failures(failures, during=error)
 
 
 def _warn_of_unclosed(names: Sequence[str]) -> None:
@@ -265,15 +271,15 @@ class CallScope:
     def get(self, protocol: Callable[..., T], /) -> T: ...
     @overload
     def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
         """The resource bound for a type; see `Resolver.get`."""
         binding = self._context.binding_of(protocol)
         if binding is not None and binding.scope is not Scope.SINGLETON:
             return self._obtain(binding)
         lifetime = self._lifetime
-        if binding is None and default is ABSENT and lifetime is not None:
+        if binding is None and default is MISSING and lifetime is not None:
             with lifetime.lock:
-                raise unbound(protocol, needed_by=lifetime.needed_by)
+                raise unbound_error(protocol, needed_by=lifetime.needed_by)
         return self._context.get(protocol, default)
 
     def __contains__(self, protocol: object) -> bool:
@@ -301,17 +307,17 @@ class CallScope:
     def _end(self, error: BaseException | None) -> None:
         self._is_closed = True  # first: whoever builds meanwhile looks at it afterwards
         if self._lifetime is not None:
-            tell_failures(self._lifetime.close(), during=error)
+            raise_close_failures(self._lifetime.close(), during=error)
 
     def _obtain(self, binding: Binding[Any]) -> object:
         lifetime = self._lifetime or self._begin()
         with lifetime.lock:
             self._refuse_if_closed(binding)
             value = lifetime.find(binding)
-            if value is ABSENT:
+            if value is MISSING:
                 value = lifetime.build(binding, self, longer=self._context.lifetime)
             if self._is_closed:
-                tell_failures(lifetime.close(), during=None)
+                raise_close_failures(lifetime.close(), during=None)
                 self._refuse_if_closed(binding)
         return value
 
@@ -325,7 +331,7 @@ class CallScope:
             raise ResourceError(f"the call has ended, so it can no longer use {binding.name}")
 
 
-class ScopeBesideOthers(CallScope):
+class ConcurrentCallScope(CallScope):
     """The resources as a call sees them that takes no turns on them (`Tool(concurrent=True)`)."""
 
     __slots__ = ()
@@ -334,12 +340,12 @@ class ScopeBesideOthers(CallScope):
     def get(self, protocol: Callable[..., T], /) -> T: ...
     @overload
     def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
         """The resource bound for a type; see `Resolver.get`.
 
         Raises:
             TurnConflictError: it can be undone, so calls take turns on it, and this one has not.
         """
         value = super().get(protocol, default)
-        refuse_beside_others(value)
+        check_not_concurrent(value)
         return value

@@ -23,9 +23,9 @@ from handrail.errors import (
     ToldToModel,
     TurnConflictError,
 )
-from handrail.resources.binding import ABSENT, Binding, Resolver, Scope, is_snapshotable
+from handrail.resources.binding import MISSING, Binding, Resolver, Scope, is_snapshotable
 from handrail.transaction import Snapshotable, Transaction, current
-from handrail.turns import draw, own_turn
+from handrail.turns import draw_ticket, own_turn
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ class Lifetime:
         return any(value is other for other in (*self.values.copy().values(), *self._owned))
 
     def find(self, binding: Binding[Any]) -> object:
-        """The resource of a binding if it has been built and may be used again, or `ABSENT`."""
-        return ABSENT if binding.scope is Scope.PROTOTYPE else self.values.get(binding.protocol, ABSENT)
+        """The resource of a binding if it has been built and may be used again, or `MISSING`."""
+        return MISSING if binding.scope is Scope.PROTOTYPE else self.values.get(binding.protocol, MISSING)
 
     def build(self, binding: Binding[Any], resolver: Resolver, *, longer: Lifetime | None = None) -> object:
         """Build a resource; the lock is held.
@@ -115,7 +115,7 @@ class Lifetime:
     def _provide(self, binding: Binding[Any], resolver: Resolver) -> object:
         try:
             if binding.scope is Scope.SINGLETON:
-                return apart_from_call(binding.name, lambda: binding.provider(resolver))
+                return outside_call(binding.name, lambda: binding.provider(resolver))
             return binding.provider(resolver)
         except (ResourceError, DeveloperMistake, ToldToModel, EndsRun):
             raise  # they say what is wrong, and to whom, better than a wrapping could
@@ -125,7 +125,7 @@ class Lifetime:
             raise ProviderError(msg, protocol=binding.kind) from error
 
 
-def tell_failures(failures: Sequence[tuple[object, BaseException]], *, during: BaseException | None) -> None:
+def raise_close_failures(failures: Sequence[tuple[object, BaseException]], *, during: BaseException | None) -> None:
     """Say what could not be closed, without hiding what was raised before.
 
     Args:
@@ -172,7 +172,7 @@ def snapshotables_among(values: Iterable[object]) -> tuple[Snapshotable[object],
     return tuple(found.values())
 
 
-def silent_among(participants: Iterable[Snapshotable[object]]) -> tuple[Snapshotable[object], ...]:
+def untracked_among(participants: Iterable[Snapshotable[object]]) -> tuple[Snapshotable[object], ...]:
     """Those that do not tell before they are written to, so that a call must take them in when it begins."""
     return tuple(participant for participant in participants if own_turn(participant) is None)
 
@@ -192,7 +192,7 @@ def join_call(value: object) -> None:
         call.join(value)
 
 
-def apart_from_call(name: str, provide: Callable[[], T]) -> T:
+def outside_call(name: str, provide: Callable[[], T]) -> T:
     """Run a singleton's provider as a unit of its own: the call that asks first may end, the singleton stays.
 
     What the provider writes stays too if it succeeds, whatever becomes of the call, even of one that only reads; and it
@@ -205,7 +205,7 @@ def apart_from_call(name: str, provide: Callable[[], T]) -> T:
     call = current()
     if call is None:
         return provide()
-    ticket = draw((), exclusive=True, inside=call.ticket)
+    ticket = draw_ticket((), exclusive=True, inside=call.ticket)
     building = Transaction(f"the provider of {name}", ticket=ticket, writes=True)
     try:
         with building:
@@ -218,7 +218,7 @@ def apart_from_call(name: str, provide: Callable[[], T]) -> T:
     return value
 
 
-def refuse_beside_others(value: object) -> None:
+def check_not_concurrent(value: object) -> None:
     """Keep what can be undone from a call that runs beside others without having taken turns on it.
 
     Raises:

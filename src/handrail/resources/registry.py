@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 from handrail.errors import DuplicateBindingError, ResourceError
 from handrail.errors.mistakes import check_argument
-from handrail.resources.binding import ABSENT, Binding, Given, unbound
+from handrail.resources.binding import MISSING, Binding, GivenInstance, unbound_error
 from handrail.resources.context import ResourceContext
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class ResourceRegistry:
     def get(self, protocol: Callable[..., T], /) -> T: ...
     @overload
     def get(self, protocol: Callable[..., T], default: D, /) -> T | D: ...
-    def get(self, protocol: Callable[..., object], default: object = ABSENT, /) -> object:
+    def get(self, protocol: Callable[..., object], default: object = MISSING, /) -> object:
         """The resource that was given for a type; what a provider makes is asked of a context (`open`).
 
         Raises:
@@ -81,10 +81,10 @@ class ResourceRegistry:
         """
         binding = self._by_type.get(protocol)
         if binding is None:
-            if default is not ABSENT:
+            if default is not MISSING:
                 return default
-            raise unbound(protocol)
-        if isinstance(binding.provider, Given):
+            raise unbound_error(protocol)
+        if isinstance(binding.provider, GivenInstance):
             return binding.provider.value
         name = binding.name
         raise ResourceError(f"{name} is made by a provider: `with registry.open() as resources: resources.get({name})`")
@@ -101,7 +101,7 @@ class ResourceRegistry:
 
 def _binding(kind: type[Any], value: object) -> Binding[Any]:
     if not _is_binding(value):
-        return Binding(kind, Given(value))
+        return Binding(kind, GivenInstance(value))
     if value.protocol is not kind:
         asked = getattr(kind, "__name__", repr(kind))
         raise ResourceError(

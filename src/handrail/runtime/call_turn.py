@@ -25,7 +25,7 @@ from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import OverranError, Way
 from handrail.transaction import Transaction, current
-from handrail.turns import Ticket, Turn, draw
+from handrail.turns import Ticket, Turn, draw_ticket
 
 _JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
 """The ticket of the call that policies or an approver are judging in this context. A call that they make stands inside
@@ -55,7 +55,7 @@ class Place:
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()
         if caller is None and _JUDGED.get() is None:
-            self.ticket = draw(turns, exclusive=writes)
+            self.ticket = draw_ticket(turns, exclusive=writes)
         else:
             self.ticket = self._draw_inside(caller, tool, environment.session.turn, turns)
         self.waits = not self.ticket.runs or self._refused is not None
@@ -86,12 +86,12 @@ class Place:
         """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:
             return
-        waiter = self.ticket.ask_first()
+        waiter = self.ticket.request_first()
         if waiter is not None:
             await _wait(way, waiter, deadline)
         if self.outer is not None:
             for transaction in self.outer.chain():
-                waiter = None if transaction.ticket.exclusive else transaction.ticket.ask_first()
+                waiter = None if transaction.ticket.exclusive else transaction.ticket.request_first()
                 if waiter is not None:
                     await _wait(way, waiter, deadline)
         self.is_first = True
@@ -104,11 +104,11 @@ class Place:
         inside = _JUDGED.get() or (None if caller is None else caller.ticket)
         if self._refused is None:
             try:
-                return draw(turns, exclusive=not self.shared, inside=inside)
+                return draw_ticket(turns, exclusive=not self.shared, inside=inside)
             except TurnConflictError as error:
                 self._refused = error
         self.is_first = False
-        return draw((), exclusive=False)
+        return draw_ticket((), exclusive=False)
 
     def _turns_inside(self, caller: Transaction, name: str, own: Turn, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The turns that a call made inside another takes; notes what forbids it."""

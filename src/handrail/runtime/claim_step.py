@@ -219,7 +219,7 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     ticket, holder = run.place.ticket, holder_of(busy.row)
     if holder is not None:
-        ticket.lean_on(holder)
+        ticket.wait_on(holder)
     changed = busy.changed()
     try:
         if not changed.done():
@@ -230,4 +230,4 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
     finally:
         changed.cancel()
         if holder is not None:
-            ticket.lean_off(holder)
+            ticket.stop_waiting_on(holder)

@@ -103,7 +103,7 @@ class Invocation:
                 self.ref = CallRef.nested(outer.call, call.id)
         resources = environment.resources
         beside = tool is not None and tool.concurrent
-        self.resources = resources.scope_beside_others() if beside else resources.call_scope()
+        self.resources = resources.concurrent_call_scope() if beside else resources.call_scope()
 
     def __enter__(self) -> Self:
         """Keep the place until the end of the block."""
@@ -204,7 +204,7 @@ class Invocation:
             writes=tool.writes,
             parent=place.outer,
             concurrent=tool.concurrent,
-            participants=self.environment.resources.silent_participants(),
+            participants=self.environment.resources.untracked_participants(),
             enlisted=claim.enlisted,
             call=self.ref,
         )

@@ -59,8 +59,8 @@ from handrail.session.slices import (
     versions_of,
 )
 from handrail.session.state import Changes, Log, State
-from handrail.transaction import Transaction, current, undoing
-from handrail.turns import Turn, draw
+from handrail.transaction import Transaction, current, is_rolling_back
+from handrail.turns import Turn, draw_ticket
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -518,7 +518,7 @@ class Session:
         """
         if snapshot.owner is not self._owner:
             raise SnapshotError(f"the snapshot belongs to session {snapshot.owner.session_id}, not {self.session_id}")
-        if undoing():
+        if is_rolling_back():
             with self._lock:
                 self._state.undo(snapshot.slices, snapshot.taken)
         else:
@@ -562,7 +562,7 @@ class Session:
     def _alone(self, what: str, write: Callable[[Transaction], None]) -> None:
         """Write in a transaction of its own, from outside of calls; such writes wait for each other."""
         with self._outside:
-            ticket = draw((self.turn,), exclusive=True)
+            ticket = draw_ticket((self.turn,), exclusive=True)
             try:
                 if ticket.waiter is not None:
                     raise SessionBusyError(self.session_id)

@@ -402,19 +402,19 @@ class MemoryStore:
         )
         raise SessionUseError(msg)
 
-    def decide(self, journal_id: str) -> None:
+    def record_commit(self, journal_id: str) -> None:
         """Record that the call which a journal belongs to has been committed; doing it twice is once."""
         with self._lock:
             if journal_id not in self._decided:
                 self._undo_with(lambda: self._decided.discard(journal_id))
                 self._decided.add(journal_id)
 
-    def decided(self, journal_id: str) -> bool:
+    def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
         with self._lock:
             return journal_id in self._decided
 
-    def forget_decision(self, journal_id: str) -> None:
+    def delete_commit_record(self, journal_id: str) -> None:
         """Keep no more what was decided of a journal; that nothing was is no fault."""
         with self._lock:
             if journal_id in self._decided:

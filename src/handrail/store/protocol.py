@@ -299,15 +299,15 @@ class Store(LedgerStore, SessionStore, Protocol):
     committed, and so whether it is to be undone, is what `decide` records in the same unit.
     """
 
-    def decide(self, journal_id: str) -> None:
+    def record_commit(self, journal_id: str) -> None:
         """Record that the call which a journal belongs to has been committed; doing it twice is once."""
         ...
 
-    def decided(self, journal_id: str) -> bool:
+    def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
         ...
 
-    def forget_decision(self, journal_id: str) -> None:
+    def delete_commit_record(self, journal_id: str) -> None:
         """Keep no more what was decided of a journal; that nothing was is no fault."""
         ...
 

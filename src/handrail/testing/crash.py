@@ -44,7 +44,7 @@ RETURNED = "returned.json"
 _MAIN = "crash_target"
 """What a main program is called when it is not the main program; its `if __name__ == "__main__":` is not entered."""
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from handrail.testing.crash import carry_out; carry_out({at!r})"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from handrail.testing.crash import run_child; run_child({at!r})"
 
 _LONGEST_QUOTE = 4000
 """Characters of a process's standard error that an exception quotes, from its end."""

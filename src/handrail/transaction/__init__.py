@@ -13,7 +13,7 @@ a handler that outlives its call is kept out.
 
 Participants
     What a transaction can undo is `Snapshotable`. A participant that also carries a `turn`
-    (`handrail.turns.TakesTurns`) promises to call `check_write` before each change; it joins with its first write. Any
+    (`handrail.turns.HasTurn`) promises to call `check_write` before each change; it joins with its first write. Any
     other participant cannot tell when it is written to, so it is made to join when the transaction begins.
 
 Nesting
@@ -31,8 +31,8 @@ Late writers
 This package lies below sessions, filesystems and resources, because all three ask it whether they may write.
 """
 
-from handrail.transaction.commit import undoing
-from handrail.transaction.participants import Enlisted, Snapshotable, UnitStore
+from handrail.transaction.commit import is_rolling_back
+from handrail.transaction.participants import CommitParticipant, Snapshotable, UnitStore
 from handrail.transaction.transaction import Transaction, check_write, current
 
-__all__ = ["Enlisted", "Snapshotable", "Transaction", "UnitStore", "check_write", "current", "undoing"]
+__all__ = ["CommitParticipant", "Snapshotable", "Transaction", "UnitStore", "check_write", "current", "is_rolling_back"]

@@ -1,7 +1,4 @@
-"""Settling what is enlisted in a transaction: everything is kept at one stroke, or nothing is.
-
-Putting everything back, whatever the parts come to.
-"""
+"""How a transaction ends: all participants commit at one stroke, or all are restored, whatever fails meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from handrail.errors import CommitInDoubtError, RollbackError, StoreUnavailableError
-from handrail.transaction.participants import Enlisted, Prepares, Snapshotable, UnitStore
+from handrail.transaction.participants import CommitParticipant, Snapshotable, UnitStore
 
 _log = logging.getLogger("handrail.transaction")
 
@@ -22,7 +19,7 @@ ATTEMPTS = 3
 """How often a unit of work is tried when its store fails; each attempt waits as long as the store itself does."""
 
 
-class Progress:
+class CommitProgress:
     """How far a settling has come, for whoever is interrupted in the middle of it.
 
     Attributes:
@@ -46,35 +43,38 @@ class Progress:
         self.may_be_kept = self.doubt is not None
 
 
-class Outcome(NamedTuple):
+class CommitOutcome(NamedTuple):
     """What a settling has come to, and what is to be raised then."""
 
     word: Literal["kept", "not kept", "in doubt"]
     error: BaseException | None = None
 
 
-def keep(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS) -> Outcome:
+def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = ATTEMPTS) -> CommitOutcome:
     """Settle the parts, and find out what has become of them if that is interrupted, as by Ctrl-C during a commit.
 
-    Raises nothing: what `settle` raises is in the outcome, and what is no `Exception` goes on also if all was kept.
+    Raises nothing: what `write_participants` raises is in the outcome, and what is no `Exception` goes on also if all
+    was kept.
     """
-    progress = Progress()
+    progress = CommitProgress()
     try:
-        settle(parts, attempts=attempts, progress=progress)
+        write_participants(parts, attempts=attempts, progress=progress)
     except CommitInDoubtError as error:
-        return Outcome("in doubt", error)
+        return CommitOutcome("in doubt", error)
     except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
         if not progress.may_be_kept:
-            return Outcome("not kept", error)
+            return CommitOutcome("not kept", error)
         try:
-            settle(parts, progress=progress)  # what is kept is written once more, which changes nothing
+            write_participants(parts, progress=progress)  # what is kept is written once more, which changes nothing
         except BaseException:  # noqa: BLE001 - what was interrupted goes on
-            return Outcome("in doubt", error)
-        return Outcome("kept", error)
-    return Outcome("kept")
+            return CommitOutcome("in doubt", error)
+        return CommitOutcome("kept", error)
+    return CommitOutcome("kept")
 
 
-def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS, progress: Progress | None = None) -> None:
+def write_participants(
+    parts: Sequence[CommitParticipant], *, attempts: int = ATTEMPTS, progress: CommitProgress | None = None
+) -> None:
     """Have every part write what it keeps, in one unit of each store that they name.
 
     Args:
@@ -85,17 +85,18 @@ def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS, progress: Pro
 
     Raises:
         StoreUnavailableError: a store failed at every attempt.
-        Exception: a part could not write. In either case nothing is kept, and the parts wait for `undone`.
+        Exception: a part could not write. In either case nothing is kept, and the parts wait for `after_rollback`.
         CommitInDoubtError: nobody knows whether it is kept, and the parts wait for `in_doubt`.
     """
     stores = tuple(dict.fromkeys(part.store for part in parts if part.store is not None))
     if not stores:
         for part in parts:
-            part.committing()
+            part.write()
         return
-    so_far = Progress() if progress is None else progress
+    so_far = CommitProgress() if progress is None else progress
     if not so_far.may_be_kept:
-        _prepare(parts)
+        for part in parts:
+            part.prepare()
     for attempt in count(1):
         try:
             _settle_in(stores, parts, so_far)
@@ -111,12 +112,6 @@ def settle(parts: Sequence[Enlisted], *, attempts: int = ATTEMPTS, progress: Pro
             return
 
 
-def _prepare(parts: Sequence[Enlisted]) -> None:
-    for part in parts:
-        if isinstance(part, Prepares):
-            part.preparing()
-
-
 def _in_doubt(doubt: Exception) -> CommitInDoubtError:
     return CommitInDoubtError(
         f"a store was lost in the moment of a commit ({doubt}), so it is not known whether the call has been kept. "
@@ -124,7 +119,7 @@ def _in_doubt(doubt: Exception) -> CommitInDoubtError:
     )
 
 
-def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
+def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> None:
     """Tell every part that it has been kept, or that this is in doubt; each of them even if one before it raised.
 
     Raises:
@@ -134,7 +129,7 @@ def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
     for part in parts:
         try:
             if kept:
-                part.committed()
+                part.after_commit()
             else:
                 part.in_doubt()
         except Exception:  # noqa: BLE001 - logged; what the store has done stays done
@@ -145,12 +140,12 @@ def tell(parts: Sequence[Enlisted], *, kept: bool) -> None:
         raise interrupt
 
 
-def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], progress: Progress) -> None:
+def _settle_in(stores: Sequence[UnitStore], parts: Sequence[CommitParticipant], progress: CommitProgress) -> None:
     """Write in a unit of each store, and note which have committed, whatever becomes of the next one."""
     if len(stores) == 1:  # as nearly always
         with stores[0].unit():
             for part in parts:
-                part.committing()
+                part.write()
             progress.may_be_kept = True
         return
 
@@ -163,19 +158,21 @@ def _settle_in(stores: Sequence[UnitStore], parts: Sequence[Enlisted], progress:
             units.push(partial(note, store=store))  # called when the unit, which is entered after it, has been left
             units.enter_context(store.unit())
         for part in parts:
-            part.committing()
+            part.write()
         progress.may_be_kept = True
 
 
 _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
 
 
-def undoing() -> bool:
+def is_rolling_back() -> bool:
     """Whether a rollback is what calls in this context: how `restore` knows it from somebody's own wish to go back."""
     return _UNDOING.get()
 
 
-def undo_all(tool: str, saved: Iterable[tuple[Snapshotable[Any], Any]], enlisted: Iterable[Enlisted]) -> None:
+def restore_participants(
+    tool: str, saved: Iterable[tuple[Snapshotable[Any], Any]], enlisted: Iterable[CommitParticipant]
+) -> None:
     """Restore each participant and settle what is enlisted, each of them even if one before it raised.
 
     Args:
@@ -197,7 +194,7 @@ def undo_all(tool: str, saved: Iterable[tuple[Snapshotable[Any], Any]], enlisted
                 failures.append((participant, error))
         for part in enlisted:
             try:
-                part.undone()
+                part.after_rollback()
             except BaseException as error:  # noqa: BLE001 - as above
                 failures.append((part, error))
     finally:

@@ -1,4 +1,4 @@
-"""What takes part in a transaction: what it can undo, and what is settled with it."""
+"""What takes part in a transaction: what it can restore, and what commits with it in two phases."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Snapshotable(Protocol[S]):
 
         Called when a call fails, with the newest snapshots first, while no other call may write; the handler may still
         be running if it was a thread that timed out, so it takes the lock that writes take. No transaction is current
-        meanwhile, and `undoing()` is true. If it raises, the other participants are restored all the same and the run
-        ends with `RollbackError`, because nobody knows what state the participant is in.
+        meanwhile, and `is_rolling_back()` is true. If it raises, the other participants are restored all the same and
+        the run ends with `RollbackError`, because nobody knows what state the participant is in.
         """
         ...
 
@@ -49,59 +49,53 @@ class UnitStore(Protocol):
         ...
 
 
-class Enlisted(Protocol):
-    """Something that is settled with a transaction, as the record of an effect is. See `Transaction.enlist`.
+class CommitParticipant(Protocol):
+    """A participant in the commit of a transaction, as the record of an effect is. See `Transaction.enlist`.
 
-    All that is enlisted is settled together: first each part is told `committing`, inside one unit of each store that
-    the parts name; when the units have been committed, each part is told `committed`. If a store fails, all of it is
-    tried again, so `committing` may be called more than once. In the end a part has heard `committed`, `undone` or
-    `in_doubt`, once.
+    The commit has two phases. First each participant prepares; then, inside one unit of each store that the
+    participants name, each of them writes. If a store fails, the second phase is tried again, so `write` may be called
+    more than once. In the end `after_commit`, `after_rollback` or `in_doubt` is called, once.
     """
 
     @property
     def store(self) -> UnitStore | None:
-        """Where `committing` writes; `None` for what needs no unit."""
+        """Where `write` writes; `None` for what needs no unit."""
         ...
 
-    def committing(self) -> None:
+    def prepare(self) -> None:
+        """Wait for others, or look at what they may change, before anything is written. Often there is nothing to do.
+
+        Called once, before a unit is begun: inside a unit nobody may wait for a lock but those of the store, because
+        whoever holds that lock may himself be waiting for the store. If it raises, all is rolled back.
+        """
+        ...
+
+    def write(self) -> None:
         """Write what is to be kept. Called as the outermost transaction commits; if it raises, all is rolled back."""
         ...
 
-    def committed(self) -> None:
-        """Take note that it has been kept. Must not fail: what it raises is logged."""
+    def after_commit(self) -> None:
+        """Take note that it has been committed. Must not fail: what it raises is logged."""
         ...
 
     def in_doubt(self) -> None:
-        """Take note that nobody knows whether it has been kept, because a store was lost in the moment of its commit.
+        """Take note that it is not known whether it was committed: a store was lost in the moment of its commit.
 
-        Nothing is put back, and the run ends. What the part stands for must not be used before it has been opened
-        anew, when the store can be asked. Must not fail.
+        Nothing is put back, and the run ends. What the participant stands for must not be used before it has been
+        opened anew, when the store can be asked. Must not fail.
         """
         ...
 
-    def undone(self) -> None:
+    def after_rollback(self) -> None:
         """Settle that nothing has happened. Called when the transaction, or one it is nested in, was rolled back.
 
-        That may be after `committing`, when something else that was enlisted could not be settled.
+        That may be after `write`, when another participant could not write.
         """
         ...
-
-
-class Prepares:
-    """Something enlisted that has to wait for others, or to look at what they may change, before it can write.
-
-    It does so before a unit is begun. Inside a unit nobody may wait for a lock but those of the store: whoever holds
-    that lock may himself be waiting for the store. A class and no protocol, because each call asks who is one.
-    """
-
-    __slots__ = ()
-
-    def preparing(self) -> None:
-        """Get ready for `committing`. Called once; if it raises, all is rolled back."""
 
 
 @runtime_checkable
-class DecisionStore(UnitStore, Protocol):
+class CommitRecordStore(UnitStore, Protocol):
     """Keeps the ids of journals whose calls have been committed.
 
     Each method joins the unit that is open in this thread and context, and is a unit of its own where there is none.
@@ -113,14 +107,14 @@ class DecisionStore(UnitStore, Protocol):
         """What names the store to people, without any password."""
         ...
 
-    def decide(self, journal_id: str) -> None:
+    def record_commit(self, journal_id: str) -> None:
         """Take note that the call of this journal has been committed; doing it twice is once."""
         ...
 
-    def decided(self, journal_id: str) -> bool:
+    def is_committed(self, journal_id: str) -> bool:
         """Whether the call of this journal has been committed."""
         ...
 
-    def forget_decision(self, journal_id: str) -> None:
+    def delete_commit_record(self, journal_id: str) -> None:
         """Drop the note, because the journal is gone; a note that is not there is no fault."""
         ...

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
-from handrail.transaction.commit import Outcome, keep, tell, undo_all
-from handrail.transaction.participants import Enlisted, Snapshotable
+from handrail.transaction.commit import CommitOutcome, commit_participants, notify_participants, restore_participants
+from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
-_KEPT = Outcome("kept")
+_KEPT = CommitOutcome("kept")
 _NESTING = threading.Lock()
 """Guards what a transaction makes when the first call is made inside it."""
 
@@ -90,7 +90,7 @@ class Transaction:
         parent: Transaction | None = None,
         concurrent: bool = False,
         participants: tuple[Snapshotable[Any], ...] = (),
-        enlisted: tuple[Enlisted, ...] = (),
+        enlisted: tuple[CommitParticipant, ...] = (),
         call: object = None,
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
@@ -110,7 +110,7 @@ class Transaction:
         self._joining = participants
         self._joined: dict[int, Snapshotable[Any]] = {}
         self._saved: dict[int, tuple[Snapshotable[Any], object]] = {}
-        self._enlisted: tuple[Enlisted, ...] = enlisted
+        self._enlisted: tuple[CommitParticipant, ...] = enlisted
         self._inner: Transaction | None = None
         self._inner_turn: Turn | None = None
         self._undo_lock: threading.Lock | None = None if parent is None else parent.undo_lock
@@ -149,7 +149,7 @@ class Transaction:
         return self if self.parent is None else self.parent.root
 
     @property
-    def enlisted(self) -> tuple[Enlisted, ...]:
+    def enlisted(self) -> tuple[CommitParticipant, ...]:
         """What is settled together with this transaction."""
         return self._enlisted
 
@@ -211,7 +211,7 @@ class Transaction:
                 self.parent.lend_to(self)
             self.writer = session
 
-    def enlist(self, part: Enlisted) -> None:
+    def enlist(self, part: CommitParticipant) -> None:
         """Have something settled together with this transaction, or with the one that it is nested in.
 
         Raises:
@@ -272,19 +272,19 @@ class Transaction:
             for part in parts:
                 self.parent.enlist(part)
         elif parts:
-            outcome = keep(parts)
+            outcome = commit_participants(parts)
             if outcome.word == "not kept":
                 self.state = "open"  # leaving the block undoes all of them
         self._end(outcome, parts)
 
-    def _end(self, outcome: Outcome, parts: tuple[Enlisted, ...]) -> None:
+    def _end(self, outcome: CommitOutcome, parts: tuple[CommitParticipant, ...]) -> None:
         if outcome.word != "not kept":
             self._enlisted = ()
             self._saved.clear()
             self.committed = outcome.word == "kept"
             self.state = "ended"
             if parts and self.parent is None:
-                tell(parts, kept=self.committed)
+                notify_participants(parts, kept=self.committed)
         if outcome.error is not None:
             raise outcome.error
 
@@ -338,7 +338,9 @@ class Transaction:
         ours = self.parent is None or self.parent.is_open()
         token = _CURRENT.set(None)
         try:
-            undo_all(self.tool, reversed(tuple(self._saved.values()) if ours else ()), reversed(self._enlisted))
+            restore_participants(
+                self.tool, reversed(tuple(self._saved.values()) if ours else ()), reversed(self._enlisted)
+            )
         finally:
             _CURRENT.reset(token)
             self.state = "ended"

@@ -12,7 +12,7 @@ import pytest
 from handrail.errors import FilesystemError, JournalError, RollbackError
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.changes import CHANGES, Change
 from tests.filesystem.disks import ROOM, FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
 
@@ -78,7 +78,7 @@ def test_failing_call_to_the_disk_is_undone(tmp_path: Path, change: Change) -> N
         root, disk = planted(folder), WatchedDisk()
         before, nth = picture(root), Nth(number, fail(errno.EIO))
         with HostFilesystem(root, journal=folder / "journal", disk=disk) as fs:
-            ticket = draw((fs.turn,), exclusive=True)
+            ticket = draw_ticket((fs.turn,), exclusive=True)
             try:
                 with Transaction("tool", ticket=ticket, writes=True):
                     disk.before = nth
@@ -142,7 +142,7 @@ def test_tree_that_cannot_be_put_back_is_not_changed_any_more(tmp_path: Path) ->
     root, disk = planted(tmp_path), WatchedDisk()
     before = picture(root)
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - a call
             fs.write_text("data.bin", "x")
             disk.before = FromNth(1, fail(errno.EIO), among=frozenset({"rename"}))
@@ -160,7 +160,7 @@ def test_call_that_cannot_be_synced_is_not_committed(tmp_path: Path) -> None:
     root, disk = planted(tmp_path), WatchedDisk()
     before = picture(root)
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with Transaction("tool", ticket=ticket, writes=True) as transaction:
             fs.write_text("data.bin", "x")
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"sync"}))
@@ -177,7 +177,7 @@ def test_journal_of_a_committed_call_that_cannot_be_removed_is_told_of(
     """The call has been committed all the same; nothing is changed on top of it."""
     root, disk = planted(tmp_path), WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with Transaction("tool", ticket=ticket, writes=True) as transaction:
             fs.write_text("data.bin", "x")
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"discard"}))

@@ -24,7 +24,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder, require_posix
 from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw
+from handrail.turns import Ticket, draw_ticket
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
 
 
@@ -54,7 +54,7 @@ def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(root: P
     """The rollback says so, and the next opening does it."""
     before = picture(root)
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with pytest.raises(RollbackError, match="no longer there"), tool(ticket):  # noqa: PT012 - leaving it raises
             fs.write_text("data.bin", "x")
             root.rename(root.with_name("away"))
@@ -187,7 +187,7 @@ def test_closed_filesystem_does_nothing(fs: HostFilesystem) -> None:
 
 def test_filesystem_is_not_closed_under_a_call(fs: HostFilesystem) -> None:
     """The call could not be undone then."""
-    ticket = draw((fs.turn,), exclusive=True)
+    ticket = draw_ticket((fs.turn,), exclusive=True)
     with tool(ticket):
         fs.write_text("new", "x")
         with pytest.raises(FilesystemError, match="has not ended"):

@@ -12,7 +12,7 @@ import pytest
 from handrail.errors import FilesystemError, JournalError, RollbackError
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.disks import FromNth, Nth, Picture, WatchedDisk, fail, picture, plant, quiet
 
 
@@ -21,7 +21,7 @@ def left_half_done(root: Path, journal: Path, work: Callable[[HostFilesystem], o
     plant(root)
     before, disk = picture(root), WatchedDisk()
     with HostFilesystem(root, journal=journal, disk=disk) as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - leaving it
             work(fs)
             disk.before = FromNth(1, fail(errno.EIO))
@@ -108,7 +108,7 @@ def test_content_that_was_copied_for_a_program_is_known_again(tmp_path: Path) ->
     disk, before = WatchedDisk(), left_half_done(root, journal, change)
     HostFilesystem(root, journal=journal).close()
     with HostFilesystem(root, journal=journal, disk=disk) as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - leaving it
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
             with pytest.raises(FilesystemError, match="disk has failed"):

@@ -16,7 +16,7 @@ from handrail.errors import CommitInDoubtError, FilesystemError, JournalError, R
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.decisions import Decisions
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture, quiet
 
@@ -40,7 +40,7 @@ def open_root(root: Path, tmp_path: Path) -> Open:
 @contextmanager
 def call(fs: HostFilesystem, inside: Transaction | None = None) -> Generator[Transaction]:
     """A call that writes; rolled back unless the block commits."""
-    ticket = draw((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
+    ticket = draw_ticket((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
     try:
         with Transaction("tool", ticket=ticket, writes=True, parent=inside) as transaction:
             yield transaction
@@ -137,8 +137,8 @@ def test_unit_that_is_tried_again_is_committed_once(open_root: Open, root: Path)
     """A store that fails at the first attempt does no harm."""
 
     class Shaky(Decisions):
-        def decide(self, journal_id: str) -> None:
-            super().decide(journal_id)
+        def record_commit(self, journal_id: str) -> None:
+            super().record_commit(journal_id)
             if not self.kept and not attempts:
                 attempts.append(journal_id)
                 raise StoreUnavailableError("busy", store=self.url)
@@ -172,10 +172,10 @@ def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
     """The call has been committed; the note is waste, and is not lost sight of, also when no store is given."""
 
     class Shaky(Decisions):
-        def forget_decision(self, journal_id: str) -> None:
+        def delete_commit_record(self, journal_id: str) -> None:
             if not forgets:
                 raise StoreUnavailableError("down", store=self.url)
-            super().forget_decision(journal_id)
+            super().delete_commit_record(journal_id)
 
     forgets: list[bool] = []
     store = Shaky()

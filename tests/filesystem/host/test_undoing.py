@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import FilesystemError, RollbackError
 from handrail.filesystem import HostFilesystem
 from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw
+from handrail.turns import Ticket, draw_ticket
 from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
 from tests.filesystem.programs import damage
 
@@ -27,7 +27,7 @@ def test_undone_file_is_the_very_same_file(root: Path, tmp_path: Path) -> None:
     """Inode, times and permissions come back, because the file was never copied."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
         was = (root / "notes/run.sh").stat()
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with tool(ticket):
             fs.write_text("notes/run.sh", "other")
             assert (root / "notes/run.sh").stat().st_ino != was.st_ino
@@ -85,7 +85,7 @@ def test_what_somebody_else_wrote_meanwhile_is_kept(
 ) -> None:
     """The tree is put back all the same; what was found goes to the journal's folder, or stays if it may."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with tool(ticket):
             fs.write_text("data.bin", "changed")
             fs.remove("notes/plan.md")
@@ -116,7 +116,7 @@ def test_what_somebody_else_wrote_meanwhile_is_kept(
 def test_folder_that_somebody_removed_meanwhile_is_made_again(root: Path, tmp_path: Path) -> None:
     """Else there would be no place to put things back to."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with tool(ticket):
             fs.remove("notes/old/a.md")
             (root / "notes/old/empty").rmdir()
@@ -134,7 +134,7 @@ def calls_of_a_write(folder: Path, files: int) -> int:
     with HostFilesystem(root, journal=folder / "journal", disk=disk) as fs:
         counter = FromNth(1, lambda: None)
         disk.before = counter
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with tool(ticket):
             fs.write_text("5", "y")
         ticket.release()
@@ -178,7 +178,7 @@ def test_journal_may_lie_on_another_disk(root: Path, tmp_path: Path) -> None:
     (root / "run").write_bytes(b"x" * 3000)
     before, disk = picture(root), OtherDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with tool(ticket):
             fs.write_text("run", "first")
             fs.write_text("run", "second")
@@ -197,7 +197,7 @@ def test_second_thing_found_at_a_path_gets_another_name(root: Path, tmp_path: Pa
     """Nothing that was set aside is replaced."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
         for text in ("one", "two"):
-            ticket = draw((fs.turn,), exclusive=True)
+            ticket = draw_ticket((fs.turn,), exclusive=True)
             with tool(ticket):
                 fs.write_text("data.bin", "x")
                 (root / "data.bin").write_text(text)
@@ -238,7 +238,7 @@ def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(root: Path, tmp
 def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: HostFilesystem, root: Path) -> None:
     """What the program did is kept for it first; and the call is undone all the same."""
     before, oldest = picture(root), fs.snapshot()
-    ticket = draw((fs.turn,), exclusive=True)
+    ticket = draw_ticket((fs.turn,), exclusive=True)
     with tool(ticket):
         fs.keep_tree()
         damage(root)
@@ -255,14 +255,14 @@ def test_rollback_over_a_tree_of_somebody_else_can_be_undone_itself(root: Path, 
     """Somebody goes back over a tree beside a call that has changed nothing; the call's rollback begins with a tree."""
     gone_back, disk = picture(root), WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        oldest, ticket = fs.snapshot(), draw((fs.turn,), exclusive=True)
+        oldest, ticket = fs.snapshot(), draw_ticket((fs.turn,), exclusive=True)
         with tool(ticket) as transaction:
             fs.remove("notes/plan.md")
             fs.keep_tree()
             damage(root)
             transaction.commit()
         ticket.release()
-        ticket = draw((fs.turn,), exclusive=True)
+        ticket = draw_ticket((fs.turn,), exclusive=True)
         with pytest.raises(RollbackError), tool(ticket):  # noqa: PT012 - leaving it raises
             with pytest.raises(FilesystemError, match="there is no file"):
                 fs.remove("nothing")

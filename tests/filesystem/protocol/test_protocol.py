@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import FileStart, FileStat, Filesystem
 from handrail.transaction import Snapshotable
-from handrail.turns import TakesTurns
+from handrail.turns import HasTurn
 from tests.filesystem.stores import tree_of
 
 Make = Callable[..., Filesystem]
@@ -25,7 +25,7 @@ def test_store_is_a_filesystem_that_can_be_undone_and_takes_turns(make: Make) ->
     fs = make()
     assert isinstance(fs, Filesystem)
     assert isinstance(fs, Snapshotable)
-    assert isinstance(fs, TakesTurns)
+    assert isinstance(fs, HasTurn)
     assert fs.turn is fs.turn
 
 

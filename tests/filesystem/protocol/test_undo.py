@@ -12,7 +12,7 @@ import pytest
 from handrail.errors import ReadOnlyViolation, SnapshotError, TransactionClosedError, TurnConflictError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.transaction import Transaction, current
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.stores import tree_of
 
 Make = Callable[..., Filesystem]
@@ -32,7 +32,9 @@ CHANGES: dict[str, Callable[[Filesystem], object]] = {
 @contextmanager
 def call(fs: Filesystem, *, writes: bool = True, inside: Transaction | None = None) -> Generator[Transaction]:
     """A call that holds the turn of a filesystem; rolled back unless the block commits."""
-    ticket = draw((fs.turn,) if inside is None else (), exclusive=writes, inside=inside.ticket if inside else None)
+    ticket = draw_ticket(
+        (fs.turn,) if inside is None else (), exclusive=writes, inside=inside.ticket if inside else None
+    )
     try:
         with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
             yield transaction
@@ -108,8 +110,8 @@ def test_call_joins_with_its_first_change_and_not_with_reading(make: Make) -> No
 def test_change_waits_for_nobody_and_is_refused_if_another_call_holds_the_turn(make: Make) -> None:
     """A filesystem that is no resource of the call's prompt is not written to while another call uses it."""
     fs = make(FILES)
-    other = draw((fs.turn,), exclusive=True)
-    stranger = draw((), exclusive=True)
+    other = draw_ticket((fs.turn,), exclusive=True)
+    stranger = draw_ticket((), exclusive=True)
     with (
         Transaction("stranger", ticket=stranger, writes=True),
         pytest.raises(TurnConflictError, match="Bind it as a resource"),

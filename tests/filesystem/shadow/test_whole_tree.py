@@ -24,7 +24,7 @@ from handrail.errors import (
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.undo_journal import Snapshot
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.decisions import Decisions
 from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
 from tests.filesystem.programs import PROGRAMS, CallOverProgram, damage
@@ -56,7 +56,7 @@ def opened(root: Path, **options: Any) -> HostFilesystem:
 @contextmanager
 def call(fs: HostFilesystem, inside: Transaction | None = None, *, writes: bool = True) -> Generator[Transaction]:
     """A call; rolled back unless the block commits."""
-    ticket = draw((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
+    ticket = draw_ticket((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
     try:
         with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
             yield transaction

@@ -15,7 +15,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.filesystem.stores import tree_of
 from tests.filesystem.test_undo_machine import FilesystemMachine, contents, paths
 
@@ -71,7 +71,7 @@ def change(fs: PlacedFilesystem, kind: str, path: str, content: bytes) -> None:
 def make_call(fs: PlacedFilesystem, rest: list[Step], outer: Transaction | None) -> None:
     """Make a call that takes its steps from a list; when it has failed, everything is as it was."""
     before, committed = tree_of(fs), False
-    ticket = draw((fs.turn,) if outer is None else (), exclusive=True, inside=outer.ticket if outer else None)
+    ticket = draw_ticket((fs.turn,) if outer is None else (), exclusive=True, inside=outer.ticket if outer else None)
     with Transaction("tool", ticket=ticket, writes=True, parent=outer) as transaction:
         while rest and not committed:
             kind, path, content = rest.pop(0)

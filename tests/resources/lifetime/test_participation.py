@@ -11,16 +11,16 @@ from handrail.errors import ProviderError, RollbackError, TransactionClosedError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
 from handrail.transaction import Transaction, current
-from handrail.turns import Turn, draw, turn_of
+from handrail.turns import Turn, draw_ticket, turn_of
 from tests.resources.things import Client, Config, Counter, OtherCounter
 
 
 @contextmanager
 def call(resources: ResourceContext, *, writes: bool = True) -> Generator[Transaction]:
     """A call that uses these resources as the pipeline has it; rolled back unless the block commits."""
-    ticket = draw(resources.turns(), exclusive=writes)
+    ticket = draw_ticket(resources.turns(), exclusive=writes)
     try:
-        participants = resources.silent_participants()
+        participants = resources.untracked_participants()
         with Transaction("tool", ticket=ticket, writes=writes, participants=participants) as transaction:
             yield transaction
     finally:
@@ -51,11 +51,11 @@ def test_participants_are_the_singletons_that_can_be_undone() -> None:
         Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
     ).open()
     assert ids(resources.snapshotables()) == ids((fs, counter))
-    assert ids(resources.silent_participants()) == ids((counter,))
+    assert ids(resources.untracked_participants()) == ids((counter,))
     other = resources.get(OtherCounter)
     resources.get(InMemoryFilesystem)
     assert ids(resources.snapshotables()) == ids((fs, counter, other))
-    assert ids(resources.silent_participants()) == ids((counter, other))
+    assert ids(resources.untracked_participants()) == ids((counter, other))
     assert resources.turns() == (resources.turn, fs.turn, turn_of(counter), turn_of(other))
 
 
@@ -72,9 +72,9 @@ def test_participants_are_worked_out_once_for_what_is_built() -> None:
         Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
     ).open()
     with resources:
-        asked = (resources.snapshotables(), resources.silent_participants(), resources.turns())
+        asked = (resources.snapshotables(), resources.untracked_participants(), resources.turns())
         resources.get(Client)
-        again = (resources.snapshotables(), resources.silent_participants(), resources.turns())
+        again = (resources.snapshotables(), resources.untracked_participants(), resources.turns())
         assert all(first is second for first, second in zip(asked, again, strict=True))
         resources.get(Counter)
         assert len(resources.snapshotables()) == 2
@@ -98,7 +98,7 @@ def test_own_turn_is_drawn_only_where_a_singleton_may_be_built() -> None:
 def test_two_calls_do_not_both_build_and_write() -> None:
     """Before a singleton exists nobody can take its turn, so they take the context's."""
     resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
-    first, second = draw(resources.turns(), exclusive=True), draw(resources.turns(), exclusive=True)
+    first, second = draw_ticket(resources.turns(), exclusive=True), draw_ticket(resources.turns(), exclusive=True)
     assert [first.runs, second.runs] == [True, False]
     first.release()
     assert second.runs
@@ -216,7 +216,7 @@ def test_resource_that_is_not_new_is_refused_while_another_call_uses_it() -> Non
     """A provider that hands out what exists already must bind it as an instance, so that calls take their turn."""
     counter = Counter()
     resources = ResourceRegistry.of(Binding(Counter, lambda _: counter)).open()
-    other = draw((turn_of(counter),), exclusive=True)
+    other = draw_ticket((turn_of(counter),), exclusive=True)
     with call(resources), pytest.raises(TurnConflictError, match="Bind it as a resource"):
         resources.get(Counter)
     other.release()

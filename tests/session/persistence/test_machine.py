@@ -24,7 +24,7 @@ from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePol
 from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Add, Happened, Note, Reset, Task, Total
 from tests.store.stores import STORES
@@ -102,7 +102,7 @@ class Side:
     def call(self, call_id: str, todo: Sequence[Act], *, commits: bool) -> None:
         """A call as the pipeline makes it; one that its store does not take is undone."""
         session = self.session
-        ticket = draw((session.turn,), exclusive=True)
+        ticket = draw_ticket((session.turn,), exclusive=True)
         recorded = False
         with suppress(StoreUnavailableError), Transaction("call", ticket=ticket, writes=True) as transaction:
             self.perform(todo, transaction)
@@ -130,7 +130,7 @@ class Side:
 
     def nested(self, outer: Transaction, todo: Sequence[Act], *, commits: bool) -> None:
         """A call made inside another."""
-        ticket = draw((outer.inner_turn,), exclusive=True, inside=outer.ticket)
+        ticket = draw_ticket((outer.inner_turn,), exclusive=True, inside=outer.ticket)
         with Transaction("inner", ticket=ticket, writes=True, parent=outer) as transaction:
             self.perform(todo, transaction)
             if commits:

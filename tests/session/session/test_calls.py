@@ -17,7 +17,7 @@ from handrail.errors import (
 )
 from handrail.session import Session
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task
 from tests.transaction.notebooks import PATIENCE, call
 
@@ -127,7 +127,7 @@ def test_reading_calls_side_by_side_see_what_is_committed() -> None:
     session = Session()
     first, second = Context(), Context()
     transactions = [
-        Transaction(name, ticket=draw((session.turn,), exclusive=False), writes=False) for name in ("one", "two")
+        Transaction(name, ticket=draw_ticket((session.turn,), exclusive=False), writes=False) for name in ("one", "two")
     ]
     first.run(transactions[0].__enter__)
     second.run(transactions[1].__enter__)
@@ -143,7 +143,7 @@ def test_two_reading_calls_do_not_apply_their_results_at_once() -> None:
     session = Session()
     first, second = Context(), Context()
     transactions = [
-        Transaction(name, ticket=draw((session.turn,), exclusive=False), writes=False) for name in ("one", "two")
+        Transaction(name, ticket=draw_ticket((session.turn,), exclusive=False), writes=False) for name in ("one", "two")
     ]
     for context, transaction in zip((first, second), transactions, strict=True):
         context.run(transaction.__enter__)
@@ -172,7 +172,7 @@ def test_a_session_that_another_call_uses_is_not_reached() -> None:
     mine, others = Session(), Session()
     with call(others, tool="first"):
         context = Context()
-        second = Transaction("second", ticket=context.run(draw, (mine.turn,), exclusive=True), writes=True)
+        second = Transaction("second", ticket=context.run(draw_ticket, (mine.turn,), exclusive=True), writes=True)
         context.run(second.__enter__)
         with pytest.raises(TurnConflictError, match="second cannot dispatch Note: another call is using that Session"):
             context.run(others.dispatch, B)

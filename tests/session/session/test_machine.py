@@ -16,7 +16,7 @@ from handrail.errors import SessionBusyError
 from handrail.session import Append, Change, Session, SessionSnapshot, SliceView, replace_latest
 from handrail.session.slices import FixedView
 from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw
+from handrail.turns import Ticket, draw_ticket
 from tests.session.samples import Add, Happened, Note, Task
 
 Items = dict[type[Any], tuple[Any, ...]]
@@ -131,11 +131,11 @@ class SessionMachine(RuleBasedStateMachine):
         group = one.group
         if group is None:
             one.group = group = Group(Context(), members=[one])
-            ticket = draw((one.session.turn,), exclusive=True)
+            ticket = draw_ticket((one.session.turn,), exclusive=True)
             transaction = Transaction("outer", ticket=ticket, writes=True)
         else:
             outer = group.calls[-1]
-            ticket = draw((outer.transaction.inner_turn,), exclusive=True, inside=outer.ticket)
+            ticket = draw_ticket((outer.transaction.inner_turn,), exclusive=True, inside=outer.ticket)
             transaction = Transaction("inner", ticket=ticket, writes=True, parent=outer.transaction)
         group.context.run(transaction.__enter__)
         group.calls.append(OpenCall(transaction, ticket, {member: member.inside for member in group.members}))

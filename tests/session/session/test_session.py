@@ -11,7 +11,7 @@ import pytest
 from handrail.errors import DispatchError, ReducerError, SessionBusyError, SessionError
 from handrail.events import Dispatcher
 from handrail.session import Append, Change, Replace, Session, SliceView
-from handrail.turns import TakesTurns, draw
+from handrail.turns import HasTurn, draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task, Total
 from tests.transaction.notebooks import PATIENCE, call
 
@@ -26,7 +26,7 @@ def test_a_new_session_is_empty() -> None:
     assert other.session_id == "given"
     assert Session(session_id="", new_id=lambda: "unused").session_id == ""
     assert repr(other) == "Session('given')"
-    assert isinstance(session, TakesTurns)
+    assert isinstance(session, HasTurn)
 
 
 def test_a_session_keeps_what_it_is_made_with() -> None:
@@ -200,7 +200,7 @@ def test_an_event_of_a_log_needs_no_turn() -> None:
     """Unless a reducer takes it; even then it is logged before the turn is asked for."""
     session, heard = Session(), list[Happened]()
     session.dispatcher.subscribe(Happened, heard.append)
-    draw((session.turn,), exclusive=True)
+    draw_ticket((session.turn,), exclusive=True)
     session.dispatch(Happened("a"))
     session[Happened].append(Happened("b"))
     session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
@@ -230,7 +230,7 @@ def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusiv
     session.dispatch(A)
     before = session.snapshot()
     session.dispatch(B)
-    ticket = draw((session.turn,), exclusive=exclusive)
+    ticket = draw_ticket((session.turn,), exclusive=exclusive)
     for write in (session.dispatch, session[Note].append, session[Note].seed):
         with pytest.raises(SessionBusyError, match="session s1 is in use by a call") as caught:
             write(C)

@@ -195,7 +195,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(journal=st.sampled_from(["j1", "j2"]), forgotten=st.booleans())
     def decide(self, journal: str, *, forgotten: bool) -> None:
-        (self.store.forget_decision if forgotten else self.store.decide)(journal)
+        (self.store.delete_commit_record if forgotten else self.store.record_commit)(journal)
         (self.model.decided.discard if forgotten else self.model.decided.add)(journal)
 
     # ------------------------------------------------------------------------------------------ what is always true
@@ -219,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         assert {(each.effect_id, each.fence): each.message for each in stored} == self.model.testimony
         assert {call.key for call in self.store.open_claims("s1")} == set(self.model.rows)
-        assert {journal for journal in ("j1", "j2") if self.store.decided(journal)} == self.model.decided
+        assert {journal for journal in ("j1", "j2") if self.store.is_committed(journal)} == self.model.decided
 
     @invariant()
     def holds_are_valid(self) -> None:

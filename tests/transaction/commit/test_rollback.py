@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from handrail.errors import RollbackError
-from handrail.transaction import Transaction, check_write, current, undoing
-from handrail.turns import draw
+from handrail.transaction import Transaction, check_write, current, is_rolling_back
+from handrail.turns import draw_ticket
 from tests.transaction.notebooks import Notebook, Receipt, call, raising
 
 
@@ -43,7 +43,7 @@ def test_a_restore_that_fails_does_not_keep_the_others_from_being_restored() -> 
     with pytest.raises(RollbackError) as caught:
         write_to(first, broken, torn, last, enlisting=(receipt,))
     assert (first.lines, last.lines) == ((), ())
-    assert receipt.settled == ["undone"]
+    assert receipt.settled == ["after_rollback"]
     assert caught.value.failures == ((torn, failures[1]), (broken, failures[0]))
     assert caught.value.__cause__ is failures[1]
     assert "the call of edit could not be undone in full: Notebook: ValueError: torn; Notebook: OSError" in str(
@@ -66,13 +66,13 @@ def test_what_is_enlisted_and_cannot_be_settled_is_a_failure_too() -> None:
     """The others are settled all the same."""
 
     class Torn(Receipt):
-        def undone(self) -> None:
+        def after_rollback(self) -> None:
             raise OSError("ledger")
 
     torn, receipt = Torn(), Receipt()
     with pytest.raises(RollbackError, match="Torn: OSError: ledger"):
         write_to(enlisting=(torn, receipt))
-    assert receipt.settled == ["undone"]
+    assert receipt.settled == ["after_rollback"]
 
 
 def test_an_interrupt_during_a_restore_goes_on_when_all_are_restored() -> None:
@@ -99,15 +99,15 @@ def test_an_interrupt_comes_before_the_failures_that_it_met() -> None:
 
 
 def test_a_restore_can_tell_that_it_is_an_undoing() -> None:
-    """No transaction is current, and `undoing()` is true, there and nowhere else."""
+    """No transaction is current, and `is_rolling_back()` is true, there and nowhere else."""
     notebook = Notebook()
     seen: list[tuple[bool, Transaction | None]] = []
-    notebook.on_restore = lambda: seen.append((undoing(), current()))
+    notebook.on_restore = lambda: seen.append((is_rolling_back(), current()))
     with call() as outer, call(notebook, parent=outer):
         notebook.write("a")
-        assert not undoing()
+        assert not is_rolling_back()
     assert seen == [(True, None)] * 2
-    assert not undoing()
+    assert not is_rolling_back()
 
 
 def test_a_restore_may_write_as_from_outside() -> None:
@@ -115,7 +115,7 @@ def test_a_restore_may_write_as_from_outside() -> None:
     notebook = Notebook("a")
     notebook.on_restore = lambda: check_write(notebook, "go back")
     with call(tool="look", writes=False) as outer:
-        ticket = draw((notebook.turn,), exclusive=True, inside=outer.ticket)
+        ticket = draw_ticket((notebook.turn,), exclusive=True, inside=outer.ticket)
         with Transaction("edit", ticket=ticket, writes=True):
             notebook.write("b")
         ticket.release()

@@ -6,8 +6,7 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
-from handrail.transaction.commit import ATTEMPTS, settle, tell
-from handrail.transaction.participants import Prepares
+from handrail.transaction.commit import ATTEMPTS, notify_participants, write_participants
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.transaction.notebooks import Receipt, call, raising
 
@@ -18,22 +17,22 @@ def store() -> FaultyStore:
     return FaultyStore(MemoryStore())
 
 
-class StoredReceipt(Receipt, Prepares):
+class StoredReceipt(Receipt):
     """One that names a store, and gets ready before the unit."""
 
     def __init__(self, store: FaultyStore, *, refuses: bool = False) -> None:
         super().__init__(refuses=refuses)
         self.store = store
 
-    def preparing(self) -> None:
-        self.settled.append("preparing")
+    def prepare(self) -> None:
+        self.settled.append("prepare")
 
 
 def test_without_a_store_every_part_is_asked_once() -> None:
     """No unit is needed."""
     parts = [Receipt(), Receipt()]
-    settle(parts)
-    assert [part.settled for part in parts] == [["committing"]] * 2
+    write_participants(parts)
+    assert [part.settled for part in parts] == [["write"]] * 2
 
 
 @pytest.mark.parametrize("point", ["begin", "commit", "committed"])
@@ -41,17 +40,17 @@ def test_a_store_that_fails_is_tried_again(store: FaultyStore, point: Point) -> 
     """All parts write once more; they get ready only once."""
     parts = [StoredReceipt(store), Receipt()]
     store.lose(point, ATTEMPTS - 1)
-    settle(parts)
-    assert parts[0].settled[0] == "preparing"
-    assert parts[0].settled.count("preparing") == 1
-    assert parts[1].settled == ["committing"] * (1 if point == "begin" else ATTEMPTS)
+    write_participants(parts)
+    assert parts[0].settled[0] == "prepare"
+    assert parts[0].settled.count("prepare") == 1
+    assert parts[1].settled == ["write"] * (1 if point == "begin" else ATTEMPTS)
 
 
 def test_a_store_that_stays_away_is_told(store: FaultyStore) -> None:
     """Nothing is kept, and the parts wait for `undone`."""
     store.go_down("commit")
     with pytest.raises(StoreUnavailableError, match="lost at commit"):
-        settle([StoredReceipt(store)])
+        write_participants([StoredReceipt(store)])
 
 
 def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
@@ -59,10 +58,10 @@ def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
     part = StoredReceipt(store)
     store.lose("commit")
     with pytest.raises(StoreUnavailableError):
-        settle([part], attempts=1)
+        write_participants([part], attempts=1)
     store.lose("committed")
-    settle([part], attempts=1)
-    assert part.settled == ["preparing", "committing", "preparing", "committing", "committing"]
+    write_participants([part], attempts=1)
+    assert part.settled == ["prepare", "write", "prepare", "write", "write"]
 
 
 def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(store: FaultyStore) -> None:
@@ -72,7 +71,7 @@ def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(st
     store.at("begin", lambda: None)
     store.go_down("begin")
     with pytest.raises(CommitInDoubtError, match="not known whether the call has been kept") as caught:
-        settle([StoredReceipt(store)])
+        write_participants([StoredReceipt(store)])
     assert isinstance(caught.value.__cause__, StoreUnavailableError)
 
 
@@ -81,7 +80,7 @@ def test_a_doubt_stays_if_the_next_attempt_is_refused(store: FaultyStore) -> Non
     store.lose("committed")
     store.at("commit", lambda: None, raising(ValueError("refused")))
     with pytest.raises(CommitInDoubtError) as caught:
-        settle([StoredReceipt(store)])
+        write_participants([StoredReceipt(store)])
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -89,32 +88,32 @@ def test_a_part_that_refuses_is_not_tried_again(store: FaultyStore) -> None:
     """It knows why, and would again."""
     part = StoredReceipt(store)
     with pytest.raises(ValueError, match="refused"):
-        settle([part, StoredReceipt(store, refuses=True)])
-    assert part.settled == ["preparing", "committing"]
+        write_participants([part, StoredReceipt(store, refuses=True)])
+    assert part.settled == ["prepare", "write"]
 
 
-@pytest.mark.parametrize("kept, word", [(True, "committed"), (False, "in doubt")])
+@pytest.mark.parametrize("kept, word", [(True, "after_commit"), (False, "in_doubt")])
 def test_everybody_is_told(kept: bool, word: str, caplog: pytest.LogCaptureFixture) -> None:
     """Also when one before has failed, which is logged, or was interrupted, which goes on in the end."""
 
     class Failing(Receipt):
-        def committed(self) -> None:
+        def after_commit(self) -> None:
             raise ValueError("no note taken")
 
-        in_doubt = committed
+        in_doubt = after_commit
 
     class Interrupted(Receipt):
-        def committed(self) -> None:
+        def after_commit(self) -> None:
             raise KeyboardInterrupt
 
-        in_doubt = committed
+        in_doubt = after_commit
 
     last = Receipt()
-    tell([Failing(), last], kept=kept)
+    notify_participants([Failing(), last], kept=kept)
     assert last.settled == [word]
     assert "Failing failed to take note" in caplog.text
     with pytest.raises(KeyboardInterrupt):
-        tell([Interrupted(), last], kept=kept)
+        notify_participants([Interrupted(), last], kept=kept)
     assert last.settled == [word, word]
 
 
@@ -126,7 +125,7 @@ def test_an_interrupt_while_parts_write_undoes_it(store: FaultyStore) -> None:
         transaction.enlist(part)
         with pytest.raises(KeyboardInterrupt):
             transaction.commit()
-    assert part.settled == ["preparing", "undone"]
+    assert part.settled == ["prepare", "after_rollback"]
     assert not transaction.committed
 
 
@@ -139,7 +138,7 @@ def test_an_interrupt_in_the_moment_of_the_commit_waits_for_its_end(store: Fault
         transaction.enlist(part)
         with pytest.raises(KeyboardInterrupt):
             transaction.commit()
-    assert part.settled == ["preparing", "committing", "committing", "committed"]
+    assert part.settled == ["prepare", "write", "write", "after_commit"]
     assert transaction.committed
 
 
@@ -151,7 +150,7 @@ def test_an_interrupted_commit_that_cannot_be_finished_is_in_doubt(store: Faulty
         transaction.enlist(part)
         with pytest.raises(KeyboardInterrupt):
             transaction.commit()
-    assert part.settled == ["preparing", "committing", "committing", "in doubt"]
+    assert part.settled == ["prepare", "write", "write", "in_doubt"]
     assert not transaction.committed
 
 
@@ -165,8 +164,8 @@ def test_a_commit_in_doubt_puts_nothing_back(store: FaultyStore) -> None:
         transaction.enlist(part)
         with pytest.raises(CommitInDoubtError):
             transaction.commit()
-    assert part.settled[-1] == "in doubt"
-    assert "undone" not in part.settled
+    assert part.settled[-1] == "in_doubt"
+    assert "after_rollback" not in part.settled
     assert transaction.state == "ended"
     assert not transaction.committed
 
@@ -177,8 +176,8 @@ def test_two_stores_of_which_one_has_committed_leave_a_doubt() -> None:
     parts = [StoredReceipt(far), StoredReceipt(near)]
     far.lose("commit", times=ATTEMPTS)
     with pytest.raises(CommitInDoubtError, match="a store was lost in the moment of a commit"):
-        settle(parts)
-    assert [part.settled for part in parts] == [["preparing", *["committing"] * ATTEMPTS]] * 2
+        write_participants(parts)
+    assert [part.settled for part in parts] == [["prepare", *["write"] * ATTEMPTS]] * 2
 
 
 def test_two_stores_are_both_tried_again() -> None:
@@ -186,8 +185,8 @@ def test_two_stores_are_both_tried_again() -> None:
     near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
     parts = [StoredReceipt(far), StoredReceipt(near)]
     far.lose("commit")
-    settle(parts)
-    assert [part.settled for part in parts] == [["preparing", "committing", "committing"]] * 2
+    write_participants(parts)
+    assert [part.settled for part in parts] == [["prepare", "write", "write"]] * 2
 
 
 def test_a_refusal_after_one_store_has_committed_leaves_a_doubt() -> None:
@@ -195,20 +194,20 @@ def test_a_refusal_after_one_store_has_committed_leaves_a_doubt() -> None:
     near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
     far.at("commit", raising(ValueError("refused")))
     with pytest.raises(CommitInDoubtError, match="refused"):
-        settle([StoredReceipt(far), StoredReceipt(near)])
+        write_participants([StoredReceipt(far), StoredReceipt(near)])
 
 
 def test_nothing_is_enlisted_in_a_transaction_that_is_ending() -> None:
     """It would not be settled; whoever enlists it must not go on writing."""
 
     class Late(Receipt):
-        def committing(self) -> None:
+        def write(self) -> None:
             with pytest.raises(TransactionClosedError, match="the call of edit has ended"):
                 transaction.enlist(Receipt())
-            super().committing()
+            super().write()
 
     late = Late()
     with call() as transaction:
         transaction.enlist(late)
         transaction.commit()
-    assert late.settled == ["committing", "committed"]
+    assert late.settled == ["write", "after_commit"]

@@ -9,13 +9,13 @@ import pytest
 
 from handrail.errors import TransactionClosedError, TurnConflictError
 from handrail.transaction import Transaction
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.transaction.notebooks import PATIENCE, Notebook, Receipt, Shelf, call
 
 
 def nested(outer: Transaction, tool: str = "inner") -> Transaction:
     """A transaction inside another, to be entered by hand."""
-    ticket = draw((outer.inner_turn,), exclusive=True, inside=outer.ticket)
+    ticket = draw_ticket((outer.inner_turn,), exclusive=True, inside=outer.ticket)
     return Transaction(tool, ticket=ticket, writes=True, parent=outer)
 
 
@@ -98,7 +98,7 @@ def test_the_outer_call_writes_nothing_while_an_inner_one_does() -> None:
 def test_two_inner_calls_do_not_write_at_once() -> None:
     """They take turns among themselves; one that does not is refused."""
     with call(tool="outer") as outer, call(tool="one", parent=outer):
-        other = Transaction("other", ticket=draw((), exclusive=True), writes=True, parent=outer)
+        other = Transaction("other", ticket=draw_ticket((), exclusive=True), writes=True, parent=outer)
         with pytest.raises(TurnConflictError, match=r"outer cannot call other while .* \(one\)"), other:
             pass
     assert outer.inner_turn is outer.inner_turn
@@ -110,7 +110,7 @@ def test_an_inner_call_that_only_reads_gives_nothing_back() -> None:
     with call(notebook, tool="outer") as outer:
         context = copy_context()
         with call(tool="one", parent=outer):
-            with Transaction("look", ticket=draw((), exclusive=False), writes=False, parent=outer):
+            with Transaction("look", ticket=draw_ticket((), exclusive=False), writes=False, parent=outer):
                 pass
             with pytest.raises(TurnConflictError):
                 context.run(notebook.write, "a")
@@ -157,12 +157,16 @@ def test_what_an_inner_call_enlists_is_settled_with_the_outer_one() -> None:
         assert committed.settled == []
         with call(parent=outer) as inner:
             inner.enlist(failed)
-        assert failed.settled == ["undone"]
+        assert failed.settled == ["after_rollback"]
         outer.commit()
     with call() as outer, call(parent=outer) as inner:
         inner.enlist(undone)
         inner.commit()
-    assert (committed.settled, undone.settled, failed.settled) == (["committing", "committed"], ["undone"], ["undone"])
+    assert (committed.settled, undone.settled, failed.settled) == (
+        ["write", "after_commit"],
+        ["after_rollback"],
+        ["after_rollback"],
+    )
 
 
 def test_chain_and_root_tell_what_a_transaction_is_nested_in() -> None:
@@ -219,7 +223,7 @@ def test_an_inner_call_is_closed_with_the_outer_one() -> None:
         inner.commit()
     context.run(inner.__exit__, None, None, None)
     assert notebook.lines == ("a",)
-    assert receipt.settled == ["undone"]
+    assert receipt.settled == ["after_rollback"]
 
 
 def test_those_nested_in_one_call_are_undone_one_at_a_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
 from handrail.transaction import Snapshotable, Transaction, check_write, current
-from handrail.turns import draw
+from handrail.turns import draw_ticket
 from tests.transaction.notebooks import Notebook, Receipt, Shelf, call, raising
 
 
@@ -107,11 +107,13 @@ def test_joining_twice_is_once() -> None:
 def test_those_that_cannot_tell_join_when_a_writing_call_begins() -> None:
     """A participant that asks nobody must be kept before the handler can reach it."""
     shelf = Shelf("a")
-    with Transaction("edit", ticket=draw((), exclusive=True), writes=True, participants=(shelf,)) as transaction:
+    with Transaction("edit", ticket=draw_ticket((), exclusive=True), writes=True, participants=(shelf,)) as transaction:
         assert transaction.participants == (shelf,)
         shelf.things.append("b")
     assert shelf.things == ["a"]
-    with Transaction("look", ticket=draw((), exclusive=False), writes=False, participants=(shelf,)) as transaction:
+    with Transaction(
+        "look", ticket=draw_ticket((), exclusive=False), writes=False, participants=(shelf,)
+    ) as transaction:
         assert transaction.participants == ()
 
 
@@ -122,13 +124,13 @@ def test_a_call_whose_participant_cannot_be_kept_does_not_begin() -> None:
         def snapshot(self) -> tuple[str, ...]:
             raise OSError("full")
 
-    receipt, ticket = Receipt(), draw((), exclusive=True)
+    receipt, ticket = Receipt(), draw_ticket((), exclusive=True)
     transaction = Transaction("edit", ticket=ticket, writes=True, participants=(Broken(),), enlisted=(receipt,))
     with pytest.raises(OSError, match="full"), transaction:
         pass
     assert current() is None
     assert transaction.state == "ended"
-    assert receipt.settled == ["undone"]
+    assert receipt.settled == ["after_rollback"]
 
 
 def test_a_write_whose_snapshot_fails_is_not_made() -> None:
@@ -187,7 +189,7 @@ def test_a_participant_that_no_call_uses_is_taken_in_with_its_turn() -> None:
 @pytest.mark.parametrize("participant", [Notebook(), Shelf()])
 def test_a_participant_that_another_call_uses_is_refused(participant: Snapshotable[tuple[str, ...]]) -> None:
     """Two calls must not undo each other's writes; the message says how to make them take turns."""
-    other = draw((), exclusive=True)
+    other = draw_ticket((), exclusive=True)
     with call(participant, tool="first"), Transaction("edit", ticket=other, writes=True) as transaction:
         with pytest.raises(TurnConflictError, match=r"edit cannot use a .* another call is using .* Bind it"):
             transaction.join(participant)
@@ -269,11 +271,11 @@ def test_an_ended_transaction_is_freed_at_once() -> None:
 def test_what_is_enlisted_is_settled_by_the_commit() -> None:
     """In the order of enlisting, as the transaction commits."""
     first, second = Receipt(), Receipt()
-    with Transaction("edit", ticket=draw((), exclusive=True), writes=True, enlisted=(first,)) as transaction:
+    with Transaction("edit", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=(first,)) as transaction:
         transaction.enlist(second)
         assert transaction.enlisted == (first, second)
         transaction.commit()
-    assert first.settled == second.settled == ["committing", "committed"]
+    assert first.settled == second.settled == ["write", "after_commit"]
 
 
 def test_what_is_enlisted_is_told_that_nothing_has_happened() -> None:
@@ -281,7 +283,7 @@ def test_what_is_enlisted_is_told_that_nothing_has_happened() -> None:
     receipt = Receipt()
     with call() as transaction:
         transaction.enlist(receipt)
-    assert receipt.settled == ["undone"]
+    assert receipt.settled == ["after_rollback"]
 
 
 def test_what_cannot_be_settled_undoes_the_call() -> None:
@@ -298,7 +300,11 @@ def test_what_cannot_be_settled_undoes_the_call() -> None:
     with pytest.raises(ValueError, match="refused"):
         work()
     assert notebook.lines == ()
-    assert (settled.settled, refusing.settled, unsettled.settled) == (["committing", "undone"], ["undone"], ["undone"])
+    assert (settled.settled, refusing.settled, unsettled.settled) == (
+        ["write", "after_rollback"],
+        ["after_rollback"],
+        ["after_rollback"],
+    )
 
 
 def test_check_write_is_all_that_a_participant_needs() -> None:

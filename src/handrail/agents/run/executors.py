@@ -44,7 +44,7 @@ from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.section import registry_of
 from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry
-from handrail.resources.binding import Given, Resolver
+from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.steps import foresee
 from handrail.serde import digest, dump
@@ -436,7 +436,7 @@ def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> R
 def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
     """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
     given = (each.provider for each in bound if each.protocol is Filesystem)
-    found = next((provider.value for provider in given if isinstance(provider, Given)), None)
+    found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
     return found if isinstance(found, Filesystem) else None
 
 
@@ -451,7 +451,7 @@ def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
 
 
 def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
-    if isinstance(binding.provider, Given):
+    if isinstance(binding.provider, GivenInstance):
         filesystem = _filtered(binding.provider.value, behind)
         return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
     if binding.protocol is not Filesystem:

@@ -29,7 +29,7 @@ from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent,
 from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError
-from handrail.filesystem import DecisionStore, HostFilesystem
+from handrail.filesystem import CommitRecordStore, HostFilesystem
 from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import ledger_of
@@ -133,7 +133,7 @@ class RunTree:
                         "give the agent the tools of one of them"
                     )
             store = self.session.store
-            decides = store if isinstance(store, DecisionStore) else None
+            decides = store if isinstance(store, CommitRecordStore) else None
             found = self._files[where] = self._stack.enter_context(FOLDERS.opened(where, decides))
         return found
 
@@ -172,7 +172,7 @@ class _Open:
     """A folder that is open, and how many runs use it."""
 
     filesystem: HostFilesystem
-    store: DecisionStore | None
+    store: CommitRecordStore | None
     users: int = 0
 
 
@@ -185,7 +185,7 @@ class Folders:
         self._open: dict[Path, _Open] = {}
 
     @contextmanager
-    def opened(self, folder: Path, store: DecisionStore | None) -> Generator[HostFilesystem]:
+    def opened(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
         """The filesystem over a folder, for the time of the block.
 
         Args:
@@ -235,5 +235,5 @@ def _check_journal(folder: Path) -> None:
         )
 
 
-def _name_of(store: DecisionStore | None) -> str:
+def _name_of(store: CommitRecordStore | None) -> str:
     return "memory" if store is None else store.url

@@ -42,8 +42,8 @@ from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow.repository import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
-from handrail.transaction import Transaction, current, undoing
-from handrail.transaction.participants import DecisionStore
+from handrail.transaction import Transaction, current, is_rolling_back
+from handrail.transaction.participants import CommitRecordStore
 
 _LOGGER = logging.getLogger("handrail.filesystem")
 
@@ -58,13 +58,13 @@ class HostSettings:
         new_id: makes the id of a journal.
     """
 
-    store: DecisionStore | None
+    store: CommitRecordStore | None
     synced: bool
     new_id: Callable[[], str]
 
 
 class HostChanges:
-    """The changes of one filesystem on disk, which are settled with the call that makes them (`Enlisted`).
+    """The changes of one filesystem on disk, which are settled with the call that makes them (`CommitParticipant`).
 
     Its lock is held by whoever calls, but for the settling.
 
@@ -91,7 +91,7 @@ class HostChanges:
         self._stuck: BaseException | None = None
 
     @property
-    def store(self) -> DecisionStore | None:
+    def store(self) -> CommitRecordStore | None:
         """What decides whether the changes of a call stay."""
         return self.terms.store
 
@@ -197,7 +197,7 @@ class HostChanges:
 
     def restore(self, snapshot: Snapshot[BeforeImage]) -> None:
         """Come back to a snapshot, as a rollback or by hand."""
-        if not undoing():
+        if not is_rolling_back():
             with self.operation("go back to a snapshot", ROOT):
                 self._back_to(snapshot, shared=False, by_hand=True)
             return
@@ -207,7 +207,10 @@ class HostChanges:
                 self._sync(self._journal)
                 self._discard(settled=False)
 
-    def committing(self) -> None:
+    def prepare(self) -> None:
+        """Nothing has to be waited for."""
+
+    def write(self) -> None:
         """See that what the call has changed outlives a crash, and have the store decide; doing it again is harmless.
 
         Raises:
@@ -225,9 +228,9 @@ class HostChanges:
                 journal.prepare()
             reached("journal-prepared")
             if self.terms.store is not None:
-                self.terms.store.decide(journal.journal_id)
+                self.terms.store.record_commit(journal.journal_id)
 
-    def committed(self) -> None:
+    def after_commit(self) -> None:
         """Let go of the journal of a call that has been committed. Never fails: a fault is logged and kept in mind."""
         with self.lock:
             try:
@@ -239,7 +242,7 @@ class HostChanges:
             finally:
                 self._abandon()
 
-    def undone(self) -> None:
+    def after_rollback(self) -> None:
         """Let go of the journal of a call whose changes have been put back; it stays if they could not be."""
         with self.lock:
             try:

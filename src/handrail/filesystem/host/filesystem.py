@@ -35,8 +35,8 @@ from handrail.filesystem.root import Root, normalise_on_disk
 from handrail.filesystem.shadow.repository import GIT_DIR, MAX_UNTRACKED_BYTES, ShadowRepository, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
-from handrail.transaction import check_write, current, undoing
-from handrail.transaction.participants import DecisionStore
+from handrail.transaction import check_write, current, is_rolling_back
+from handrail.transaction.participants import CommitRecordStore
 from handrail.turns import Turn
 
 
@@ -81,7 +81,7 @@ class HostFilesystem:
         root: str | os.PathLike[str],
         *,
         journal: str | os.PathLike[str] | None = None,
-        store: DecisionStore | None = None,
+        store: CommitRecordStore | None = None,
         wait: timedelta = timedelta(seconds=5),
         include: Iterable[str] = ("**",),
         exclude: Iterable[str] = (),
@@ -312,7 +312,7 @@ class HostFilesystem:
         own = UndoJournal[BeforeImage]().own(snapshot)
         with self._changes.lock:
             check_write(self._origin or self, "go back to a snapshot")
-            if not undoing():
+            if not is_rolling_back():
                 self._usable()
             self._changes.restore(own)
 

@@ -29,12 +29,12 @@ from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
 from handrail.filesystem.shadow.repository import WholeTree
-from handrail.transaction.participants import DecisionStore
+from handrail.transaction.participants import CommitRecordStore
 
 _LOGGER = logging.getLogger("handrail.filesystem")
 
 
-def recover(tree: WholeTree, folder: JournalFolder, store: DecisionStore | None) -> None:
+def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
     """Bring the tree to where the last transaction that was committed left it.
 
     Raises:
@@ -50,7 +50,7 @@ def recover(tree: WholeTree, folder: JournalFolder, store: DecisionStore | None)
     folder.clean()
 
 
-def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: DecisionStore | None) -> None:
+def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
     """Undo or let go what one journal tells of."""
     written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
@@ -70,7 +70,7 @@ def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: Deci
         journal.close()
 
 
-def _was_committed(journal_id: str, header: JournalHeader, store: DecisionStore | None) -> bool:
+def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordStore | None) -> bool:
     if header.store is None:
         return False
     if store is None or store.url != header.store:
@@ -80,7 +80,7 @@ def _was_committed(journal_id: str, header: JournalHeader, store: DecisionStore 
             f"known to the store {header.store!r}; {given}. Pass that one: HostFilesystem(root, store=...)."
         )
         raise JournalError(msg, path=ROOT)
-    return store.decided(journal_id)
+    return store.is_committed(journal_id)
 
 
 def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folder: JournalFolder) -> None:

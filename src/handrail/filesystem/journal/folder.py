@@ -25,7 +25,7 @@ from handrail.errors import FilesystemBusyError, FilesystemError, HandrailError,
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import BeforeImages
 from handrail.filesystem.paths import ROOT
-from handrail.transaction.participants import DecisionStore
+from handrail.transaction.participants import CommitRecordStore
 
 if sys.platform != "win32":  # pragma: no branch - see `require_posix`
     import fcntl
@@ -174,7 +174,7 @@ def require_posix(platform: str = sys.platform) -> None:
         raise FilesystemError(msg, path=ROOT)
 
 
-def drop_commit_record(journal_id: str, store: DecisionStore, images: BeforeImages) -> None:
+def drop_commit_record(journal_id: str, store: CommitRecordStore, images: BeforeImages) -> None:
     """Have the store forget a journal that is gone; if it does not answer, the next opening tries again.
 
     Args:
@@ -183,7 +183,7 @@ def drop_commit_record(journal_id: str, store: DecisionStore, images: BeforeImag
         images: the journal's folder.
     """
     try:
-        store.forget_decision(journal_id)
+        store.delete_commit_record(journal_id)
         images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
     except (HandrailError, OSError):
         _LOGGER.warning(

@@ -38,7 +38,7 @@ from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotAppli
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.states import TestimonyWord
 from handrail.store.protocol import EffectRow
-from handrail.transaction import Enlisted, UnitStore
+from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
 
 _log = logging.getLogger("handrail.runtime")
@@ -90,7 +90,7 @@ class Claim:
     stored: ToolResult[Any] | None = None
     effect: Effect | None = None
     fence: int | None = None
-    enlisted: tuple[Enlisted, ...] = ()
+    enlisted: tuple[CommitParticipant, ...] = ()
     unsettled = False
     left_behind = False
 
@@ -285,7 +285,10 @@ class EffectClaim(Claim):
             )
             return False
 
-    def committing(self) -> None:
+    def prepare(self) -> None:
+        """Nothing has to be waited for."""
+
+    def write(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
 
         Raises:
@@ -298,7 +301,7 @@ class EffectClaim(Claim):
             self._complete(self._happened or to_store(self._tool, self._result), applied=applied)
             self._recorded = self.store is None  # a unit may still fail, and is undone by the store then
 
-    def committed(self) -> None:
+    def after_commit(self) -> None:
         """Take note that the effect is recorded."""
         self._recorded = True
         self._let_go()
@@ -308,7 +311,7 @@ class EffectClaim(Claim):
         self._let_go()
         self._ledger.give_up(self._claimed)
 
-    def undone(self) -> None:
+    def after_rollback(self) -> None:
         """Give the claim up; called when the transaction has been rolled back.
 
         A store that fails here is logged: the lease runs out by itself, and the effect is unknown then.

@@ -6,10 +6,10 @@ Theory of operation
     of the program. What a call has done to the STATE slices is found by comparing them, when its transaction commits,
     with what they were before it: nothing is written before, so nothing of a call that fails ever reaches the store.
 
-    A `Part` is enlisted in the outermost transaction of each call that writes (`handrail.transaction.Enlisted`). It
-    adds the entries in the store's unit of work, beside whatever else is settled with the call: the row of the ledger,
-    the decision about files. What a LOG gets while no call is being settled goes with the next unit, or at once if no
-    call runs here.
+    A `Part` is enlisted in the outermost transaction of each call that writes
+    (`handrail.transaction.CommitParticipant`). It adds the entries in the store's unit of work, beside whatever else is
+    settled with the call: the row of the ledger, the decision about files. What a LOG gets while no call is being
+    settled goes with the next unit, or at once if no call runs here.
 
     What a unit writes is put together before the store is asked to begin it, and is the same in every attempt: then a
     unit that was committed although the store said otherwise is known again. From then on until its outcome is known,
@@ -36,8 +36,7 @@ from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import FixedView, StoredItems, Version
 from handrail.session.state import Log, State
 from handrail.transaction import Transaction
-from handrail.transaction.commit import keep
-from handrail.transaction.participants import Prepares
+from handrail.transaction.commit import commit_participants
 
 _log = logging.getLogger("handrail.session")
 
@@ -173,13 +172,13 @@ class Kept:
         if not self._noted:
             return
         part = Part(self, state, log, None)
-        word, error = keep((part,), attempts=1)  # nobody has to wait: it goes with the next unit
+        word, error = commit_participants((part,), attempts=1)  # nobody has to wait: it goes with the next unit
         if word == "kept":
-            part.committed()
+            part.after_commit()
         elif word == "in doubt":
             part.in_doubt()
         else:
-            part.undone()
+            part.after_rollback()
         if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
             raise error
         if error is not None:
@@ -210,8 +209,8 @@ class Kept:
         del self._noted[: plan.noted]
 
 
-class Part(Prepares):
-    """What one outermost transaction writes of a session; see `handrail.transaction.Enlisted`.
+class Part:
+    """What one outermost transaction writes of a session; see `handrail.transaction.CommitParticipant`.
 
     Attributes:
         root: the transaction; `None` for what is written outside of any.
@@ -251,7 +250,7 @@ class Part(Prepares):
         self.closing = [noted]
         self._record = None if noted.call is None else (records, noted.call, event)
 
-    def preparing(self) -> None:
+    def prepare(self) -> None:
         """Keep other units of the session out, and put the entries together.
 
         Raises:
@@ -268,7 +267,7 @@ class Part(Prepares):
         with kept.lock:
             self._plan = kept.plan(self)
 
-    def committing(self) -> None:
+    def write(self) -> None:
         """Add the entries.
 
         Raises:
@@ -280,7 +279,7 @@ class Part(Prepares):
             self._written = True
             kept.store.append(kept.hold, kept.head, plan.entries, plan.checkpoint)
 
-    def committed(self) -> None:
+    def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
         kept = self._kept
         try:
@@ -299,7 +298,7 @@ class Part(Prepares):
         self._kept.closed = "was being written when its store was lost"
         self._end()
 
-    def undone(self) -> None:
+    def after_rollback(self) -> None:
         """Write nothing."""
         self._kept.unsure |= self._written
         self._end()

@@ -141,19 +141,22 @@ class CallConnection:
 
     # -------------------------------------------------------------------------------------------------------- enlisted
 
-    def committing(self) -> None:
+    def prepare(self) -> None:
+        """Nothing has to be waited for."""
+
+    def write(self) -> None:
         """Have the unit that is open end the transaction. Called inside that unit."""
         self._settling = True
 
-    def committed(self) -> None:
+    def after_commit(self) -> None:
         """Be listed no more."""
         self._calls.forget(self._root)
 
     def in_doubt(self) -> None:
         """Give the connection back; what was written has been kept or not, as the database says."""
-        self.undone()
+        self.after_rollback()
 
-    def undone(self) -> None:
+    def after_rollback(self) -> None:
         """Undo what was written, if anything was, and give the connection back."""
         with self._cancelled():
             self._calls.forget(self._root)

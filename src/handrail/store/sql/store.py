@@ -409,15 +409,15 @@ class SqlStore:
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
-    def decide(self, journal_id: str) -> None:
+    def record_commit(self, journal_id: str) -> None:
         """Record that the call which a journal belongs to has been committed; doing it twice is once."""
         self._database.change(statements.INSERT_DECISION, (journal_id,))
 
-    def decided(self, journal_id: str) -> bool:
+    def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
         return bool(self._database.ask(statements.GET_DECISION, (journal_id,)))
 
-    def forget_decision(self, journal_id: str) -> None:
+    def delete_commit_record(self, journal_id: str) -> None:
         """Keep no more what was decided of a journal; that nothing was is no fault."""
         self._database.change(statements.DELETE_DECISION, (journal_id,))
 
