@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import Field, SecretBytes, SecretStr
+from pydantic import Field, SecretBytes, SecretStr, StringConstraints
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, result_codec, stored_codec
@@ -57,6 +57,7 @@ def nested(levels: int) -> list[Any]:
 
 
 NAMES: dict[str, Any] = {
+    "StringConstraints": StringConstraints,
     "Annotated": Annotated,
     "Any": Any,
     "Field": Field,

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import from_json
 
-from handrail.serde.core_schemas import Core, choices_of, definitions_of
+from handrail.serde.core_schemas import Core, choices_of, definitions_of, places_of
 from handrail.serde.faults import Fault
 from handrail.serde.fitting import (
     LEAST_TOO_LONG,
@@ -45,6 +45,9 @@ from handrail.serde.fitting import (
 from handrail.serde.formatting import place
 from handrail.serde.json_values import parts_of_value
 from handrail.serde.location import Path
+
+_REPLACED: Final = b"\xef\xbf\xbd" * 3
+"""What pydantic writes for a lone surrogate in a key."""
 
 MOST_LEVELS: Final = 192
 """How deeply a stored value may nest; the parser takes 201 levels, and stores wrap a value into a few of their own."""
@@ -75,15 +78,27 @@ _LOOKED_INTO: Final = frozenset({"datetime", "time"})
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 _ANY: Final[Core] = {"type": "any"}
 _OF_PYDANTIC: Final = "pydantic."
+_BOUNDS_OF: Final = "pydantic._internal._validators"
+_BOUNDS: Final = (
+    *("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "max_digits", "decimal_places", "pattern"),
+    *("strip_whitespace", "to_lower", "to_upper"),
+)
+"""What a part of a core schema holds its values to when it reads them, and not when it writes them."""
 
 
 class Exact:
-    """Finds out where a value would not come back as it is; immutable, and made once for a type."""
+    """Finds out where a value would not come back as it is; immutable, and made once for a type.
 
-    __slots__ = ("_deep", "_part", "_scalars", "_sure")
+    Attributes:
+        read_back: whether only reading tells that a value can be read: its type holds what pydantic does not look at
+            when it writes, as bounds, literals, and functions of the program.
+    """
 
-    def __init__(self, part: Part, *, deep: bool, scalars: bool) -> None:
+    __slots__ = ("_deep", "_part", "_scalars", "_sure", "read_back")
+
+    def __init__(self, part: Part, *, deep: bool, scalars: bool, read_back: bool) -> None:
         """Take what `exact_of` has found."""
+        self.read_back = read_back
         self._part = part
         self._sure = part.sure
         self._scalars = scalars
@@ -101,6 +116,8 @@ class Exact:
 
     def unreadable(self, value: object, data: bytes) -> Fault | None:
         """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
+        if data.find(_REPLACED) >= 0 and (lone := next(_lone_keys(value, ()), None)) is not None:
+            return place(lone), "a key holds a lone surrogate, so that it would come back as another key"
         if len(data) <= MOST_DIGITS and not self._deep:
             return None
         # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
@@ -124,7 +141,29 @@ def exact_of(core: Core) -> Exact:
     """
     made = _Making(definitions_of(core))
     part = made.part(core)
-    return Exact(part, deep=made.deep, scalars=made.scalars)
+    places = places_of(core, definitions_of(core))
+    return Exact(
+        part, deep=made.deep, scalars=made.scalars, read_back=any(_only_reading_tells(each) for _, each in places)
+    )
+
+
+def _only_reading_tells(core: Core) -> bool:
+    kind = core["type"]
+    if kind in {"literal", "json"} or core.get("post_init") or any(core.get(name) is not None for name in _BOUNDS):
+        return True
+    if kind in _MAPPINGS and core.get("keys_schema", _ANY)["type"] in {"float", "decimal", "nullable", "union"}:
+        return True
+    functions = [core.get("function"), core.get("serialization")]
+    return any(_is_of_the_program(each) for each in functions if isinstance(each, dict))
+
+
+def _is_of_the_program(holder: Core) -> bool:
+    """Whether a function that checks, converts or writes values is neither pydantic's nor Handrail's."""
+    function = holder.get("function")
+    if function is None or holder.get("type") in {"to-string", "format"}:
+        return False
+    module = getattr(getattr(function, "func", function), "__module__", None) or ""
+    return module.partition(".")[0] not in {"pydantic", "pydantic_core", "handrail"} or module == _BOUNDS_OF
 
 
 def _fault_of(data: bytes) -> str:
@@ -153,6 +192,18 @@ def _too_long(value: object, path: Path) -> Iterator[Path]:
         yield from (path for key in value if isinstance(key, int) and abs(key) >= LEAST_TOO_LONG)
     for segment, child in parts_of_value(value):
         yield from _too_long(child, (*path, segment))
+
+
+def _lone_keys(value: object, path: Path) -> Iterator[Path]:
+    if isinstance(value, Mapping):
+        keys = cast("Mapping[object, object]", value)
+        yield from (
+            path
+            for key in keys
+            if isinstance(key, str) and key.encode(errors="replace") != key.encode(errors="surrogatepass")
+        )
+    for segment, child in parts_of_value(value):
+        yield from _lone_keys(child, (*path, segment))
 
 
 def _deepest(value: object, path: Path) -> Iterator[Path]:

@@ -279,6 +279,8 @@ def literal(expected: Collection[object]) -> Part:
         return any(value == each and (type(value) is type(each) or isinstance(value, str)) for each in expected)
 
     def fault(value: object) -> str:
+        if all(value != each for each in expected):
+            return f"this {type(value).__name__} is none of the choices, so it cannot be read back; use one of them"
         return f"a {type(value).__name__} that equals a choice would come back as the choice; use the choice itself"
 
     types = {str} if all(type(each) is str for each in expected) else ()

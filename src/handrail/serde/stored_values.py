@@ -21,13 +21,14 @@ from pydantic_core import (
 )
 
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
-from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, rebuilt
+from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, parts_of, rebuilt
 from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
 from handrail.serde.json_values import is_decoded
 from handrail.serde.location import Path
 from handrail.serde.unions import UnionMembers, ambiguous, read_tagged, write_tagged
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+_BOUNDS_OF: Final = "pydantic._internal._validators"
 _SECRETS_OF: Final = "pydantic.types"  # not imported, because it takes long
 _FAULT: Final = (
     "input should be what JSON gives back: a str, int, float, bool, None, a list of these, or a dict of them with str "
@@ -57,6 +58,8 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
                 return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
             if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
                 return {**part, "schema": _or_mask(part["schema"])}
+            if was["type"] == "function-after" and _bounds_secret(was):
+                return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
             if was["type"] != "union":
                 return part
             if id(was) not in found:
@@ -101,6 +104,29 @@ def _makes_secret(function: object) -> bool:
     own = [each for each in made if getattr(each, "__module__", None) == _SECRETS_OF]
     names = {getattr(each, "__qualname__", "").partition(".")[0] for each in own}
     return bool(names & {"SecretBytes", "Secret"})
+
+
+def _bounds_secret(core: Core) -> bool:
+    """Whether it holds a secret to a bound, such as a length, which the mask may not keep to."""
+    while core["type"] == "function-after" and _of_pydantic(core["function"]["function"]):
+        core = core["schema"]
+    if core["type"] != "lax-or-strict":
+        return False
+    return any(part["type"] == "function-after" and _is_secret(part) for part in parts_of(core["strict_schema"]))
+
+
+def _of_pydantic(function: object) -> bool:
+    return getattr(getattr(function, "func", function), "__module__", "") == _BOUNDS_OF
+
+
+def _is_secret(core: Core) -> bool:
+    made = core["function"]["function"]
+    return any(each.__module__ == _SECRETS_OF for each in getattr(made, "__mro__", ()))
+
+
+def _mask_through(held: Core) -> CoreSchema:
+    """Reads the mask as what is held reads it."""
+    return core_schema.chain_schema([core_schema.literal_schema([MASK]), cast("CoreSchema", held)])
 
 
 def _or_mask(held: Core) -> CoreSchema:

@@ -201,8 +201,7 @@ class Codec(Generic[T]):
                 if data.find(b"null") >= 0:
                     self._refuse_misfits(value, lambda line: line["input"] is None)
         except PydanticSerializationError:
-            self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
-            raise _unsayable([culprit(value) or ("$", "JSON cannot say it")]) from None
+            data = self._doubted(value)
         if self._built.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
@@ -212,7 +211,34 @@ class Codec(Generic[T]):
                 raise _unsayable([fault], is_mistyped=True)
             if fault := self._exact.unreadable(value, data):
                 raise _unsayable([fault])
+            if self._exact.read_back:
+                self._read_back(value, data)
         return data
+
+    def _doubted(self, value: T) -> bytes:
+        """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
+        self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
+        if fault := culprit(value):
+            raise _unsayable([fault])
+        try:
+            data = self.parsed_json(value, warnings=False)
+            if self.parse_json(data) == value:
+                return data
+        except (PydanticSerializationError, ParseError):
+            pass
+        raise _unsayable([("$", f"{type(value).__name__} is written as no member of its type, or as another one")])
+
+    def _read_back(self, value: T, data: bytes) -> None:
+        """Refuse a value that cannot be read, or is changed by being read."""
+        try:
+            read = self.parse_json(data)
+        except ParseError as error:
+            raise _unsayable((place, f"{fault}, so it cannot be read back") for place, fault in error.faults) from None
+        except Exception as error:
+            raise _unsayable([("$", f"it cannot be read back: {type(error).__name__}: {error}")]) from error
+        if read != value and self.parsed_json(read, warnings=False) != data:
+            fault = "it would come back as another value: a validator or a __post_init__ changes what is read"
+            raise _unsayable([("$", fault)], is_mistyped=True)
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
         """`value` as JSON-ready Python, of dict, list, str, int, float, bool and None alone.

@@ -1,0 +1,122 @@
+"""What could not be read back from a store, or would be changed by being read, is refused when it is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import count
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import AfterValidator, Field, Json, PlainSerializer, SecretBytes, SecretStr, StringConstraints
+
+from handrail.errors import DumpError
+from handrail.serde import result_codec, stored_codec
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Is another value each time it is read."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.size * 2)
+
+
+def held(kind: object) -> Any:
+    """A dataclass with one field of a type."""
+    return dataclasses.make_dataclass("Held", [("x", kind)], frozen=True)
+
+
+UNREADABLE: list[tuple[Any, Any, str]] = [
+    (Literal["paid"], "held", "$.x"),
+    (list[Literal[1, 2]], [1, 3], "$.x[1]"),
+    (Annotated[int, Field(le=10)], 11, "$.x"),
+    (Annotated[int, Field(ge=10)], 9, "$.x"),
+    (Annotated[str, Field(min_length=2)], "a", "$.x"),
+    (Annotated[list[int], Field(max_length=1)], [1, 2], "$.x"),
+    (Annotated[str, Field(pattern="^a+$")], "b", "$.x"),
+    (Annotated[Decimal, Field(max_digits=3)], Decimal(1234), "$.x"),
+    (Annotated[Decimal, Field(decimal_places=1)], Decimal("1.25"), "$.x"),
+    (dict[float, str], {float("inf"): "a"}, "$.x.inf"),
+    (dict[Decimal, str], {Decimal("NaN"): "a"}, "$.x.NaN"),
+    (Annotated[int, PlainSerializer(str)], 5, "$.x"),
+    (Json[int], 5, "$.x"),
+]
+
+
+@pytest.mark.parametrize("kind, value, place", UNREADABLE, ids=count())
+def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str) -> None:
+    """At its place; the message says that it cannot be read back."""
+    cls = held(kind)
+    with pytest.raises(DumpError) as caught:
+        stored_codec(cls).dump_json(cls(value))
+    assert caught.value.faults[0][0] == place
+    assert "cannot be read back" in str(caught.value)
+
+
+CHANGED: list[tuple[Any, Any]] = [
+    (Annotated[str, StringConstraints(to_lower=True)], "A"),
+    (Annotated[str, StringConstraints(strip_whitespace=True)], " a "),
+    (Annotated[int, AfterValidator(lambda given: given + 1)], 1),
+    (list[Doubled], [Doubled(1)]),
+]
+
+
+@pytest.mark.parametrize("kind, value", CHANGED, ids=count())
+def test_value_that_reading_would_change_is_refused(kind: Any, value: Any) -> None:
+    """That is a mistake of the program: its type does not give its values back."""
+    cls = held(kind)
+    with pytest.raises(DumpError, match="would come back as another value") as caught:
+        stored_codec(cls).dump_json(cls(value))
+    assert caught.value.is_mistyped
+
+
+@pytest.mark.parametrize("kind", [dict[str, int], dict[str, Any]], ids=["int", "Any"])
+def test_keys_with_lone_surrogates_are_refused(kind: Any) -> None:
+    """Both would come back as one key. The character that stands for a lost one is a character like others."""
+    cls = held(kind)
+    with pytest.raises(DumpError, match="a key holds a lone surrogate"):
+        stored_codec(cls).dump_json(cls(dict.fromkeys(("\ud800", "\ud801"), 1)))
+    kept = cls({"\ufffd\ufffd\ufffd": 1})
+    assert stored_codec(cls).parse_json(stored_codec(cls).dump_json(kept)) == kept
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        (Annotated[SecretStr, Field(min_length=12)], SecretStr("x" * 20)),
+        (Annotated[SecretStr, Field(max_length=4)], SecretStr("x")),
+        (Annotated[SecretStr, Field(min_length=12, max_length=40)], SecretStr("x" * 20)),
+        (Annotated[SecretBytes, Field(min_length=12)], SecretBytes(b"x" * 20)),
+    ],
+    ids=count(),
+)
+def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: tuple[Any, Any]) -> None:
+    """The mask keeps to no bound; another text is held to it as before."""
+    kind, value = secret
+    cls = held(kind)
+    stored = stored_codec(cls)
+    read = stored.parse_json(stored.dump_json(cls(value)))
+    assert type(read.x) is type(value)
+    assert read.x.get_secret_value() in {"**********", b"**********"}
+
+
+@pytest.mark.parametrize(
+    "kind, value, read",
+    [
+        (float | str, 2, 2.0),
+        (float | str | None, 2, 2.0),
+        (list[int] | Sequence[str], ["a"], ["a"]),
+    ],
+    ids=count(),
+)
+@pytest.mark.parametrize("codec_of", [stored_codec, result_codec])
+def test_value_of_a_union_that_pydantic_doubts_is_written(codec_of: Any, kind: Any, value: Any, read: Any) -> None:
+    """It is of a member of the union, and comes back as a value of it."""
+    cls = held(kind)
+    codec = codec_of(cls)
+    assert codec.parse_json(codec.dump_json(cls(value))) == cls(read)
