@@ -55,7 +55,7 @@ WRONG: tuple[tuple[Any, Any, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("kind", "value", "words"), WRONG)
+@pytest.mark.parametrize("kind, value, words", WRONG)
 @pytest.mark.parametrize("where", ["memory", "store"])
 def test_a_wrong_item_fails_the_call(kind: Any, value: Any, words: str, where: str, stored: Session) -> None:
     """Where it is, and what would be right; the changes are undone."""
@@ -105,7 +105,7 @@ RIGHT: tuple[tuple[Any, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize(("kind", "value"), RIGHT)
+@pytest.mark.parametrize("kind, value", RIGHT)
 @pytest.mark.parametrize("where", ["memory", "store"])
 def test_right_items_pass(kind: Any, value: Any, where: str, stored: Session) -> None:
     """Whatever the collection holds."""

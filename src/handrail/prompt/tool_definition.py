@@ -247,12 +247,10 @@ class Tool(Generic[P, R]):
     def _fault_inside(self, value: R, held: Codec[R], *, stored: bool) -> str | None:
         try:
             held.parse_json(held.dump_json(value))  # read back, because the serializer overlooks wrong literals
-        except DumpError as error:
-            if not stored and not error.is_mistyped:
+        except (DumpError, ParseError) as error:
+            if not stored and isinstance(error, DumpError) and not error.is_mistyped:
                 return None  # a NaN or a lone surrogate: nothing has to keep it
-            fault = error
-        except ParseError as error:
-            fault = error
+            fault = str(error)
         else:
             return None
         return f"its handler returned a value that does not fit {name_of(self.result_type)}: {fault}"
