@@ -174,6 +174,7 @@ class Tool(Generic[P, R]):
         declaration.check_callables(self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_timeout(self.timeout)
+        declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
         declaration.check_examples(self.examples, ToolExample)
         set_field(self, "description", self.description.strip())
         set_field(self, "examples", tuple(self.examples))
@@ -395,6 +396,12 @@ class Declaration:
         if timeout <= timedelta(0):
             self.refuse(f"timeout is {timeout}, which leaves no time; write more than zero, or None for no limit.")
 
+    def check_flags(self, **flags: object) -> None:
+        """Hold what is on or off to be a boolean: `"no"` would count as true."""
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                self.refuse(f"{name} is {value!r}; write {name}=True or {name}=False.")
+
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
         """Hold every example to the types, and to the schema that the model is shown."""
         if not isinstance(examples, Sequence) or isinstance(examples, str):
@@ -430,6 +437,8 @@ class Declaration:
 def _check_description(declaration: Declaration, what: str, text: object) -> None:
     if not isinstance(text, str):
         declaration.refuse(f"{what} is {text!r}; it must be a string.")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        declaration.refuse(f"{what} has a lone surrogate, which is not Unicode; leave it out.")
     length = len(text.strip())
     if not 1 <= length <= _LONGEST_DESCRIPTION:
         declaration.refuse(f"{what} has {length} characters; it must have 1 to {_LONGEST_DESCRIPTION}.")
