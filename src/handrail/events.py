@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from handrail.errors import DispatchError
+from handrail.errors import DispatchError, InvalidArgumentError
 
 __all__ = ["Dispatcher", "Subscription"]
 
@@ -70,8 +70,10 @@ class Dispatcher:
         What the subscriber returns is ignored. One that subscribes twice is called twice.
 
         Raises:
+            InvalidArgumentError: `subscriber` cannot be called with one event.
             TypeError: `subscriber` is an async function, or `event_type` is nothing that `issubclass` can judge.
         """
+        _refuse_uncallable(subscriber)
         _refuse_async(subscriber)
         _refuse_unjudgeable(event_type)
         entry = _Entry(event_type, subscriber)
@@ -135,6 +137,22 @@ _ASYNC = (
     "{name} is asynchronous, but events are dispatched synchronously, so nobody would await it. "
     "Subscribe a plain function that hands the event on, e.g. queue.put_nowait or loop.call_soon_threadsafe."
 )
+
+
+def _refuse_uncallable(subscriber: object) -> None:
+    fits = callable(subscriber)
+    if callable(subscriber):
+        try:
+            inspect.signature(subscriber).bind(None)
+        except TypeError:
+            fits = False
+        except ValueError:
+            fits = True  # some builtins do not tell their parameters
+    if not fits:
+        expected = "a function of one event: lambda event: ..."
+        raise InvalidArgumentError(
+            function="Dispatcher.subscribe", argument="subscriber", given=subscriber, expected=expected
+        )
 
 
 def _refuse_async(subscriber: Callable[[Any], object]) -> None:

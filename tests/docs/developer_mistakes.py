@@ -28,7 +28,7 @@ from handrail.errors import (
     UnboundResourceError,
     WrongResourceError,
 )
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import BudgetTracker, Deadline
 from handrail.prompt import (
     External,
@@ -47,6 +47,7 @@ from handrail.prompt import (
 )
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
+from handrail.session import stored_as
 from handrail.store.memory import MemoryStore
 
 
@@ -298,6 +299,12 @@ TOOLS = (
             "which may be raised after the effect", lambda _: External(not_applied_on=(TimeoutError,))),
     Mistake("a time to live without its unit", "`IdempotencyConfig(...)`", PromptValidationError,
             "it must be a timedelta", lambda _: IdempotencyConfig(ttl=wrong(5))),
+    Mistake("`concurrent` that is a text", "`Tool(...)`", PromptValidationError, "concurrent=True or concurrent=False",
+            lambda _: tool(concurrent="yes"), _TOOL),
+    Mistake("`accepts_overrides` that is a text", "`Tool(...)`", PromptValidationError, "accepts_overrides=False",
+            lambda _: tool(accepts_overrides="no"), _TOOL),
+    Mistake("a description with a lone surrogate", "`Tool(...)`", PromptValidationError, "has a lone surrogate",
+            lambda _: tool(description="Pays \ud800."), _TOOL),
     Mistake("a copy with a wrong field", "`dataclasses.replace`", PromptValidationError, "description has 0 characters",
             lambda _: replace(tool(), description=""), _TOOL),
 )  # fmt: skip
@@ -398,6 +405,33 @@ STORES = (
             lambda _: Deadline(datetime(2030, 1, 1))),  # noqa: DTZ001 - the mistake
     Mistake("a deadline in seconds", "`Deadline.after`", InvalidArgumentError, "timedelta(minutes=5)",
             lambda _: Deadline.after(wrong(5)), given("Deadline.after", "span", int)),
+    Mistake("a session id that is empty", "`Session.open`", InvalidArgumentError, "text of 1 character or more",
+            lambda _: Session.open(MemoryStore(), ""), given("Session.open", "session_id", str)),
+    Mistake("`create` that is a text", "`Session.open`", InvalidArgumentError, "True or False",
+            lambda _: Session.open(MemoryStore(), "desk", create=wrong("no")), given("Session.open", "create", str)),
+    Mistake("`checkpoint_every` that is no whole number", "`Session.open`", InvalidArgumentError,
+            "a whole number of entries", lambda _: Session.open(MemoryStore(), "desk", checkpoint_every=wrong(1.5)),
+            given("Session.open", "checkpoint_every", float)),
+    Mistake("a negative wait", "`Session.open`", InvalidArgumentError, "zero or more",
+            lambda _: Session.open(MemoryStore(), "desk", wait=timedelta(seconds=-1)),
+            given("Session.open", "wait", timedelta)),
+    Mistake("`stored_as` without its name", "`stored_as`", InvalidArgumentError, "@stored_as('desk.plan')",
+            lambda _: stored_as(wrong(Order)), given("stored_as", "name", type)),
+    Mistake("a version that is a text", "`stored_as`", InvalidArgumentError, "version=2",
+            lambda _: stored_as("desk.order", version=wrong("2")), given("stored_as", "version", str)),
+    Mistake("an upgrade that cannot be called", "`stored_as`", InvalidArgumentError, "a function",
+            lambda _: stored_as("desk.order", version=2, upgrades={1: wrong("x")}),
+            given("stored_as", "upgrades[1]", str)),
+    Mistake("a subscriber that cannot be called", "`Dispatcher.subscribe`", InvalidArgumentError,
+            "a function of one event", lambda _: Session().dispatcher.subscribe(Order, wrong(None)),
+            given("Dispatcher.subscribe", "subscriber", type(None))),
+    Mistake("a URL in the place of the filesystem's store", "`HostFilesystem(...)`", InvalidArgumentError,
+            "handrail.store.open(", lambda folder: HostFilesystem(folder, store=wrong("sqlite:///desk.db")),
+            given("HostFilesystem", "store", str)),
+    Mistake("a number in the place of the ledger's clock", "`EffectLedger(...)`", InvalidArgumentError, "a Clock",
+            lambda _: EffectLedger(clock=wrong(1)), given("EffectLedger", "clock", int)),
+    Mistake("a number in the place of a clock", "`store.open`", InvalidArgumentError, "a Clock",
+            lambda _: handrail.store.open("memory:", clock=wrong(1)), given("store.open", "clock", int)),
     Mistake("a number in the place of a budget", "`BudgetTracker(...)`", InvalidArgumentError, "max_total_tokens",
             lambda _: BudgetTracker(wrong(10_000)), given("BudgetTracker", "budget", int)),
 )  # fmt: skip
@@ -416,6 +450,11 @@ RUNS = (
             lambda _: door(approver=True), given("ToolExecutor", "approver", bool)),
     Mistake("a mapping in the place of a call", "`ToolExecutor.execute`", InvalidArgumentError, "ToolCall(id, name",
             lambda _: door().execute(wrong({"id": "1", "name": "pay"})), given("ToolExecutor.execute", "call", dict)),
+    Mistake("a number as the id of a call", "`ToolExecutor.execute`", InvalidArgumentError, "ToolCall(str(id)",
+            lambda _: door().execute(ToolCall(wrong(1), "pay")), given("ToolExecutor.execute", "call.id", int)),
+    Mistake("the class of calls in the place of a call", "`ToolExecutor.execute`", InvalidArgumentError,
+            "it must be a ToolCall", lambda _: door().execute(wrong(ToolCall)),
+            given("ToolExecutor.execute", "call", type)),
     Mistake("one call in the place of several", "`ToolExecutor.execute_all`", InvalidArgumentError,
             "the calls of a reply", lambda _: door().execute_all(wrong(CALL)),
             given("ToolExecutor.execute_all", "calls", ToolCall)),
@@ -450,6 +489,9 @@ CALLS = (
             lambda _: call(asking(Till), resources=_SHORT)),
     Mistake("a policy that returns `True`", "the pipeline", InvalidReturnError, "PolicyDecision.allow()",
             lambda _: call(policy=Rule(True)), {"function": "policy rule", "tool": "pay", "returned": bool}),
+    Mistake("a policy that denies with a number", "`PolicyDecision.deny`", InvalidArgumentError,
+            "text that is not blank", lambda _: PolicyDecision.deny(wrong(1)),
+            given("PolicyDecision.deny", "reason", int)),
     Mistake("an approver that returns a text", "the pipeline", InvalidReturnError, "True, False or an Approval",
             lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
             {"function": "the approver", "tool": "pay", "returned": str}),

@@ -145,6 +145,8 @@ class ToolExecutor:
             BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
         """
         try:
+            if type(call.id) is not str:
+                _check_call("ToolExecutor.execute", call)
             return drive(invoke(call, None if reply is None else _checked(reply), self.environment, INLINE))
         except (AttributeError, TypeError):  # here and not before, because this is on the way of every call
             _check_call("ToolExecutor.execute", call)
@@ -165,6 +167,8 @@ class ToolExecutor:
             BaseException: as for `execute`; a cancellation rolls the call back.
         """
         try:
+            if type(call.id) is not str:
+                _check_call("ToolExecutor.execute_async", call)
             return await invoke(call, None if reply is None else _checked(reply), self.environment, ON_LOOP)
         except (AttributeError, TypeError):  # as in `execute`
             _check_call("ToolExecutor.execute_async", call)
@@ -244,6 +248,9 @@ async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:
 
 def _check_call(function: str, call: object) -> None:
     check_argument(function, "call", call, ToolCall, "a ToolCall: ToolCall(id, name, arguments)")
+    if isinstance(call, ToolCall):
+        check_argument(function, "call.id", call.id, str, "text: ToolCall(str(id), name, arguments)")
+        check_argument(function, "call.name", call.name, str, "text: the name of a tool")
 
 
 def _check_calls(function: str, calls: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, get_origin
 
@@ -19,7 +19,7 @@ from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.prompt.signature import Contract, handler_fault, is_async, reconcile_fault
 from handrail.prompt.tool_result import ToolResult, check_value
 from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
-from handrail.serde import Codec, Masking, codec, masking_of, stored_codec
+from handrail.serde import Codec, Masking, codec, masking_of, result_codec, stored_codec
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -174,6 +174,7 @@ class Tool(Generic[P, R]):
         declaration.check_callables(self.handler, self.reconcile)
         declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
         declaration.check_timeout(self.timeout)
+        declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
         declaration.check_examples(self.examples, ToolExample)
         set_field(self, "description", self.description.strip())
         set_field(self, "examples", tuple(self.examples))
@@ -224,8 +225,15 @@ class Tool(Generic[P, R]):
         """The parameters with what their secrets hold, for the hashes of a tool whose `masking` hides something."""
         return params
 
-    def fault_of(self, result: ToolResult[Any]) -> str | None:
-        """What is wrong with a result of the handler, in words; `None` if nothing is. Its value is not looked into."""
+    def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
+        """What is wrong with a result of the handler, in words; `None` if nothing is.
+
+        A dataclass is not looked into: the commit does that. A collection is, because nothing else has its type.
+
+        Args:
+            result: what the handler returned.
+            stored: whether the value is going to be stored, and so must be read back as what it is.
+        """
         value = result.value
         if type(value) is not self.result_type and (value is not None or result.success):
             fault = check_value(self.result_type, value)
@@ -233,7 +241,20 @@ class Tool(Generic[P, R]):
                 return f"its handler {fault}"
         if not isinstance(cast("object", result.message), str):
             return f"its handler returned a message of type {type(result.message).__name__}, but a message is a string"
-        return None
+        if value is None or self.value_codec is None or is_dataclass(value):
+            return None
+        return self._fault_inside(value, self.value_codec if stored else result_codec(self.result_type), stored=stored)
+
+    def _fault_inside(self, value: R, held: Codec[R], *, stored: bool) -> str | None:
+        try:
+            held.parse_json(held.dump_json(value))  # read back, because the serializer overlooks wrong literals
+        except (DumpError, ParseError) as error:
+            if not stored and isinstance(error, DumpError) and not error.is_mistyped:
+                return None  # a NaN or a lone surrogate: nothing has to keep it
+            fault = str(error)
+        else:
+            return None
+        return f"its handler returned a value that does not fit {name_of(self.result_type)}: {fault}"
 
     def dump_value(self, value: R | None) -> bytes | None:
         """The value of a result as JSON, to be kept; `None` if JSON cannot say it, which is logged."""
@@ -375,6 +396,12 @@ class Declaration:
         if timeout <= timedelta(0):
             self.refuse(f"timeout is {timeout}, which leaves no time; write more than zero, or None for no limit.")
 
+    def check_flags(self, **flags: object) -> None:
+        """Hold what is on or off to be a boolean: `"no"` would count as true."""
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                self.refuse(f"{name} is {value!r}; write {name}=True or {name}=False.")
+
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
         """Hold every example to the types, and to the schema that the model is shown."""
         if not isinstance(examples, Sequence) or isinstance(examples, str):
@@ -410,6 +437,8 @@ class Declaration:
 def _check_description(declaration: Declaration, what: str, text: object) -> None:
     if not isinstance(text, str):
         declaration.refuse(f"{what} is {text!r}; it must be a string.")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        declaration.refuse(f"{what} has a lone surrogate, which is not Unicode; leave it out.")
     length = len(text.strip())
     if not 1 <= length <= _LONGEST_DESCRIPTION:
         declaration.refuse(f"{what} has {length} characters; it must have 1 to {_LONGEST_DESCRIPTION}.")

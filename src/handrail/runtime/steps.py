@@ -363,7 +363,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     if claim.effect is not None:
         claim.happened(returned)
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
-    fault = None if fits else tool.fault_of(returned)
+    fault = None if fits else tool.fault_of(returned, stored=run.is_stored)
     if fault:
         raise Refusal(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
     return returned

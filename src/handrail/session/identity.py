@@ -39,9 +39,12 @@ def check_stored_id(function: str, session_id: object) -> None:
     """Refuse to open a stored session without an id: nobody could open it again.
 
     Raises:
-        InvalidArgumentError: it is `None`.
+        InvalidArgumentError: it is `None`, empty, or has a zero character, which not every store can hold.
     """
     check_argument(function, "session_id", session_id, str, f"{_TEXT}: 'desk' or str(number)")
+    if not session_id or "\0" in str(session_id):
+        expected = "text of 1 character or more, without a zero character: 'desk'"
+        raise InvalidArgumentError(function=function, argument="session_id", given=session_id, expected=expected)
 
 
 def _check_text(function: str, argument: str, given: object, expected: str) -> None:

@@ -45,6 +45,9 @@ def open(  # noqa: A001 - it is called `handrail.store.open`
     """
     check_argument("store.open", "url", url, str, _expected(url))
     check_argument("store.open", "busy", busy, timedelta, "a span with its unit: timedelta(seconds=5)")
+    if clock is not None and not hasattr(clock, "monotonic"):
+        expected = "a Clock, or None for that of the system"
+        raise InvalidArgumentError(function="store.open", argument="clock", given=clock, expected=expected)
     check_argument("store.open", "read_only", read_only, bool, "True or False")
     if durability not in get_args(Durability):
         names = " or ".join(map(repr, get_args(Durability)))

@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemError
+from handrail.errors import FilesystemError, InvalidArgumentError
+from handrail.errors.mistakes import check_argument
 from handrail.filesystem import protocol
 from handrail.filesystem.disk import Disk, translate_os_errors
 from handrail.filesystem.host.changes import HostChanges, HostSettings
@@ -115,8 +116,13 @@ class HostFilesystem:
             FilesystemBusyError: another filesystem works on the root.
             PathEscapeError: a pattern is none inside the root.
             FilesystemError: this is no POSIX system.
+            InvalidArgumentError: `store` is not a store, or `wait` is not a span.
         """
         require_posix()
+        if store is not None and not hasattr(store, "record_commit"):
+            expected = "a store: handrail.store.open('sqlite:///desk.db')"
+            raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
+        check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
         path_filter = _shown(tuple(include), exclude_patterns(exclude))
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()

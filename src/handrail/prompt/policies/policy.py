@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from handrail.errors import PromptValidationError
+from handrail.errors.mistakes import check_argument
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import calling_fault, is_async
 from handrail.prompt.tool_definition import Tool
@@ -50,9 +51,10 @@ class PolicyDecision:
 
         Raises:
             ValueError: there is no reason.
+            InvalidArgumentError: it is not text.
         """
         return PolicyDecision(
-            "deny", _not_blank(reason, "deny needs a reason, which tells the model what to do instead"), final
+            "deny", _not_blank("reason", reason, "deny needs a reason, which tells the model what to do instead"), final
         )
 
     @staticmethod
@@ -61,8 +63,11 @@ class PolicyDecision:
 
         Raises:
             ValueError: there is no question.
+            InvalidArgumentError: it is not text.
         """
-        return PolicyDecision("ask", _not_blank(question, "ask needs the question that the person is asked"))
+        return PolicyDecision(
+            "ask", _not_blank("question", question, "ask needs the question that the person is asked")
+        )
 
     @property
     def allowed(self) -> bool:
@@ -73,7 +78,9 @@ class PolicyDecision:
 _ALLOW = PolicyDecision("allow")
 
 
-def _not_blank(text: str, fault: str) -> str:
+def _not_blank(argument: str, text: str, fault: str) -> str:
+    function = "PolicyDecision.deny" if argument == "reason" else "PolicyDecision.ask"
+    check_argument(function, argument, text, str, "text that is not blank")
     if not text.strip():
         raise ValueError(fault)
     return text

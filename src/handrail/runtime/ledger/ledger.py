@@ -87,6 +87,8 @@ class EffectLedger:
         if store is not None and not hasattr(store, "has_old_slots"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="EffectLedger", argument="store", given=store, expected=expected)
+        if not hasattr(clock, "monotonic"):
+            raise InvalidArgumentError(function="EffectLedger", argument="clock", given=clock, expected="a Clock")
         self._store: LedgerStore = MemoryStore(clock=clock) if store is None else store
         self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id

@@ -69,6 +69,16 @@ class Opening(NamedTuple):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="Session.open", argument="store", given=store, expected=expected)
         check_argument("Session.open", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
+        if cast("timedelta", wait) < timedelta(0):
+            expected = "zero or more"
+            raise InvalidArgumentError(function="Session.open", argument="wait", given=wait, expected=expected)
+        check_argument("Session.open", "create", create, bool, "True or False")
+        every: object = checkpoint_every
+        if type(every) is not int:  # a bool is an int, and no number of entries
+            expected = "a whole number of entries: 1000"
+            raise InvalidArgumentError(
+                function="Session.open", argument="checkpoint_every", given=every, expected=expected
+            )
         expected = "dataclasses: types=[Plan]"
         check_argument("Session.open", "types", types, Iterable, expected)
         kinds = tuple(cast("Iterable[object]", types))

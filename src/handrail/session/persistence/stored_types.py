@@ -13,12 +13,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from types import GenericAlias, MappingProxyType
+from types import GenericAlias, MappingProxyType, NoneType
 from typing import Any, Protocol, TypeVar, cast
 
 from pydantic_core import from_json
 
 from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
+from handrail.errors.mistakes import check_argument
 from handrail.serde import stored_codec
 from handrail.serde.formatting import STORED_AS
 
@@ -67,7 +68,16 @@ def stored_as(
 
     Raises:
         SessionError: the name is none, or another class has it; or an upgrade is missing.
+        InvalidArgumentError: an argument is of another type.
     """
+    expected = "text, given in brackets above @dataclass: @stored_as('desk.plan')"
+    check_argument("stored_as", "name", name, str, expected)
+    check_argument("stored_as", "version", version, int, "a whole number: version=2")
+    expected = "a mapping from versions to functions: upgrades={1: to_version_2}"
+    check_argument("stored_as", "upgrades", upgrades, (Mapping, NoneType), expected)
+    for number, upgrade in (upgrades or {}).items():
+        check_argument("stored_as", "a version in upgrades", number, int, expected)
+        check_argument("stored_as", f"upgrades[{number}]", upgrade, cast("type[object]", Callable), "a function")
     ways = MappingProxyType(dict(upgrades or {}))
     if not _NAME.fullmatch(name):
         raise SessionError(f"{name!r} cannot name a stored type; use letters, digits and . : _ - / such as 'desk.plan'")

@@ -157,7 +157,7 @@ class ForeignTool(Tool[Any, Any]):
         return _CALL.get().arguments_with_secrets()
 
     @override
-    def fault_of(self, result: ToolResult[Any]) -> str | None:
+    def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
         """Any value will do."""
         return None
 

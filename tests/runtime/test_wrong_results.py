@@ -1,0 +1,117 @@
+"""A result that is not a dataclass is checked inside: a wrong item is the handler's failure, before the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from handrail import store
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime import Session, ToolInvoked
+from tests.runtime.bench import Note, call, executor
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int = 0
+
+
+@dataclass(frozen=True)
+class Label:
+    y: str = ""
+
+
+def returning(kind: Any, value: Any, **options: Any) -> Tool[Any, Any]:
+    """A tool that returns a value, and has written a note."""
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        context.session[Note].append(params)
+        return ToolResult.ok(value)
+
+    made: Any = Tool[Note, kind]
+    tool: Tool[Any, Any] = made(name="list", description="Lists.", handler=handler, **options)
+    return tool
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Generator[Session]:
+    """A stored session."""
+    with store.open(f"sqlite:///{tmp_path}/s.db") as opened, Session.open(opened, "s") as session:
+        yield session
+
+
+WRONG: tuple[tuple[Any, Any, str], ...] = (
+    (list[Point], [Label()], "$[0]: input should be an instance of Point"),
+    (list[int], [1, "a"], "$[1]: input should be a valid integer"),
+    (list[Literal["a"]], ["a", "b"], "$[1]"),
+    (dict[str, int], {1: 1}, "$[1]: input should be a valid string"),
+    (tuple[int, str], (1, 2), "$[1]"),
+)
+
+
+@pytest.mark.parametrize("kind, value, words", WRONG)
+@pytest.mark.parametrize("where", ["memory", "store"])
+def test_a_wrong_item_fails_the_call(kind: Any, value: Any, words: str, where: str, stored: Session) -> None:
+    """Where it is, and what would be right; the changes are undone."""
+    session = stored if where == "store" else Session()
+    message = executor(returning(kind, value), session=session).execute(call("list"), reply="r")
+    assert not message.success
+    assert "does not fit" in message.content
+    assert words in message.content
+    assert not session[Note].all()
+
+
+def test_an_infinite_number_fails_the_call_where_it_would_be_stored(stored: Session) -> None:
+    """In memory nothing is stored, so nothing is refused."""
+    tool = returning(list[float], [float("inf")])
+    assert "finite number" in executor(tool, session=stored).execute(call("list"), reply="r").content
+    assert executor(tool, session=Session()).execute(call("list")).success
+
+
+def test_a_wrong_item_is_not_answered_from_the_record_as_right(stored: Session) -> None:
+    """The same call fails again, as one whose value is of another class."""
+    door = executor(returning(list[Point], [Label()]), session=stored)
+    assert [door.execute(call("list"), reply="r").success for _ in range(2)] == [False, False]
+
+
+def test_a_record_that_is_read_again_has_decoded_json_for_what_is_no_dataclass(tmp_path: Path) -> None:
+    """A session does not know the tools; the answer to the same call has the declared types."""
+    tool = returning(list[Point], [Point(1)])
+    for expected in ([Point(1)], [{"x": 1}]):
+        with store.open(f"sqlite:///{tmp_path}/r.db") as opened, Session.open(opened, "r") as session:
+            message = executor(tool, session=session).execute(call("list"), reply="r")
+            (event,) = session[ToolInvoked].all()
+        assert message.result is not None
+        assert message.result.value == [Point(1)]
+        assert event.result is not None
+        assert event.result.value == expected
+
+
+RIGHT: tuple[tuple[Any, Any], ...] = (
+    (list[Point], [Point(1)]),
+    (Sequence[int], (1, 2)),
+    (list[date | str], ["2020-01-01", date(2020, 1, 1)]),
+    (dict[str, date], {"a": date(2020, 1, 1)}),
+    (list[Decimal], [Decimal("1.50")]),
+    (list[Point | Label], [Label("a"), Point(1)]),
+    (dict[str, Any], {"a": [1, None]}),
+    (frozenset[int], frozenset({1})),
+)
+
+
+@pytest.mark.parametrize("kind, value", RIGHT)
+@pytest.mark.parametrize("where", ["memory", "store"])
+def test_right_items_pass(kind: Any, value: Any, where: str, stored: Session) -> None:
+    """Whatever the collection holds."""
+    session = stored if where == "store" else Session()
+    message = executor(returning(kind, value), session=session).execute(call("list"), reply="r")
+    assert (message.success, message.content if not message.success else "") == (True, "")
+    (event,) = session[ToolInvoked].all()
+    assert event.result is not None
+    assert event.result.value == value
