@@ -154,7 +154,7 @@ def _only_reading_tells(core: Core) -> bool:
     if kind in _MAPPINGS and core.get("keys_schema", _ANY)["type"] in {"float", "decimal", "nullable", "union"}:
         return True
     functions = [core.get("function"), core.get("serialization")]
-    return any(_is_of_the_program(each) for each in functions if isinstance(each, dict))
+    return any(_is_of_the_program(cast("Core", each)) for each in functions if isinstance(each, dict))
 
 
 def _is_of_the_program(holder: Core) -> bool:
@@ -196,14 +196,14 @@ def _too_long(value: object, path: Path) -> Iterator[Path]:
 
 def _lone_keys(value: object, path: Path) -> Iterator[Path]:
     if isinstance(value, Mapping):
-        keys = cast("Mapping[object, object]", value)
-        yield from (
-            path
-            for key in keys
-            if isinstance(key, str) and key.encode(errors="replace") != key.encode(errors="surrogatepass")
-        )
+        value = cast("Mapping[object, object]", value)
+        yield from (path for key in value if isinstance(key, str) and not _is_unicode(key))
     for segment, child in parts_of_value(value):
         yield from _lone_keys(child, (*path, segment))
+
+
+def _is_unicode(text: str) -> bool:
+    return text.encode(errors="replace") == text.encode(errors="surrogatepass")
 
 
 def _deepest(value: object, path: Path) -> Iterator[Path]:
