@@ -255,7 +255,7 @@ class ToolInvoked:
             other exception of the handler, and where a policy or an approver has not decided, because it raised or
             because there is no approver.
         value_read: decoded JSON from which the tool makes the value of the result, for records that come from a store;
-            see `handrail.runtime.recorded_values`. `None` where the value is what it was.
+            see `value_with_tags`. `None` where the value is what it was.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG

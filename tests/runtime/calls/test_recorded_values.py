@@ -1,4 +1,4 @@
-"""`handrail.runtime.recorded_values`: a call that is answered from its record has a value of its declared type."""
+"""A call that is answered from its record has a value of its declared type."""
 
 from __future__ import annotations
 
