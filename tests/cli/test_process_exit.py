@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.process_exit import interrupted_once, interruptible
+from handrail.cli.process_exit import interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import noting, write
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
@@ -119,3 +120,23 @@ def test_an_interrupted_process_ends_at_the_next_one() -> None:
         assert signal.getsignal(signal.SIGINT) is not before
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_signal_wakes_a_loop_that_is_about_to_wait() -> None:
+    """Python notes a signal, and asks for it between two steps; the loop waits in one."""
+
+    async def listening() -> bool:
+        before = _wakes()
+        wake_on_signals(asyncio.get_running_loop())
+        return not before and _wakes()
+
+    assert asyncio.run(listening())
+    assert not _wakes()
+
+
+def _wakes() -> bool:
+    """Whether a signal is written to a descriptor that a loop waits for."""
+    descriptor = signal.set_wakeup_fd(-1)
+    if descriptor != -1:
+        signal.set_wakeup_fd(descriptor)
+    return descriptor != -1

@@ -10,8 +10,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 DONE = 0
 """It was done."""
@@ -88,6 +92,15 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
         timer.cancel()
         if ours:
             signal.signal(signal.SIGINT, before)
+
+
+def wake_on_signals(loop: AbstractEventLoop) -> None:
+    """Have signals wake an event loop: one that arrives just before the loop waits would be seen by it much later.
+
+    asyncio listens for signals once it has a handler for any. That one does nothing, because its signal means nothing.
+    """
+    with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):  # Windows; a thread that takes none
+        loop.add_signal_handler(signal.SIGWINCH, lambda: None)
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

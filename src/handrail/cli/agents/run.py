@@ -33,7 +33,7 @@ from handrail.cli.agents.problems import format_problem, print_problem
 from handrail.cli.agents.progress import JsonProgress, TextProgress
 from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
-from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible
+from handrail.cli.process_exit import DONE, FAILED, USAGE, WAITING, interruptible, wake_on_signals
 from handrail.cli.screen import OutputError, Screen, show_traceback, without_passwords
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ScriptError
@@ -177,6 +177,7 @@ async def _listened(run: PreparedRun, session: Session | None, screen: Screen, l
     )
     task = asyncio.ensure_future(run.agent.run_async(run.input, options))
     loop = asyncio.get_running_loop()
+    wake_on_signals(loop)
     listener.stop = task.cancel
     listener.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)
     try:
