@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -73,6 +74,16 @@ def test_value_that_reading_would_change_is_refused(kind: Any, value: Any) -> No
     with pytest.raises(DumpError, match="would come back as another value") as caught:
         stored_codec(cls).dump_json(cls(value))
     assert caught.value.is_mistyped
+
+
+@pytest.mark.parametrize("kind, value", [(Any, object()), (re.Pattern[bytes], re.compile(b"secret"))], ids=count())
+def test_error_of_pydantic_is_not_shown_with_the_refusal(kind: Any, value: Any) -> None:
+    """It holds the value, which would come into every log."""
+    cls = held(kind)
+    with pytest.raises(DumpError) as caught:
+        stored_codec(cls).dump_json(cls(value))
+    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
 
 
 @pytest.mark.parametrize("kind", [dict[str, int], dict[str, Any]], ids=["int", "Any"])

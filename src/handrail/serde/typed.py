@@ -219,14 +219,15 @@ class Codec(Generic[T]):
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
         if fault := culprit(value):
-            raise _unsayable([fault])
+            raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
         try:
             data = self.parsed_json(value, warnings=False)
             if self.parse_json(data) == value:
                 return data
         except (PydanticSerializationError, ParseError):
             pass
-        raise _unsayable([("$", f"{type(value).__name__} is written as no member of its type, or as another one")])
+        doubt = f"{type(value).__name__} is written as no member of its type, or as another one"
+        raise _unsayable([("$", doubt)]) from None
 
     def _read_back(self, value: T, data: bytes) -> None:
         """Refuse a value that cannot be read, or is changed by being read."""
