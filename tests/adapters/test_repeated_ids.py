@@ -144,7 +144,7 @@ async def test_a_reply_is_not_that_of_another_prompt_which_is_unfinished(tmp_pat
     other = Prompt(PromptTemplate[str](ns="tests", key="other", sections=[box.section("state")]))
     with opened(tmp_path) as session:
         stored = Conversation(session, "tests/mails", of="prompt")
-        stored.keep([ModelRequest([UserPromptPart("Do it.")]), replace(asks("hi", reply_id=SAME), run_id="killed")])
+        stored.save([ModelRequest([UserPromptPart("Do it.")]), replace(asks("hi", reply_id=SAME), run_id="killed")])
     with opened(tmp_path) as session:
         await PydanticAIAdapter(model(asks("hi", reply_id=SAME))).evaluate_async(other, session=session)
         await PydanticAIAdapter(model()).evaluate_async(box.prompt("state"), session=session)

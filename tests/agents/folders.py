@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.exports.entries import AgentReference, Made, ToolsetFactory, toolset_factory
+from handrail.agents.exports.entries import AgentReference, FactoryProduct, ToolsetFactory, toolset_factory
 from handrail.prompt import Section
 from handrail.prompt import Tool as HandrailTool
 

@@ -39,7 +39,7 @@ class Bill(BaseModel):
 def conversation(*messages: ModelMessage, ended: bool = False) -> Conversation:
     """A conversation that was kept by an earlier run."""
     session = Session(session_id="s")
-    Conversation(session, "desk").keep(messages, ended=ended)
+    Conversation(session, "desk").save(messages, ended=ended)
     return Conversation(session, "desk")
 
 
@@ -70,7 +70,7 @@ def test_where_a_conversation_stands_is_read_off_its_end(
     """Which calls lack an answer, whether the run went to its end, and what the answer was."""
     found = conversation(*messages)
     assert [call.tool_call_id for call in found.unanswered] == unanswered
-    assert (found.unfinished, found.put_off, found.answer) == (unfinished, put_off, answer)
+    assert (found.unfinished, found.postpone, found.answer) == (unfinished, put_off, answer)
     found.adopt_records()  # there are none
 
 
@@ -78,16 +78,16 @@ def test_nothing_new_is_nothing_to_keep() -> None:
     """What has been kept is not kept again, by this run or the next."""
     session = Session()
     first = Conversation(session, "desk")
-    first.keep([ASK, ANSWER])
-    first.keep([ASK, ANSWER])
-    Conversation(session, "desk").keep([ASK, ANSWER], ended=True)
+    first.save([ASK, ANSWER])
+    first.save([ASK, ANSWER])
+    Conversation(session, "desk").save([ASK, ANSWER], ended=True)
     assert len(session[Said].all()) == 1
 
 
 def test_a_conversation_belongs_to_one_agent() -> None:
     """The message names both."""
     session = Session(session_id="s")
-    Conversation(session, "desk").keep([ASK])
+    Conversation(session, "desk").save([ASK])
     with pytest.raises(AgentError, match=r"'s' holds a conversation of agent desk, so helper cannot go on"):
         Conversation(session, "helper")
 
@@ -96,7 +96,7 @@ def test_a_conversation_belongs_to_one_agent() -> None:
 def test_messages_that_cannot_be_read_are_told_with_their_place(text: str) -> None:
     """Another version of PydanticAI may have written them."""
     session = Session(session_id="s")
-    Conversation(session, "desk").keep([ASK])
+    Conversation(session, "desk").save([ASK])
     session[Said].append(Said("desk", text))
     with pytest.raises(AgentError, match="part 2 of the conversation in session 's' cannot be read by this version"):
         Conversation(session, "desk")
@@ -115,7 +115,7 @@ def test_messages_that_no_json_can_hold_are_refused() -> None:
     session = Session(session_id="s")
     found = Conversation(session, "desk")
     with pytest.raises(AgentError, match=r"the conversation of desk in session 's' cannot be stored.*unknown type"):
-        found.keep([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
+        found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert session[Said].all() == ()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Tool
 
-from handrail.agents.error_text import message_of, place_of, without_library_path
+from handrail.agents.error_text import error_location, error_message, without_library_path
 from handrail.prompt import Tool as HandrailTool
 from handrail.prompt import ToolContext, ToolResult
 from handrail.testing import Call, Outcome
@@ -31,8 +31,8 @@ def raised(act: Callable[[], object]) -> Exception:
 def test_the_place_is_the_innermost_line_of_the_program(tmp_path: Path) -> None:
     """Not that of the library that it called; from the folder of the project, if it lies there."""
     error = raised(lambda: json.loads("{"))
-    assert place_of(error, HERE.parent).startswith("test_error_text.py:")
-    assert place_of(error, tmp_path).startswith(f"{HERE}:")
+    assert error_location(error, HERE.parent).startswith("test_error_text.py:")
+    assert error_location(error, tmp_path).startswith(f"{HERE}:")
 
 
 def test_a_line_of_the_project_counts_before_others(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_line_of_the_project_counts_before_others(tmp_path: Path) -> None:
     write(tmp_path, {"tools.py": "def act(other):\n    return other()\n"})
     (found,) = imported(tmp_path, "tools.py").modules
     error = raised(lambda: found.module.act(lambda: json.loads("{")))
-    assert place_of(error, tmp_path) == "tools.py:2"
+    assert error_location(error, tmp_path) == "tools.py:2"
 
 
 def test_where_only_libraries_stand_in_the_traceback_there_is_no_place(tmp_path: Path) -> None:
@@ -49,18 +49,18 @@ def test_where_only_libraries_stand_in_the_traceback_there_is_no_place(tmp_path:
     assert error.__traceback__ is not None
     inner = error.__traceback__.tb_next
     assert inner is not None
-    assert place_of(error.with_traceback(inner.tb_next), tmp_path) == ""
-    assert place_of(ValueError("x"), tmp_path) == ""
+    assert error_location(error.with_traceback(inner.tb_next), tmp_path) == ""
+    assert error_location(ValueError("x"), tmp_path) == ""
 
 
 def test_an_import_error_names_no_path_of_a_library(tmp_path: Path) -> None:
     """Of a file of the project it does."""
     error = raised(lambda: exec("from json import nothing_of_it"))  # noqa: S102 - a line of a program
-    assert "json/__init__.py" in message_of(error)
-    told = without_library_path(error, message_of(error), tmp_path)
+    assert "json/__init__.py" in error_message(error)
+    told = without_library_path(error, error_message(error), tmp_path)
     assert told == "cannot import name 'nothing_of_it' from 'json'"
     own = ImportError("cannot import name 'x' from 'tools' (tools.py)", path=str(tmp_path / "tools.py"))
-    assert without_library_path(own, message_of(own), tmp_path) == message_of(own)
+    assert without_library_path(own, error_message(own), tmp_path) == error_message(own)
     assert without_library_path(ValueError("x"), "x", tmp_path) == "x"
 
 

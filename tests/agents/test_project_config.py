@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.project_config import ProjectConfig, matching, read_config, unreadable
+from handrail.agents.project_config import ProjectConfig, matching_files, read_config, unreadable
 from tests.agents.folders import write
 
 
@@ -185,5 +185,5 @@ def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path) -> No
 def test_patterns_match_files_in_their_order_and_each_once(tmp_path: Path) -> None:
     """Folders are no files, and what two patterns match comes with the first."""
     write(tmp_path, {"b.py": "", "a.py": "", "c.py/x.txt": "", "sub/d.py": ""})
-    found = matching(tmp_path, ("b.py", "*.py", "**/*.py"))
+    found = matching_files(tmp_path, ("b.py", "*.py", "**/*.py"))
     assert [path.as_posix() for path in found] == ["b.py", "a.py", "sub/d.py"]

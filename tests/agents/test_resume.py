@@ -18,7 +18,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
-from handrail.errors import AgentError, PromptEvaluationError, SessionHeldError
+from handrail.errors import AgentError, PromptEvaluationError, SessionLockedError
 from handrail.runtime import Session
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, play
@@ -110,7 +110,7 @@ def test_a_session_of_another_agent_is_refused(desk: Desk) -> None:
 
 def test_a_session_that_is_open_elsewhere_cannot_be_run_in(desk: Desk) -> None:
     """Who holds it may be in the middle of a call."""
-    with opened(desk), pytest.raises(SessionHeldError), opened(desk):
+    with opened(desk), pytest.raises(SessionLockedError), opened(desk):
         pass  # pragma: no cover - it is not entered
 
 
@@ -120,7 +120,7 @@ def test_a_nested_session_that_is_open_elsewhere_is_told_to_the_model(desk: Desk
     with opened(desk, "s/d1"), opened(desk) as session:
         options = RunOptions(session=session, model=reader.model())
         assert desk.agent().run("Do it.", options).output == "Done."
-    assert "SessionHeldError" in reader.seen[-1][1][0]
+    assert "SessionLockedError" in reader.seen[-1][1][0]
     assert desk.calls() == [("d1", False)]
 
 

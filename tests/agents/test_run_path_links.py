@@ -10,7 +10,7 @@ import pytest
 
 from handrail.agents import ApprovalRules, Rule
 from handrail.agents.approval.decisions import Answer, Decision, GatedCall
-from handrail.agents.approval.records import keep_decision, open_questions
+from handrail.agents.approval.records import open_questions, record_decision
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.session import Session
@@ -148,7 +148,7 @@ def test_a_question_that_is_left_open_keeps_where_a_path_leads() -> None:
     session = Session()
     reached = {"path": "x/ask/q.txt"}
     call = replace(gated("read_file", {"path": "l"}, reached=reached), session_id=session.session_id)
-    keep_decision(session, call, Decision("later", call.digest))
+    record_decision(session, call, Decision("later", call.digest))
     assert open_questions(session)[0].reached == reached
 
 

@@ -191,7 +191,7 @@ def test_a_session_with_another_task_is_passed_over(desk: Desk) -> None:
         Session.open(kept_in, "s") as session,
         session.child(session_id="s/d1") as child,
     ):
-        Conversation(child, "helper").keep([ModelRequest([UserPromptPart("Another.")])])
+        Conversation(child, "helper").save([ModelRequest([UserPromptPart("Another.")])])
     replies: Replies = {"desk": [[Asked("d1", "helper", {"input": "Help."})], "Done."], "helper": ["Helped."]}
     assert desk.run(Reader(replies), "Do it.").output == "Done."
     with store.open(desk.url) as kept_in:

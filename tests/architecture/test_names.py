@@ -71,14 +71,14 @@ FACES = {
     "handrail.errors": """
         AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError
         CallPostponed CircularResourceError CommitInDoubtError DeadlineExceededError DeveloperMistake DiscoveryError
-        DispatchError DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain EndsRun
+        DispatchError DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain RunAbortedError
         FactoryError FilesystemBusyError FilesystemError HandrailError InvalidArgumentError InvalidReturnError
         JournalError LeaseLostError LedgerError ModelUnreachableError ParseError PathConflictError PathEscapeError
         PathNotFoundError ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError
         ReadOnlyViolation ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
-        RootVanishedError SchemaError ScriptError SessionBusyError SessionError SessionHeldError SessionLostError
+        RootMissingError SchemaError ScriptError SessionBusyError SessionError SessionLockedError SessionLostError
         SessionNotFoundError SessionUseError SnapshotError StoreCorruptError StoreError StoreReadOnlyError
-        StoreUnavailableError StoreVersionError ToldToModel ToolConflictError ToolValidationError
+        StoreUnavailableError StoreVersionError ModelVisibleError ToolConflictError ToolValidationError
         TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
         VisibilityExpansionRequired WrongResourceError
     """,
@@ -108,8 +108,8 @@ FACES = {
         masking_of parse result_codec schema schema_masking stored_codec with_tags
     """,
     "handrail.session": """
-        Append CallRef Change Connection Keep OpenCall Reducer Replace Session SessionSnapshot SessionStore Slice
-        SlicePolicy SliceView append_all reducer replace_latest stored_as upsert_by
+        Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot SessionStore Slice
+        SlicePolicy SliceView Unchanged append_all reducer replace_latest stored_as upsert_by
     """,
     "handrail.store": """
         ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore SqliteStore Store
@@ -129,8 +129,7 @@ FACES = {
 """What each package exports: the documents, the README and programs import it from there."""
 
 DOUBLED = """
-    Change Describe Effect Entry Expect Fault KEYS Kept Mode NAME Names Part Plan Reach check_choice definitions_of
-    described fits_name judge members_of message_of place resolved
+    Change Fault described
 """
 """Public names that stand for several things. The list may only shrink."""
 

@@ -18,7 +18,7 @@ import pytest
 
 from handrail.cli import main
 from handrail.session.calls import CallRef
-from handrail.session.persistence.protocol import Entry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
 from handrail.store.protocol import ClaimOwner
 
@@ -61,11 +61,11 @@ def fill(store: Store) -> None:
     """Two sessions, the older with three entries, and an effect in each state."""
     now = store.now()
     store.create(SessionRow(SESSION, {"desk": "berlin", "customer": "ada"}, None, now - HOUR))
-    hold = store.hold(SESSION, wait=timedelta(0))
+    hold = store.acquire(SESSION, wait=timedelta(0))
     entries = [
-        Entry(1, "", "", "state", "desk.plan", 1, 0, 0, 1, PLAN),
-        Entry(2, "resp_1", "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
-        Entry(3, "resp_1", "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
+        SessionEntry(1, "", "", "state", "desk.plan", 1, 0, 0, 1, PLAN),
+        SessionEntry(2, "resp_1", "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
+        SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
     ]
     store.append(hold, 0, entries, None)
     store.release(hold)
@@ -87,9 +87,9 @@ def fill(store: Store) -> None:
 
 def record(store: Store, head: int, *calls: CallRef) -> None:
     """Records of calls of the older session, which has `head` entries."""
-    hold = store.hold(SESSION, wait=timedelta(0))
+    hold = store.acquire(SESSION, wait=timedelta(0))
     records = [
-        Entry(number, call.reply or "", call.call_id, "log", "desk.done", 1, number - head - 1, 0, 1, b"[{}]")
+        SessionEntry(number, call.reply or "", call.call_id, "log", "desk.done", 1, number - head - 1, 0, 1, b"[{}]")
         for number, call in enumerate(calls, head + 1)
     ]
     store.append(hold, head, records, None)

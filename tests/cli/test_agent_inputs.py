@@ -12,7 +12,7 @@ from cyclopts import CycloptsError
 from handrail.cli.agents.options import RunChoices, check_agent_path
 from handrail.cli.agents.run import no_input, read_prompt
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session, within
-from handrail.errors import SessionHeldError
+from handrail.errors import SessionLockedError
 
 
 class Keyboard(io.StringIO):
@@ -139,7 +139,7 @@ def test_a_session_that_somebody_else_has_open_is_told(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     with (
         opened_session(url, "one"),
-        pytest.raises(SessionHeldError, match="handrail sessions fork one --store sqlite:///"),
+        pytest.raises(SessionLockedError, match="handrail sessions fork one --store sqlite:///"),
         opened_session(url, "one"),
     ):
         pass

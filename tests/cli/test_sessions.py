@@ -18,14 +18,14 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
-from handrail.session.persistence.protocol import Entry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, record
 
 ENDING = """\
-from handrail.errors import EndsRun
+from handrail.errors import RunAbortedError
 
 
 def note(text: str) -> str:
@@ -33,7 +33,7 @@ def note(text: str) -> str:
     if text == "fail":
         raise ConnectionError("no answer")
     if text == "end":
-        raise EndsRun("the desk closes")
+        raise RunAbortedError("the desk closes")
     return f"noted {text}"
 
 
@@ -156,7 +156,7 @@ def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store:
         result: ToolResult[None] = ToolResult("paid", None)
         call = ToolCall("call_0", "pay", "{}")
         event = ToolInvoked(call, None, result, None, 0.0, 0.0, None, False, "desk", None, store.now(), "resp_7")
-        session.log_call(event, event.ref)
+        session.log_event(event, event.ref)
     assert json.loads(handrail("sessions", "show", "desk", "--format", "json").out)["open_calls"] == []
 
 
@@ -216,8 +216,8 @@ def test_items_are_printed_whole_when_asked_for(handrail: Command) -> None:
 
 def test_items_that_are_no_json_are_shown_to_people_as_they_are(handrail: Command, store: Store) -> None:
     """Who looks for a fault needs to see it; a program is refused."""
-    hold = store.hold(FORK, wait=timedelta(0))
-    store.append(hold, 0, [Entry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
+    hold = store.acquire(FORK, wait=timedelta(0))
+    store.append(hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
     store.release(hold)
     assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK).out
     assert '  [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
@@ -334,8 +334,8 @@ def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal) -> None:
 
 def test_entries_are_cut_to_the_width_of_a_terminal(terminal: Terminal, store: Store) -> None:
     """One line an entry, however long its items are."""
-    hold = store.hold(FORK, wait=timedelta(0))
-    store.append(hold, 0, [Entry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
+    hold = store.acquire(FORK, wait=timedelta(0))
+    store.append(hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
     store.release(hold)
     assert terminal.run("sessions", "show", FORK, width=80) == 0
     assert terminal.lines[-1].endswith("x…")

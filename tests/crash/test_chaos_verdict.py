@@ -13,7 +13,7 @@ from chaos.history import Change
 from chaos.service import Report
 from chaos.verdict import Kept, Said, State, Verdict, judge
 from handrail.prompt import Tool
-from handrail.runtime.failures import overran
+from handrail.runtime.failures import handler_timed_out
 
 UNTIL = 2 * len(NAMES)
 ORDERS = {n: [order for number in range(UNTIL) if (order := order_of(n, number))] for n in range(2)}
@@ -118,7 +118,11 @@ def test_an_effect_that_was_recorded_as_failed_though_it_had_happened_is_denied(
 def test_reasons_for_which_effects_became_unknown_are_counted() -> None:
     """What a handler raised, a timeout, and others, such as an expired lease."""
     tool = Tool[None, None](name="pay", description="Pays.", handler=None)
-    notes = [*(f"KeyError: {make()}\nTraceback" for make in DOUBTS.values()), str(overran(tool, TIMEOUT)), "expired"]
+    notes = [
+        *(f"KeyError: {make()}\nTraceback" for make in DOUBTS.values()),
+        str(handler_timed_out(tool, TIMEOUT)),
+        "expired",
+    ]
     verdict = told(*(changed("running", "unknown", 2, note=note) for note in notes))
     assert (verdict.raised, verdict.overran, verdict.kept) == (len(DOUBTS), 1, True)
 

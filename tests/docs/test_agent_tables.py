@@ -13,12 +13,12 @@ import pytest
 
 from handrail.adapters.pydantic_ai.foreign import effects
 from handrail.agents import Answer, RunOptions, RunResult
-from handrail.agents.agent_file import KEYS, NAME_PATTERN
+from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN
 from handrail.agents.approval import matching
-from handrail.agents.approval.decisions import Mode
+from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.path_rules import path_filter_of
 from handrail.agents.approval.rules import DEFAULTS, RULE_KEYS, ApprovalRules, Rule
-from handrail.agents.approval.rules import KEYS as RULES_KEYS
+from handrail.agents.approval.rules import RULES_FILE_KEYS as RULES_KEYS
 from handrail.agents.project_config import ProjectConfig
 from handrail.agents.run.events import RunEvent
 from handrail.agents.toolsets.builtin import built_ins
@@ -38,7 +38,7 @@ def names(page: str, first_column: str) -> list[str]:
 @pytest.mark.parametrize(
     "page, column, there",
     [
-        ("agents.md", "key", KEYS),
+        ("agents.md", "key", AGENT_FILE_KEYS),
         ("agents.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
         ("agents.md", "toolset", [entry.name for entry in built_ins()]),
         ("agents.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
@@ -59,7 +59,7 @@ def test_a_table_lists_what_there_is(page: str, column: str, there: Collection[s
 
 def test_modes_are_those_that_there_are() -> None:
     """In their order."""
-    assert tuple(row[0].strip("`") for row in table_of("approval.md", "mode")) == get_args(Mode)
+    assert tuple(row[0].strip("`") for row in table_of("approval.md", "mode")) == get_args(ApprovalMode)
 
 
 def test_answers_are_those_that_can_be_given() -> None:

@@ -12,11 +12,11 @@ from inline_snapshot import snapshot
 from handrail.errors import (
     BudgetExceededError,
     DeadlineExceededError,
-    EndsRun,
     HandrailError,
+    ModelVisibleError,
     PromptEvaluationError,
     PromptValidationError,
-    ToldToModel,
+    RunAbortedError,
 )
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from tests.runtime.bench import Note, echo
@@ -58,7 +58,14 @@ def test_types_that_prove_nothing_are_refused(kind: Any) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [HandrailError, ToldToModel, EndsRun, DeadlineExceededError, BudgetExceededError, PromptEvaluationError],
+    [
+        HandrailError,
+        ModelVisibleError,
+        RunAbortedError,
+        DeadlineExceededError,
+        BudgetExceededError,
+        PromptEvaluationError,
+    ],
 )
 def test_types_that_the_runtime_raises_after_the_effect_are_refused(kind: Any) -> None:
     """A deadline that passes while the handler runs proves nothing."""

@@ -27,7 +27,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.known_files import (
     FileKnown,
-    FilesKnown,
+    KnownFiles,
     all_known,
     known_after,
     known_after_edit,
@@ -36,7 +36,7 @@ from handrail.prompt.known_files import (
 )
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.serde import canonical_json
-from handrail.session.persistence.protocol import Entry
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 from handrail.testing import FakeClock
@@ -152,7 +152,7 @@ def test_read_that_is_rolled_back_has_shown_nothing() -> None:
     prompt = Prompt(PromptTemplate(ns="t", key="t", sections=[section])).bind(resources={Filesystem: desk.files})
     session = Session()
     assert not ToolExecutor(prompt=prompt, session=session).execute(ToolCall("1", "cat", {"path": "a.md"})).success
-    assert not session[FilesKnown]
+    assert not session[KnownFiles]
 
 
 @pytest.mark.parametrize("first, last, total", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])
@@ -232,15 +232,15 @@ def test_parts_that_are_remembered_are_bounded() -> None:
 PATHS = ("a", "a/b", "a/b/c", "ab", "d", "d/b")
 ITEMS = st.one_of(
     st.builds(
-        FilesKnown, st.dictionaries(st.sampled_from(PATHS), st.builds(FileKnown, st.sampled_from("123")), max_size=2)
+        KnownFiles, st.dictionaries(st.sampled_from(PATHS), st.builds(FileKnown, st.sampled_from("123")), max_size=2)
     ),
-    st.builds(FilesKnown, gone=st.tuples(st.sampled_from(PATHS))),
-    st.builds(FilesKnown, moved=st.sampled_from([("a", "d"), ("d", "a"), ("a/b", "ab"), ("ab", "d/b"), ("d/b", "x")])),
+    st.builds(KnownFiles, gone=st.tuples(st.sampled_from(PATHS))),
+    st.builds(KnownFiles, moved=st.sampled_from([("a", "d"), ("d", "a"), ("a/b", "ab"), ("ab", "d/b"), ("d/b", "x")])),
 )
 
 
 @given(st.lists(ITEMS, max_size=12))
-def test_what_is_looked_up_is_what_all_items_say(items: list[FilesKnown]) -> None:
+def test_what_is_looked_up_is_what_all_items_say(items: list[KnownFiles]) -> None:
     """From the newest back, as from the oldest on."""
     known = all_known(items)
     for path in {*PATHS, "x", *known}:
@@ -248,23 +248,23 @@ def test_what_is_looked_up_is_what_all_items_say(items: list[FilesKnown]) -> Non
 
 
 @given(st.lists(ITEMS, max_size=6))
-def test_compacted_items_say_the_same(items: list[FilesKnown]) -> None:
+def test_compacted_items_say_the_same(items: list[KnownFiles]) -> None:
     """One item with what is left of them."""
     known = all_known(items)
-    assert all_known([FilesKnown(dict(known))]) == known
+    assert all_known([KnownFiles(dict(known))]) == known
 
 
 def test_slice_holds_a_few_facts_for_each_file() -> None:
     """However often files are read, removed and moved."""
     session = Session()
     for number in range(5_000):
-        remember(session, FilesKnown({f"{number % 20}": FileKnown(f"{number}")}))
+        remember(session, KnownFiles({f"{number % 20}": FileKnown(f"{number}")}))
         if number % 7 == 0:
-            remember(session, FilesKnown(gone=("x",)))
+            remember(session, KnownFiles(gone=("x",)))
         if number % 11 == 0:
-            remember(session, FilesKnown(moved=("y", "z")))
-    assert len(session[FilesKnown]) < 128
-    assert {path: known.identity for path, known in all_known(session[FilesKnown]).items()} == {
+            remember(session, KnownFiles(moved=("y", "z")))
+    assert len(session[KnownFiles]) < 128
+    assert {path: known.identity for path, known in all_known(session[KnownFiles]).items()} == {
         f"{number % 20}": f"{number}" for number in range(4_980, 5_000)
     }
 
@@ -273,8 +273,8 @@ def test_files_that_are_all_known_are_not_written_again() -> None:
     """Each item is the only one to speak of its file."""
     session = Session()
     for number in range(1_024):
-        remember(session, FilesKnown({f"{number}": FileKnown("1")}))
-    assert len(session[FilesKnown]) == 1_024
+        remember(session, KnownFiles({f"{number}": FileKnown("1")}))
+    assert len(session[KnownFiles]) == 1_024
 
 
 @given(
@@ -295,8 +295,8 @@ def test_item_comes_back_from_a_store(
     files: dict[str, FileKnown], gone: list[str], moved: tuple[str, str] | None
 ) -> None:
     """As it was."""
-    item = FilesKnown(files, tuple(gone), moved)
-    stored = stored_type(FilesKnown)
+    item = KnownFiles(files, tuple(gone), moved)
+    stored = stored_type(KnownFiles)
     assert stored.load(stored.dump((item,)), stored.version) == [item]
 
 
@@ -309,7 +309,7 @@ def test_each_read_stores_what_it_has_changed(tmp_path: Path) -> None:
             assert desk.call("cat", At(f"{number:03}.md")).success
         sizes = {len(each.items) for each in kept.entries("desk", type_name="handrail.files_known")}
         assert sizes == {len(b'[{"digests":{"000.md":"' + b"d" * 64 + b'"}}]')}
-        assert len(all_known(session[FilesKnown])) == 1_000
+        assert len(all_known(session[KnownFiles])) == 1_000
 
 
 def test_what_is_known_is_there_in_a_fork_and_when_the_session_is_opened_again(tmp_path: Path) -> None:
@@ -338,9 +338,9 @@ def test_what_an_older_version_has_stored_counts(tmp_path: Path) -> None:
             assert "has changed since it was read" in desk.call("put", At("b.md", "x")).content
             assert desk.call("put", At("a.md", "x")).success
             assert desk.call("cat", At("b.md")).success
-            assert len(session[FilesKnown]) == 3
+            assert len(session[KnownFiles]) == 3
         with Session.open(kept, "desk") as session:
-            assert {path: known.shown for path, known in all_known(session[FilesKnown]).items()} == {
+            assert {path: known.shown for path, known in all_known(session[KnownFiles]).items()} == {
                 "a.md": "all",
                 "b.md": "all",
             }
@@ -351,6 +351,6 @@ def _store_version_1(kept: Store, digest: str) -> None:
     hold = held(kept, FakeClock(), "desk")
     values = (b'[{"digests":{"b.md":"0"}}]', f'[{{"digests":{{"b.md":"0","a.md":"{digest}"}}}}]'.encode())
     for number, value in enumerate(values, 1):
-        row = Entry(number, "r", f"c{number}", "state", "handrail.files_known", 1, 0, number - 1, 1, value)
+        row = SessionEntry(number, "r", f"c{number}", "state", "handrail.files_known", 1, 0, number - 1, 1, value)
         kept.append(hold, number - 1, [row], None)
     kept.release(hold)

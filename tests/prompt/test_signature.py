@@ -14,12 +14,12 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.prompt import ToolContext, ToolResult
-from handrail.prompt.signature import Contract, calling_fault, handler_fault, is_async, reconcile_fault
+from handrail.prompt.signature import HandlerContract, calling_fault, handler_fault, is_async, reconcile_fault
 from handrail.session import Session
 from tests.prompt.samples import Found, Guidance, Lookup, look_up
 
 V = TypeVar("V")
-LOOKUP = Contract(Lookup, Found)
+LOOKUP = HandlerContract(Lookup, Found)
 Answer = ToolResult[Found]
 
 
@@ -198,7 +198,7 @@ def test_annotations_that_cannot_be_right_are_told() -> None:
 
 def test_a_tool_without_types_is_held_to_none() -> None:
     """`None` in the brackets is `None` in the annotations."""
-    nothing = Contract(None, None)
+    nothing = HandlerContract(None, None)
     assert handler_fault(handler(params=None, returns=ToolResult[None]), nothing) is None
     assert handler_fault(look_up, nothing) == snapshot(
         "the handler takes params: Lookup, but is called with None. Write: def look_up(params: None, *, "
@@ -212,7 +212,7 @@ def test_a_tool_without_types_is_held_to_none() -> None:
 
 def test_results_that_are_no_dataclass_are_compared_by_their_class() -> None:
     """A list is a sequence; a dictionary is none."""
-    contract = Contract(Lookup, Sequence[str])
+    contract = HandlerContract(Lookup, Sequence[str])
     assert handler_fault(handler(returns=ToolResult[list[str]]), contract) is None
     assert handler_fault(handler(returns=ToolResult[dict[str, str]]), contract) == snapshot(
         "the handler is annotated to return ToolResult[dict[str, str]]. Write: def made(params: Lookup, *, "

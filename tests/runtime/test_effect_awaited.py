@@ -51,7 +51,7 @@ def claimed(ledger: EffectLedger) -> Claimed:
     assert key is not None
     answer = ledger.claim(ClaimRequest(key.partition, key.key, "pay", key.params_hash, OWNER, on_orphan="retry"))
     assert isinstance(answer, Claimed)
-    ledger.give_up(answer)
+    ledger.stop_renewing(answer)
     return answer
 
 

@@ -14,14 +14,14 @@ import pytest
 
 from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime.execution import INLINE, ON_LOOP, Inline, OnLoop, OverranError, drive
+from handrail.runtime.execution import ASYNC, BLOCKING, Async, Blocking, ExecutionTimeoutError, run_to_completion
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, call, executor, tool
 
 
 def test_what_suspends_on_the_synchronous_entry_is_a_fault_of_the_library() -> None:
-    """`drive` finds it, instead of leaving the coroutine hanging."""
+    """`run_to_completion` finds it, instead of leaving the coroutine hanging."""
 
     class Once:
         def __await__(self) -> Any:
@@ -31,16 +31,16 @@ def test_what_suspends_on_the_synchronous_entry_is_a_fault_of_the_library() -> N
         await wait
 
     with pytest.raises(RuntimeError, match="has suspended"):
-        drive(suspend(Once()))
+        run_to_completion(suspend(Once()))
 
 
 def test_waiting_is_bounded_on_both_ways() -> None:
     """What is not done in time has overrun."""
     never: Future[None] = Future()
-    with pytest.raises(OverranError):
-        drive(INLINE.wait(never, seconds=0.01))
-    with pytest.raises(OverranError):
-        asyncio.run(ON_LOOP.wait(never, seconds=0.01))
+    with pytest.raises(ExecutionTimeoutError):
+        run_to_completion(BLOCKING.wait(never, seconds=0.01))
+    with pytest.raises(ExecutionTimeoutError):
+        asyncio.run(ASYNC.wait(never, seconds=0.01))
 
 
 def test_a_task_that_overran_and_will_not_end_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,20 +147,20 @@ class Heard:
         return ended.exception() or ended.result()
 
 
-def overrun(way: Inline | OnLoop, body: Callable[[], Any], *, is_async: bool, late: Heard, then: Any = bool) -> None:
+def overrun(way: Blocking | Async, body: Callable[[], Any], *, is_async: bool, late: Heard, then: Any = bool) -> None:
     """Run a body that overruns, do something after that, and end the loop, if there is one."""
 
     async def on_loop() -> None:
-        with pytest.raises(OverranError):
+        with pytest.raises(ExecutionTimeoutError):
             await way.run(body, is_async=is_async, seconds=SOON, late=late)
         then()
 
     VARIABLE.set("of the call")
     try:
-        if way is ON_LOOP:
+        if way is ASYNC:
             asyncio.run(on_loop())
         else:
-            drive(on_loop())
+            run_to_completion(on_loop())
     finally:
         VARIABLE.set("")
 
@@ -173,13 +173,13 @@ def threads() -> Generator[HandlerThreads]:
     started.join()
 
 
-both = pytest.mark.parametrize("way", [INLINE, ON_LOOP], ids=["inline", "on loop"])
+both = pytest.mark.parametrize("way", [BLOCKING, ASYNC], ids=["inline", "on loop"])
 ENDINGS = pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
 
 
 @both
 @ENDINGS
-def test_a_thread_that_overran_is_heard_when_it_ends(way: Inline | OnLoop, fails: bool) -> None:
+def test_a_thread_that_overran_is_heard_when_it_ends(way: Blocking | Async, fails: bool) -> None:
     """Its result or its exception, once, and outside the context of its call."""
     release, late, error = threading.Event(), Heard(), ConnectionError("reset")
 
@@ -199,7 +199,7 @@ def test_a_thread_that_overran_is_heard_when_it_ends(way: Inline | OnLoop, fails
 @both
 @ENDINGS
 def test_a_task_that_ends_while_it_cleans_up_is_heard(
-    way: Inline | OnLoop, fails: bool, caplog: pytest.LogCaptureFixture
+    way: Blocking | Async, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before the call goes on; what `late` has taken is not logged."""
     late, error = Heard(), ConnectionError("reset")
@@ -213,7 +213,7 @@ def test_a_task_that_ends_while_it_cleans_up_is_heard(
         return "paid"
 
     def already_heard() -> None:
-        assert len(late.ended) == 1 or way is INLINE  # whose own bound may pass first, on a slow machine
+        assert len(late.ended) == 1 or way is BLOCKING  # whose own bound may pass first, on a slow machine
 
     overrun(way, slow, is_async=True, late=late, then=already_heard)
     assert late.outcome() == (error if fails else "paid")
@@ -224,7 +224,7 @@ def test_a_task_that_ends_while_it_cleans_up_is_heard(
 @both
 @ENDINGS
 def test_a_task_that_will_not_end_is_heard_when_it_does(
-    way: Inline | OnLoop, fails: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    way: Blocking | Async, fails: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has swallowed its cancellation."""
     monkeypatch.setattr("handrail.runtime.execution._CLEAN_UP_SECONDS", SOON)
@@ -250,7 +250,7 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
 
 
 @both
-def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Inline | OnLoop, threads: HandlerThreads) -> None:
+def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Blocking | Async, threads: HandlerThreads) -> None:
     """There is nothing to hear."""
     late = Heard()
 
@@ -262,15 +262,15 @@ def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Inline | On
     assert late.ended == []
 
 
-def _ends_in_time(way: Inline | OnLoop, body: Callable[[], Any], late: Heard, *, is_async: bool) -> Any:
+def _ends_in_time(way: Blocking | Async, body: Callable[[], Any], late: Heard, *, is_async: bool) -> Any:
     async def run(seconds: float | None) -> Any:
         return await way.run(body, is_async=is_async, seconds=seconds, late=late)
 
-    return [asyncio.run(run(bound)) if way is ON_LOOP else drive(run(bound)) for bound in (None, 60.0)]
+    return [asyncio.run(run(bound)) if way is ASYNC else run_to_completion(run(bound)) for bound in (None, 60.0)]
 
 
 @both
-def test_what_ends_in_time_is_not_heard(way: Inline | OnLoop) -> None:
+def test_what_ends_in_time_is_not_heard(way: Blocking | Async) -> None:
     """The caller has its result."""
     late = Heard()
 
@@ -296,7 +296,7 @@ def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
             raise asyncio.CancelledError
         return "paid"
 
-    overrun(INLINE, blocking, is_async=True, late=late)
+    overrun(BLOCKING, blocking, is_async=True, late=late)
     assert late.ended == []
     release.set()
     threads.join()
@@ -305,7 +305,7 @@ def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
 
 @both
 def test_what_late_raises_is_logged(
-    way: Inline | OnLoop, caplog: pytest.LogCaptureFixture, threads: HandlerThreads
+    way: Blocking | Async, caplog: pytest.LogCaptureFixture, threads: HandlerThreads
 ) -> None:
     """And goes nowhere else: there is no caller left."""
     release, late = threading.Event(), Heard(fails=True)
@@ -339,7 +339,7 @@ def test_a_task_that_is_cancelled_in_time_is_not_heard(caplog: pytest.LogCapture
             raise ConnectionError("reset")
 
     async def run() -> None:
-        call_of_it = asyncio.ensure_future(ON_LOOP.run(slow, is_async=True, seconds=60.0, late=late))
+        call_of_it = asyncio.ensure_future(ASYNC.run(slow, is_async=True, seconds=60.0, late=late))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         call_of_it.cancel()
@@ -361,7 +361,7 @@ def test_a_task_that_ends_as_its_call_is_cancelled_is_not_heard() -> None:
         return "paid"
 
     async def run() -> None:
-        calls.append(asyncio.ensure_future(ON_LOOP.run(ends, is_async=True, seconds=60.0, late=late)))
+        calls.append(asyncio.ensure_future(ASYNC.run(ends, is_async=True, seconds=60.0, late=late)))
         with pytest.raises(asyncio.CancelledError):
             await calls[0]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
 from handrail.store import EffectRow, Store, Testimony, Wake
 from tests.store.stores import STORES
 
@@ -46,7 +46,7 @@ class FaultyStore(Store):
     def __init__(self, store: Store) -> None:
         self.rows_read = 0
         self.appended = 0
-        self.holds: list[Hold] = []
+        self.holds: list[SessionLock] = []
         self._store = store
         self._acts: dict[Point, deque[Callable[[], object]]] = {}
         self._down: set[Point] = set()
@@ -153,29 +153,31 @@ class FaultyStore(Store):
     def sessions(self) -> Iterator[SessionRow]:
         return self._store.sessions()
 
-    def hold(self, session_id: str, *, wait: timedelta) -> Hold:
-        hold = self._store.hold(session_id, wait=wait)
+    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
+        hold = self._store.acquire(session_id, wait=wait)
         self.holds.append(hold)
         return hold
 
-    def release(self, hold: Hold) -> None:
-        self._store.release(hold)
+    def release(self, lock: SessionLock) -> None:
+        self._store.release(lock)
 
-    def check(self, hold: Hold, head: int) -> None:
+    def check_lock(self, lock: SessionLock, head: int) -> None:
         self._reach("check")
-        self._store.check(hold, head)
+        self._store.check_lock(lock, head)
 
-    def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
+    def append(
+        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
+    ) -> None:
         self._reach("append")
         self.appended += len(entries)
-        self._store.append(hold, head, entries, checkpoint)
+        self._store.append(lock, head, entries, checkpoint)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         return self._store.checkpoint(session_id, until=until)
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[SessionEntry]:
         for entry in self._store.entries(session_id, after=after, until=until, type_name=type_name):
             self.rows_read += 1
             yield entry
@@ -195,7 +197,7 @@ class FaultyStore(Store):
     def copy(self, source: str, row: SessionRow) -> bool:
         return self._store.copy(source, row)
 
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         return self._store.connection()
 
     # ----------------------------------------------------------------------------------------------------- decisions

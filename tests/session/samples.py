@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import ClassVar
 
-from handrail.session import Append, Keep, SlicePolicy, reducer
+from handrail.session import Append, SlicePolicy, Unchanged, reducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Total:
         return replace(self, amount=self.amount + event.amount)
 
     @reducer(on=Reset)
-    def reset(self, _event: Reset) -> Append[Total] | Keep:
-        return Append(Total(0)) if self.amount else Keep()
+    def reset(self, _event: Reset) -> Append[Total] | Unchanged:
+        return Append(Total(0)) if self.amount else Unchanged()
 
 
 class Mood(Enum):

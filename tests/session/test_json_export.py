@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import SnapshotError
 from handrail.session import Session, SlicePolicy, replace_latest
-from handrail.session.json_export import Saved, write
+from handrail.session.json_export import SessionDocument, dump_session_json
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 
 TYPES = (Note, Happened, Rich, Task)
@@ -218,7 +218,7 @@ def test_an_item_that_json_cannot_say_is_named(value: object) -> None:
 def test_a_session_whose_tags_json_cannot_say_is_named() -> None:
     """Half of a surrogate pair is no text."""
     with pytest.raises(SnapshotError, match="session 's' cannot be saved"):
-        write(Saved("s", {"a": "\ud800"}, {}, {}))
+        dump_session_json(SessionDocument("s", {"a": "\ud800"}, {}, {}))
 
 
 def test_a_type_that_has_no_form_in_json_is_named() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from handrail.session import Append, Keep, Session, SliceView
-from handrail.session.slices import Owner, Version
-from handrail.session.state import State
+from handrail.session import Append, Session, SliceView, Unchanged
+from handrail.session.slices import SliceOwner, Version
+from handrail.session.state import StateSlices
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task
@@ -98,7 +98,7 @@ def test_a_failing_reducer_has_appended_nothing() -> None:
     session = filled()
     items = items_of(session)
 
-    def fail(_view: SliceView[Task], _event: Task) -> Keep:
+    def fail(_view: SliceView[Task], _event: Task) -> Unchanged:
         raise ValueError("no")
 
     session[Note].register(Task, lambda _view, _event: Append(B))
@@ -198,9 +198,9 @@ def test_a_reader_that_is_overtaken_by_a_commit_sees_all_of_the_call() -> None:
         def committed(self, _value: bool) -> None:
             pass
 
-    owner = Owner("me")
+    owner = SliceOwner("me")
     half, after = Version(owner, [A], 1), Version(owner, [Task("k", "t")], 1)
-    state = State(owner, {})
+    state = StateSlices(owner, {})
     state.now = (Overtaking("edit", ticket=draw_ticket((), exclusive=True), writes=True), {Note: half}, {})
     assert state.seen() == {Note: half, Task: after}
 

@@ -18,7 +18,7 @@ def main(url: str, session_id: str, what: str, then: str = "") -> None:
     """Hold a session, or begin a unit, and stay so."""
     store = handrail.store.open(url)
     if what == "hold":
-        store.hold(session_id, wait=timedelta(0))
+        store.acquire(session_id, wait=timedelta(0))
     else:
         store.unit().__enter__()
     if then == "fork" and os.fork():

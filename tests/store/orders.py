@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.session.persistence.protocol import Connection
+from handrail.session.persistence.protocol import DatabaseConnection
 from handrail.store import Store
 from tests.store.calls import call
 
@@ -23,6 +23,6 @@ def items(store: Store) -> list[str]:
         return [item for (item,) in store.connection().execute("SELECT item FROM orders ORDER BY id").fetchall()]
 
 
-def add(connection: Connection, item: str) -> None:
+def add(connection: DatabaseConnection, item: str) -> None:
     """Write to the table, as a handler does; the item's name is data for either database."""
     connection.execute(f"INSERT INTO orders (id, item) SELECT COALESCE(MAX(id), 0) + 1, '{item}' FROM orders")  # noqa: S608

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from handrail.clock import Clock
-from handrail.session.persistence.protocol import Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
 from handrail.store import Store
 
 NOW = timedelta(0)
@@ -23,17 +23,17 @@ def entry(
     items: bytes = b'[{"text":"x"}]',
     *,
     reply: str = "r1",
-) -> Entry:
+) -> SessionEntry:
     """An entry that adds one item to a LOG."""
-    return Entry(number, reply, call_id, "log", type_name, 1, number - 1, 0, 1, items)
+    return SessionEntry(number, reply, call_id, "log", type_name, 1, number - 1, 0, 1, items)
 
 
-def entries(first: int, last: int) -> list[Entry]:
+def entries(first: int, last: int) -> list[SessionEntry]:
     """The entries from `first` to `last`."""
     return [entry(number) for number in range(first, last + 1)]
 
 
-def held(store: Store, clock: Clock, session_id: str = "s1") -> Hold:
+def held(store: Store, clock: Clock, session_id: str = "s1") -> SessionLock:
     """A new session, held."""
     assert store.create(session_row(clock, session_id))
-    return store.hold(session_id, wait=NOW)
+    return store.acquire(session_id, wait=NOW)

@@ -70,7 +70,7 @@ def postgres(clock: Clock) -> Store:
     driver = _free.pop() if _free else _new_driver()
     driver.now = clock.now
     store = SqlStore(driver, clock=clock)
-    driver.change(f"TRUNCATE {_TABLES}")
+    driver.execute(f"TRUNCATE {_TABLES}")
     weakref.finalize(store, _keep, driver).atexit = False
     return store
 

@@ -108,7 +108,7 @@ def claim(store: Store, key: str = "session:pay:1", *, partition: str = "night")
     ledger = EffectLedger(store, clock=FakeClock())
     claimed = ledger.claim(ClaimRequest(partition, key, "pay", "0" * 64, OWNER))
     assert isinstance(claimed, Claimed)
-    ledger.give_up(claimed)
+    ledger.stop_renewing(claimed)
     return ledger, claimed
 
 

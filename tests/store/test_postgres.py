@@ -14,7 +14,13 @@ import psycopg
 import pytest
 
 import handrail.store
-from handrail.errors import CommitInDoubtError, SessionHeldError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.errors import (
+    CommitInDoubtError,
+    SessionLockedError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 from handrail.session import Session
 from handrail.store.postgres.server import ServerClock, known_to_forks
 from handrail.store.sql.driver import Durability
@@ -87,13 +93,13 @@ def test_connections_that_were_ended_are_replaced(url: str) -> None:
     with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
         hold = held(store, CLOCK)
         end_connections(url)
-        store.check(hold, 0)
-        with pytest.raises(SessionHeldError):
-            other.hold("s1", wait=NOW)
+        store.check_lock(hold, 0)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
         end_connections(url)
         store.append(hold, 0, entries(1, 1), None)
         store.release(hold)
-        other.append(other.hold("s1", wait=NOW), 1, entries(2, 2), None)
+        other.append(other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
 
 
 def test_session_that_was_taken_over_is_not_taken_back(url: str) -> None:
@@ -101,11 +107,11 @@ def test_session_that_was_taken_over_is_not_taken_back(url: str) -> None:
     with handrail.store.open(doomed(url)) as store, handrail.store.open(url) as other:
         hold = held(store, CLOCK)
         end_connections(url)
-        taken = other.hold("s1", wait=timedelta(minutes=1))
+        taken = other.acquire("s1", wait=timedelta(minutes=1))
         with pytest.raises(Exception, match="taken it over"):
-            store.check(hold, 0)
+            store.check_lock(hold, 0)
         store.release(hold)
-        other.check(taken, 0)
+        other.check_lock(taken, 0)
 
 
 def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:
@@ -218,11 +224,11 @@ def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        with pytest.raises(SessionHeldError):
-            other.hold("s1", wait=NOW)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
         store.append(hold, 0, entries(1, 1), None)
         store.release(hold)
-        other.append(other.hold("s1", wait=NOW), 1, entries(2, 2), None)
+        other.append(other.acquire("s1", wait=NOW), 1, entries(2, 2), None)
 
 
 def sockets() -> set[str]:
@@ -256,7 +262,7 @@ def test_forked_process_inherits_no_connection(url: str) -> None:
     before = sockets()
     with handrail.store.open(url) as store:
         store.create(session_row(CLOCK))
-        hold = store.hold("s1", wait=NOW)
+        hold = store.acquire("s1", wait=NOW)
         with store.unit():
             store.append(hold, 0, entries(1, 1), None)
             assert len(sockets() - before) >= 2
@@ -313,7 +319,7 @@ def test_server_that_is_down_is_unavailable_until_it_is_back() -> None:
             store.append(hold, 0, entries(1, 2), None)
             server.stop()
             with pytest.raises(StoreUnavailableError):
-                store.check(hold, 2)
+                store.check_lock(hold, 2)
             with pytest.raises(StoreUnavailableError):
                 store.append(hold, 2, entries(3, 3), None)
             server.ensure_postgres_running()

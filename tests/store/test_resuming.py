@@ -14,7 +14,7 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.prompt import ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Unknown
-from handrail.runtime.ledger.lease_renewal import EffectKeeper
+from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.store import Store
@@ -170,7 +170,7 @@ def claimed_by_this_process(store: Store) -> Claimed:
     assert key is not None
     claim = ledger.claim(ClaimRequest(*key[:2], "pay", key.params_hash, ClaimOwner(SESSION, REPLY, "call_0")))
     assert isinstance(claim, Claimed)
-    ledger.give_up(claim)
+    ledger.stop_renewing(claim)
     return claim
 
 
@@ -220,7 +220,7 @@ def test_watch_of_a_dead_owner_is_done_at_once(store: Store, url: str) -> None:
     killed(url, "shared-unknown")
     ledger = EffectLedger(store)
     (row,) = store.rows()
-    keeper = EffectKeeper(store, clock=SYSTEM_CLOCK, jitter=lambda: 0.5)
+    keeper = LeaseRenewer(store, clock=SYSTEM_CLOCK, jitter=lambda: 0.5)
     assert keeper.watch(row).done()
     keeper.stop()
     request = ClaimRequest(row.partition, row.key, "pay", row.params_hash, ClaimOwner("day"))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import handrail.store
-from handrail.errors import SessionHeldError, SessionLostError, StoreUnavailableError
-from handrail.session.persistence.protocol import Hold
+from handrail.errors import SessionLockedError, SessionLostError, StoreUnavailableError
+from handrail.session.persistence.protocol import SessionLock
 from handrail.store import Store
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.testing import FakeClock
@@ -59,12 +59,12 @@ def another_process(url: str, *what: str) -> Generator[subprocess.Popen[bytes]]:
 def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) -> None:
     """A second holder waits until the first lets go."""
     first = held(store, clock)
-    got: list[Hold] = []
-    waits = threading.Thread(target=lambda: got.append(store.hold("s1", wait=timedelta(hours=1))))
+    got: list[SessionLock] = []
+    waits = threading.Thread(target=lambda: got.append(store.acquire("s1", wait=timedelta(hours=1))))
     waits.start()
     store.release(first)
     waits.join()
-    store.check(got[0], 0)
+    store.check_lock(got[0], 0)
 
 
 def test_waiting_ends_with_the_time() -> None:
@@ -76,35 +76,35 @@ def test_waiting_ends_with_the_time() -> None:
         return 0.0
 
     holds = SessionLockTable(NoLockBackend(), clock=clock, store="memory:", jitter=jitter)
-    holds.take("s1", wait=NOW)
+    holds.acquire("s1", wait=NOW)
     started = clock.now()
-    with pytest.raises(SessionHeldError, match="wait longer with wait="):
-        holds.take("s1", wait=timedelta(seconds=3))
+    with pytest.raises(SessionLockedError, match="wait longer with wait="):
+        holds.acquire("s1", wait=timedelta(seconds=3))
     assert clock.now() - started == timedelta(seconds=3)
 
 
 def test_another_process_keeps_its_session_until_it_dies(url: str) -> None:
     """Then the session is free at once; nothing has to run out."""
     with handrail.store.open(url) as store, another_process(url, "hold") as holder:
-        with pytest.raises(SessionHeldError, match="another process has it open"):
-            store.hold("s1", wait=NOW)
+        with pytest.raises(SessionLockedError, match="another process has it open"):
+            store.acquire("s1", wait=NOW)
         holder.kill()
-        store.append(store.hold("s1", wait=PATIENCE), 0, entries(1, 1), None)
+        store.append(store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
 
 def test_forked_child_does_not_keep_the_session_of_a_dead_parent(url: str) -> None:
     """A worker that a handler has forked outlives the kill; the session is free at once all the same."""
     with handrail.store.open(url) as store, another_process(url, "hold", "fork") as holder:
-        with pytest.raises(SessionHeldError, match="another process has it open"):
-            store.hold("s1", wait=NOW)
+        with pytest.raises(SessionLockedError, match="another process has it open"):
+            store.acquire("s1", wait=NOW)
         holder.kill()
-        store.append(store.hold("s1", wait=PATIENCE), 0, entries(1, 1), None)
+        store.append(store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
 
 def test_process_that_dies_in_a_unit_leaves_nothing_behind(url: str) -> None:
     """Others write as soon as it is gone."""
     with handrail.store.open(url, busy=PATIENCE) as store:
-        hold = store.hold("s1", wait=NOW)
+        hold = store.acquire("s1", wait=NOW)
         with another_process(url, "unit") as writer:
             writer.kill()
             store.append(hold, 0, entries(1, 1), None)
@@ -114,11 +114,11 @@ def test_process_that_dies_in_a_unit_leaves_nothing_behind(url: str) -> None:
 def test_two_stores_of_one_process_exclude_each_other(url: str) -> None:
     """As two processes do."""
     with handrail.store.open(url) as one, handrail.store.open(url) as other:
-        hold = one.hold("s1", wait=NOW)
-        with pytest.raises(SessionHeldError):
-            other.hold("s1", wait=NOW)
+        hold = one.acquire("s1", wait=NOW)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
         one.release(hold)
-        other.append(other.hold("s1", wait=NOW), 0, entries(1, 1), None)
+        other.append(other.acquire("s1", wait=NOW), 0, entries(1, 1), None)
         with pytest.raises(SessionLostError):
             one.append(hold, 0, entries(1, 1), None)
 
@@ -126,9 +126,9 @@ def test_two_stores_of_one_process_exclude_each_other(url: str) -> None:
 def test_closing_a_store_frees_its_sessions(url: str) -> None:
     """So does the end of a process that does not close it."""
     with handrail.store.open(url) as one:
-        one.hold("s1", wait=NOW)
+        one.acquire("s1", wait=NOW)
     with handrail.store.open(url) as other:
-        other.hold("s1", wait=NOW)
+        other.acquire("s1", wait=NOW)
 
 
 def test_hold_that_cannot_be_recorded_is_not_kept(clock: FakeClock, tmp_path: Path) -> None:
@@ -137,5 +137,5 @@ def test_hold_that_cannot_be_recorded_is_not_kept(clock: FakeClock, tmp_path: Pa
     with handrail.store.open(url, busy=NOW) as store, handrail.store.open(url) as other:
         store.create(session_row(clock))
         with other.unit(), pytest.raises(StoreUnavailableError, match="locked"):
-            store.hold("s1", wait=NOW)
-        store.check(store.hold("s1", wait=NOW), 0)
+            store.acquire("s1", wait=NOW)
+        store.check_lock(store.acquire("s1", wait=NOW), 0)

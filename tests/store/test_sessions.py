@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
 from handrail.session.calls import CallRef
-from handrail.session.persistence.protocol import Checkpoint, Hold
+from handrail.session.persistence.protocol import Checkpoint, SessionLock
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import NOW, entries, entry, held, session_row
@@ -134,7 +134,7 @@ def test_copy_has_the_first_entries_and_their_checkpoints(store: Store, clock: F
     assert store.find("s2") == row
     assert list(store.entries("s2")) == entries(1, 3)
     assert store.checkpoint("s2") == Checkpoint(2, b"two")
-    store.append(store.hold("s2", wait=NOW), 3, [entry(4, "fork")], None)
+    store.append(store.acquire("s2", wait=NOW), 3, [entry(4, "fork")], None)
     assert list(store.entries("s1")) == entries(1, 4)
 
 
@@ -154,13 +154,13 @@ def test_what_is_not_there_cannot_be_copied(store: Store, clock: FakeClock) -> N
 def test_second_holder_is_told(store: Store, clock: FakeClock) -> None:
     """At most one hold of a session is valid; who does not wait is told at once."""
     first = held(store, clock)
-    with pytest.raises(SessionHeldError, match="this process has it open already") as told:
-        store.hold("s1", wait=NOW)
+    with pytest.raises(SessionLockedError, match="this process has it open already") as told:
+        store.acquire("s1", wait=NOW)
     assert told.value.session_id == "s1"
     store.release(first)
-    second = store.hold("s1", wait=NOW)
+    second = store.acquire("s1", wait=NOW)
     assert second.token != first.token
-    store.check(second, 0)
+    store.check_lock(second, 0)
 
 
 def test_released_hold_writes_nothing(store: Store, clock: FakeClock) -> None:
@@ -169,7 +169,7 @@ def test_released_hold_writes_nothing(store: Store, clock: FakeClock) -> None:
     store.release(hold)
     store.release(hold)
     with pytest.raises(SessionLostError, match="no longer held"):
-        store.check(hold, 0)
+        store.check_lock(hold, 0)
     with pytest.raises(SessionLostError, match="Open it again"):
         store.append(hold, 0, entries(1, 1), None)
     assert list(store.entries("s1")) == []
@@ -179,10 +179,10 @@ def test_late_release_does_not_end_the_next_hold(store: Store, clock: FakeClock)
     """Releasing a hold that is no longer valid is no fault, and changes nothing."""
     first = held(store, clock)
     store.release(first)
-    second = store.hold("s1", wait=NOW)
+    second = store.acquire("s1", wait=NOW)
     store.release(first)
-    store.check(second, 0)
-    store.release(Hold("nobody", "0" * 32))
+    store.check_lock(second, 0)
+    store.release(SessionLock("nobody", "0" * 32))
 
 
 def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: FakeClock) -> None:
@@ -190,7 +190,7 @@ def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: Fa
     hold = held(store, clock)
     store.append(hold, 0, entries(1, 2), None)
     with pytest.raises(SessionLostError, match="its newest entry is number 2, not 1"):
-        store.check(hold, 1)
+        store.check_lock(hold, 1)
     with pytest.raises(SessionLostError, match="somebody else has written to it"):
         store.append(hold, 1, [entry(2, "late"), entry(3, "late"), entry(4, "late")], None)
     assert list(store.entries("s1")) == entries(1, 2)
@@ -202,15 +202,15 @@ def test_repeated_append_is_one(store: Store, clock: FakeClock) -> None:
     store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
     store.append(hold, 0, entries(1, 2), Checkpoint(2, b"two"))
     assert list(store.entries("s1")) == entries(1, 2)
-    store.check(hold, 2)
+    store.check_lock(hold, 2)
 
 
 def test_what_is_not_there_cannot_be_held(store: Store) -> None:
     """The error names the session, and how to make it."""
     with pytest.raises(SessionNotFoundError, match="create=True"):
-        store.hold("nobody", wait=NOW)
+        store.acquire("nobody", wait=NOW)
     with pytest.raises(SessionLostError, match="no longer there"):
-        store.check(Hold("nobody", "0" * 32), 0)
+        store.check_lock(SessionLock("nobody", "0" * 32), 0)
 
 
 def test_closed_store_lets_go_of_its_sessions(store: Store, clock: FakeClock) -> None:

@@ -55,7 +55,7 @@ def test_unit_that_raises_leaves_nothing(store: Store, clock: FakeClock) -> None
     assert store.checkpoint("s1") == Checkpoint(1, b"one")
     assert [row.session_id for row in store.sessions()] == ["s1"]
     assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
-    store.check(hold, 1)
+    store.check_lock(hold, 1)
 
 
 def test_unit_reads_what_it_has_written(store: Store, clock: FakeClock) -> None:

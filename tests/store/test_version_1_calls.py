@@ -13,7 +13,7 @@ import pytest
 
 import handrail.store
 from handrail.agents import Answer
-from handrail.agents.approval.records import ApprovalRecord, kept_decisions, kept_grants, open_questions
+from handrail.agents.approval.records import ApprovalRecord, load_decisions, load_grants, open_questions
 from handrail.errors import CallIdReusedError
 from handrail.runtime import Session, ToolCall
 from handrail.store import Store
@@ -109,8 +109,8 @@ def test_open_questions_and_answers_stay(version_1: Store) -> None:
     with Session.open(version_1, "monday", create=False) as session:
         assert [record.verdict for record in session[ApprovalRecord]] == ["allow", "deny", "later", "later"]
         own, nested = open_questions(session)
-        yes, no = kept_decisions(session).values()
-        (grant,) = kept_grants(session)
+        yes, no = load_decisions(session).values()
+        (grant,) = load_grants(session)
     assert (own.session_id, own.call_id, own.path) == ("monday", "call-5", ("desk",))
     assert (nested.session_id, nested.call_id, nested.path) == ("monday/call-6", "call-7", ("desk", "helper"))
     assert (own.tool, own.effect, own.arguments) == ("pay", "external", {"order": "A-2"})

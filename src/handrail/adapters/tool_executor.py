@@ -20,11 +20,11 @@ from handrail.errors.mistakes import check_argument
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
-from handrail.runtime.environment import Environment, ledger_of
-from handrail.runtime.execution import INLINE, ON_LOOP, drive
+from handrail.runtime.environment import Environment, session_ledger
+from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
-from handrail.session.calls import MAX_IDENTITY_CHARACTERS, NESTED_MARK, is_reply
+from handrail.session.calls import MAX_IDENTITY_CHARACTERS, NESTED_SEPARATOR, is_reply
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "rendered_prompt": ((RenderedPrompt,), "what Prompt.render returned, or None"),
@@ -95,7 +95,7 @@ class ToolExecutor:
             rendered_prompt=prompt.render() if rendered_prompt is None else rendered_prompt,
             session=session,
             adapter=adapter,
-            effect_ledger=ledger_of(session, clock=clock) if effect_ledger is None else effect_ledger,
+            effect_ledger=session_ledger(session, clock=clock) if effect_ledger is None else effect_ledger,
             deadline=deadline,
             heartbeat=heartbeat,
             run_context=run_context,
@@ -141,13 +141,15 @@ class ToolExecutor:
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
-            EndsRun: the run is over. The call has been rolled back and recorded.
-            BaseException: what a handler raises that is not an `Exception`, as for `EndsRun`.
+            RunAbortedError: the run is over. The call has been rolled back and recorded.
+            BaseException: what a handler raises that is not an `Exception`, as for `RunAbortedError`.
         """
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute", call)
-            return drive(invoke(call, None if reply is None else _checked(reply), self.environment, INLINE))
+            return run_to_completion(
+                invoke(call, None if reply is None else _checked(reply), self.environment, BLOCKING)
+            )
         except (AttributeError, TypeError):  # here and not before, because this is on the way of every call
             _check_call("ToolExecutor.execute", call)
             raise
@@ -163,13 +165,13 @@ class ToolExecutor:
             DeveloperMistake: as for `execute`.
             CallIdReusedError: as for `execute`.
             ValueError: as for `execute`.
-            EndsRun: as for `execute`.
+            RunAbortedError: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back.
         """
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute_async", call)
-            return await invoke(call, None if reply is None else _checked(reply), self.environment, ON_LOOP)
+            return await invoke(call, None if reply is None else _checked(reply), self.environment, ASYNC)
         except (AttributeError, TypeError):  # as in `execute`
             _check_call("ToolExecutor.execute_async", call)
             raise
@@ -182,7 +184,7 @@ class ToolExecutor:
         Raises:
             DeveloperMistake: as for `execute`, once the calls after it have been carried out. If there are several, the
                 first is raised; the others are notes on it.
-            EndsRun: as for `execute`; the calls after the one that ended the run have not been run.
+            RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
         messages: list[ToolMessage] = []
@@ -208,7 +210,7 @@ class ToolExecutor:
 
         Raises:
             DeveloperMistake: as for `execute_all`.
-            EndsRun: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
+            RunAbortedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
         _check_calls("ToolExecutor.execute_all_async", calls)
         tasks = [asyncio.ensure_future(self.execute_async(call, reply=reply)) for call in calls]
@@ -262,6 +264,6 @@ def _checked(reply: str) -> str:
         return reply
     raise ValueError(
         f"reply is {reply!r:.80}; it names a reply of the model, in 1 to {MAX_IDENTITY_CHARACTERS} characters of valid "
-        f"Unicode without a zero, and does not begin with {NESTED_MARK!r}, as the replies of nested calls do. Give the "
-        "id that the provider gave the response, for one"
+        f"Unicode without a zero, and does not begin with {NESTED_SEPARATOR!r}, as the replies of nested calls do. "
+        "Give the id that the provider gave the response, for one"
     )

@@ -119,7 +119,7 @@ def current_run() -> CurrentRun:
 
 
 @contextmanager
-def running(run: CurrentRun) -> Generator[None]:
+def as_current_run(run: CurrentRun) -> Generator[None]:
     """Make a run the current one in this block."""
     token = _RUN.set(run)
     try:

@@ -14,12 +14,12 @@ from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.records import open_questions
 from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.known_names import refuse_unmatched, unmatched_rules
+from handrail.agents.known_names import check_rules_match, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
-from handrail.agents.run.run import AgentRun, Inspection, RunResult, Spent, inspect_run
-from handrail.agents.run.run_group import RunTree
+from handrail.agents.run.run import AgentRun, Inspection, RunResult, SharedUsage, inspect_run
+from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError, ProjectError
 from handrail.limits import TokenUsage
 
@@ -86,9 +86,9 @@ class LoadedAgent:
             PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
-        tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
+        tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
-            refuse_unmatched(unmatched_rules(tree.rules, self.project, self.file))
+            check_rules_match(unmatched_rules(tree.rules, self.project, self.file))
             model = tree.model_for(self.file, os.environ.get(MODEL_VARIABLE) or None)
             tree.check_models(self.file)
             with one_at_a_time(tree.session, self.name, of="agent"):
@@ -96,7 +96,7 @@ class LoadedAgent:
                 if waiting is not None:
                     return waiting
                 run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
-                spent = Spent(RunUsage(), UsageLimits(request_limit=options.request_limit))
+                spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
                 return await run.go(input, spent, output_type=options.output_type)
         finally:
             tree.close()
@@ -117,14 +117,14 @@ class LoadedAgent:
             AgentError: as for `inspect`.
             BaseException: as for `inspect`.
         """
-        tree = RunTree(self.project, options, self.rules() if options.rules is None else options.rules)
+        tree = RunGroup(self.project, options, self.rules() if options.rules is None else options.rules)
         try:
             run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run)
         finally:
             tree.close()
 
-    async def _settle_open_questions(self, tree: RunTree) -> RunResult | None:
+    async def _settle_open_questions(self, tree: RunGroup) -> RunResult | None:
         """Ask again what earlier runs have left open; a result if some of it stays open."""
         for call in open_questions(tree.session):
             await tree.gate.decide(call)

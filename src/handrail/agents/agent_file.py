@@ -44,7 +44,7 @@ NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 SUFFIX = ".agent"
 """How the names of agent files end, unless a project says otherwise."""
 
-KEYS = ("name", "description", "model", "tools", "toolsets", "exclude", "show_git")
+AGENT_FILE_KEYS = ("name", "description", "model", "tools", "toolsets", "exclude", "show_git")
 """The keys of the front matter."""
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
@@ -158,7 +158,9 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         if not isinstance(root, YamlMapping):
             told = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
             raise AgentFileError(told, file=file, line=root.line, column=root.column)
-        keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(root, "the front matter", KEYS)
+        keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(
+            root, "the front matter", AGENT_FILE_KEYS
+        )
     except DocumentError as fault:
         faults.append(fault)
         return nothing

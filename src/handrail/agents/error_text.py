@@ -13,7 +13,7 @@ _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _OURS = (Path(handrail.__file__).parent, Path(sysconfig.get_path("stdlib")))
 
 
-def message_of(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """The message of an error; its class may fail to say one."""
     try:
         return str(error).strip() or "no message"
@@ -21,7 +21,7 @@ def message_of(error: BaseException) -> str:
         return f"its message cannot be had, because __str__ raises {type(failed).__name__}"
 
 
-def place_of(error: BaseException, folder: Path) -> str:
+def error_location(error: BaseException, folder: Path) -> str:
     """Where in the user's own code an error was raised: `tools.py:12`; empty if its traceback has libraries alone.
 
     It is the innermost line of the project; without one, the innermost line that belongs to no library.

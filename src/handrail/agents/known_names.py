@@ -40,7 +40,7 @@ def unmatched_rules(
     return unmatched(rules, known_names(project, agent, made))
 
 
-def refuse_unmatched(found: Iterable[Unmatched]) -> None:
+def check_rules_match(found: Iterable[Unmatched]) -> None:
     """Raise what is certain among what was found.
 
     Raises:

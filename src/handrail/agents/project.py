@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.exports.classify import Definitions
-from handrail.agents.exports.discovery import discover, package_offers, passed_over
+from handrail.agents.exports.discovery import discover, package_offers, unused_modules
 from handrail.agents.exports.entries import AgentReference, Entry, Origin
 from handrail.agents.exports.importing import forget_modules, import_modules
-from handrail.agents.exports.registry import Offer, Registry, ResolvedAgent, resolve
-from handrail.agents.project_config import ProjectConfig, matching, read_config, unreadable
+from handrail.agents.exports.registry import PackageExport, Registry, ResolvedAgent, resolve
+from handrail.agents.project_config import ProjectConfig, matching_files, read_config, unreadable
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.errors.mistakes import check_argument
@@ -168,9 +168,9 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
     problems: list[HandrailError] = [*reading.problems]
     problems += map(ProjectError, unreadable(folder, (*reading.config.agents, *reading.config.python)))
     agents = _agents(folder, reading.config, problems)
-    matched = matching(folder, reading.config.python)
+    matched = matching_files(folder, reading.config.python)
     files = [path for path in matched if path.name not in _NO_MODULES]
-    problems += passed_over(folder, [path for path in matched if path.name in _NO_MODULES])
+    problems += unused_modules(folder, [path for path in matched if path.name in _NO_MODULES])
     imported = import_modules(folder, files)
     discovered = discover(imported.modules)
     problems += [*imported.problems, *discovered.problems]
@@ -206,7 +206,7 @@ def _fault_of(folder: Path) -> ProjectError | None:
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:
     """The agents by name, each with the name of its file; a file that is there under two names is read once."""
     agents: dict[str, tuple[str, AgentFile]] = {}
-    files = {(folder / path).resolve(): path for path in reversed(matching(folder, config.agents))}
+    files = {(folder / path).resolve(): path for path in reversed(matching_files(folder, config.agents))}
     for path in sorted(files.values()):
         where = path.as_posix()
         try:
@@ -222,7 +222,10 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
 
 
 def _registry(
-    entries: Iterable[Entry], offers: Iterable[Offer], defined: Iterable[Definitions], problems: list[HandrailError]
+    entries: Iterable[Entry],
+    offers: Iterable[PackageExport],
+    defined: Iterable[Definitions],
+    problems: list[HandrailError],
 ) -> Registry | None:
     try:
         return Registry.of(entries, offers=offers, defined=defined)

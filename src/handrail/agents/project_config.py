@@ -91,7 +91,7 @@ def read_config(folder: Path) -> ConfigReading:
     return _reading(folder, cast("Mapping[str, Any]", table))
 
 
-def matching(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
+def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     """The files that patterns match, from the folder, sorted for each pattern; a file that two match comes once."""
     found = [
         path.relative_to(folder) for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()
@@ -195,7 +195,7 @@ def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
 
 def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
     try:
-        if not matching(folder, (pattern,)) and not unreadable(folder, (pattern,)):
+        if not matching_files(folder, (pattern,)) and not unreadable(folder, (pattern,)):
             yield f"has {_shown(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
         yield f"has {_shown(pattern)}, which is no pattern: {error}"

@@ -19,7 +19,7 @@ from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptErro
 from handrail.serde.formatting import count_noun, shortened
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
-from handrail.session.persistence.protocol import Entry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 
 _LONGEST_SHOWN = 200
@@ -216,7 +216,7 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
     return number
 
 
-def _print_entries(screen: Screen, entries: list[Entry], *, full: bool) -> None:
+def _print_entries(screen: Screen, entries: list[SessionEntry], *, full: bool) -> None:
     if not entries:
         screen.remark("No entries to show.")
         return
@@ -279,7 +279,7 @@ def session_json(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def change(entry: Entry) -> str:
+def change(entry: SessionEntry) -> str:
     """What an entry does to its slice: `-2 +1 at 4` takes two items away at index 4, and puts one there."""
     if entry.role == "event":
         return NO_VALUE_CELL
@@ -288,7 +288,7 @@ def change(entry: Entry) -> str:
     return f"{' '.join(parts)} at {entry.start}"
 
 
-def entry_cells(entry: Entry) -> tuple[str, ...]:
+def entry_cells(entry: SessionEntry) -> tuple[str, ...]:
     """An entry, for people: number, call, role, type, change, items."""
     return (
         str(entry.number),
@@ -300,12 +300,12 @@ def entry_cells(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def type_of(entry: Entry) -> str:
+def type_of(entry: SessionEntry) -> str:
     """The type of an entry's items, with its version where it has had more than one."""
     return entry.type_name if entry.type_version == 1 else f"{entry.type_name} v{entry.type_version}"
 
 
-def entry_json(entry: Entry, *, session_id: str, store: str) -> dict[str, Any]:
+def entry_json(entry: SessionEntry, *, session_id: str, store: str) -> dict[str, Any]:
     """An entry, for programs.
 
     Raises:

@@ -17,7 +17,7 @@
     │   ├── SessionUseError          (also a DeveloperMistake) a session was asked for what it cannot do
     │   ├── SnapshotError            developer: a snapshot that does not belong here, or is out of date
     │   ├── SessionNotFoundError     developer: the store has no session of that id
-    │   ├── SessionHeldError         developer: another process writes to the session
+    │   ├── SessionLockedError         developer: another process writes to the session
     │   ├── SessionLostError         developer: the session has passed to another process
     │   └── UnknownTypeError         developer: a store holds values of a type that the program does not know
     ├── StoreError                   developer: a store cannot do what it is asked
@@ -36,7 +36,7 @@
     │   ├── PathNotFoundError        no such file or folder
     │   ├── PathConflictError        a file where a folder is needed, or the other way round, or it exists already
     │   ├── PathEscapeError          a path that leaves the root, or is not a path
-    │   ├── RootVanishedError        the folder that a filesystem was opened on is gone
+    │   ├── RootMissingError        the folder that a filesystem was opened on is gone
     │   ├── JournalError             the record of what to put back on disk cannot be used
     │   └── FilesystemBusyError      another process works on the same root
     ├── DocumentError                developer: a YAML document that cannot be read; it names file, line and column
@@ -55,7 +55,7 @@
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   └── InvalidReturnError       a policy, an approver or a key_fn returned another type
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
-    ├── ToldToModel                  becomes a failed result: the model reads the message and may try again
+    ├── ModelVisibleError                  becomes a failed result: the model reads the message and may try again
     │   ├── ToolValidationError      a handler or policy found the arguments wanting
     │   ├── ReadOnlyViolation        a handler that may only read tried to write
     │   ├── TransactionClosedError   a write that came after its call had ended
@@ -64,7 +64,7 @@
     │   ├── LeaseLostError           the claim of an effect passed to another owner
     │   ├── EffectNotApplied         a handler knows that its effect did not happen
     │   └── EffectUncertain          a handler cannot tell whether its effect happened
-    └── EndsRun                      ends the run: no model can mend it
+    └── RunAbortedError                      ends the run: no model can mend it
         ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
         │   ├── ModelUnreachableError  the provider of a model did not answer
         │   └── RollbackError        a participant could not be restored, so its state is not to be trusted
@@ -134,14 +134,14 @@ from handrail.errors.outcomes import (
     DeadlineExceededError,
     EffectNotApplied,
     EffectUncertain,
-    EndsRun,
     HandrailError,
     LeaseLostError,
     ModelUnreachableError,
+    ModelVisibleError,
     PromptEvaluationError,
     ReadOnlyViolation,
     RollbackError,
-    ToldToModel,
+    RunAbortedError,
     ToolValidationError,
     TransactionClosedError,
     TurnConflictError,
@@ -150,8 +150,8 @@ from handrail.errors.outcomes import (
 from handrail.errors.storage import (
     FilesystemBusyError,
     JournalError,
-    RootVanishedError,
-    SessionHeldError,
+    RootMissingError,
+    SessionLockedError,
     SessionLostError,
     SessionNotFoundError,
     StoreCorruptError,
@@ -181,7 +181,6 @@ __all__ = [
     "DuplicateBindingError",
     "EffectNotApplied",
     "EffectUncertain",
-    "EndsRun",
     "FactoryError",
     "FilesystemBusyError",
     "FilesystemError",
@@ -192,6 +191,7 @@ __all__ = [
     "LeaseLostError",
     "LedgerError",
     "ModelUnreachableError",
+    "ModelVisibleError",
     "ParseError",
     "PathConflictError",
     "PathEscapeError",
@@ -208,12 +208,13 @@ __all__ = [
     "ResourceError",
     "ResourceUseError",
     "RollbackError",
-    "RootVanishedError",
+    "RootMissingError",
+    "RunAbortedError",
     "SchemaError",
     "ScriptError",
     "SessionBusyError",
     "SessionError",
-    "SessionHeldError",
+    "SessionLockedError",
     "SessionLostError",
     "SessionNotFoundError",
     "SessionUseError",
@@ -223,7 +224,6 @@ __all__ = [
     "StoreReadOnlyError",
     "StoreUnavailableError",
     "StoreVersionError",
-    "ToldToModel",
     "ToolConflictError",
     "ToolValidationError",
     "TransactionClosedError",

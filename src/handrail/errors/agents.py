@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handrail.errors.outcomes import HandrailError, ToldToModel
+from handrail.errors.outcomes import HandrailError, ModelVisibleError
 
 
 class DocumentError(HandrailError, ValueError):
@@ -141,7 +141,7 @@ class ToolConflictError(AgentError):
         self.tools = tuple(tools)
 
 
-class AgentDepthError(ToldToModel):
+class AgentDepthError(ModelVisibleError):
     """Agents call each other too deep; the call that would go deeper fails, and its caller is told.
 
     Attributes:

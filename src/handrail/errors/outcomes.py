@@ -12,15 +12,15 @@ class HandrailError(Exception):
     """The root of all exceptions that Handrail raises; catch it to catch them all."""
 
 
-class ToldToModel(HandrailError):
+class ModelVisibleError(HandrailError):
     """The branch of the tree that becomes a failed result: the model reads the message."""
 
 
-class ToolValidationError(ToldToModel, ValueError):
+class ToolValidationError(ModelVisibleError, ValueError):
     """Arguments that parse, but that the handler or a policy finds wanting. The message goes to the model."""
 
 
-class ReadOnlyViolation(ToldToModel):
+class ReadOnlyViolation(ModelVisibleError):
     """A write by a call that may only read. Nothing was written.
 
     Attributes:
@@ -36,7 +36,7 @@ class ReadOnlyViolation(ToldToModel):
         self.what = what
 
 
-class TransactionClosedError(ToldToModel):
+class TransactionClosedError(ModelVisibleError):
     """A write by a handler whose call has already ended. Nothing was written.
 
     Attributes:
@@ -58,11 +58,11 @@ class CallPostponed(HandrailError):
     """
 
 
-class TurnConflictError(ToldToModel):
+class TurnConflictError(ModelVisibleError):
     """A nested call that would have waited for a call that waits for its own caller. Nothing was run."""
 
 
-class LeaseLostError(ToldToModel):
+class LeaseLostError(ModelVisibleError):
     """The claim of an effect has passed to another owner. A handler that has not begun the effect leaves it to them.
 
     Attributes:
@@ -79,22 +79,22 @@ class LeaseLostError(ToldToModel):
         self.fence = fence
 
 
-class EffectUncertain(ToldToModel):
+class EffectUncertain(ModelVisibleError):
     """Raised by a handler that cannot tell whether its effect happened: the ledger keeps the effect as `unknown`.
 
     An external handler need not raise it: any exception that does not prove the contrary says the same.
     """
 
 
-class EffectNotApplied(ToldToModel):
+class EffectNotApplied(ModelVisibleError):
     """Raised by a handler that knows that its effect did not happen: the call failed, and may run again."""
 
 
-class EndsRun(HandrailError):
+class RunAbortedError(HandrailError):
     """The branch of the tree that no model can mend: it is rolled back, recorded and raised to the caller."""
 
 
-class PromptEvaluationError(EndsRun):
+class PromptEvaluationError(RunAbortedError):
     """The evaluation of a prompt that stopped.
 
     Attributes:
@@ -133,7 +133,7 @@ class RollbackError(PromptEvaluationError):
         self.failures = tuple(failures)
 
 
-class CommitInDoubtError(EndsRun):
+class CommitInDoubtError(RunAbortedError):
     """A store was lost in the moment of a commit: nobody here knows whether the call has been kept.
 
     Nothing was put back. Open the session and the files anew when the store answers again; they are then as the store
@@ -141,11 +141,11 @@ class CommitInDoubtError(EndsRun):
     """
 
 
-class DeadlineExceededError(EndsRun):
+class DeadlineExceededError(RunAbortedError):
     """The deadline has passed."""
 
 
-class BudgetExceededError(EndsRun):
+class BudgetExceededError(RunAbortedError):
     """More tokens were used than the budget allows; `dimension` names which, `used` and `allowed` say how many."""
 
     def __init__(self, *, dimension: str, used: int, allowed: int) -> None:
@@ -155,7 +155,7 @@ class BudgetExceededError(EndsRun):
         self.allowed = allowed
 
 
-class VisibilityExpansionRequired(EndsRun):
+class VisibilityExpansionRequired(RunAbortedError):
     """The model asked for sections that are rendered as summaries: render the prompt again with them opened.
 
     Attributes:

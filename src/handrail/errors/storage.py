@@ -65,7 +65,7 @@ class SessionNotFoundError(SessionError, LookupError):
         self.session_id = session_id
 
 
-class SessionHeldError(SessionError):
+class SessionLockedError(SessionError):
     """Another process, or another `Session` of this one, writes to the session.
 
     Attributes:
@@ -101,7 +101,7 @@ class UnknownTypeError(SessionError, LookupError):
         self.type_name = type_name
 
 
-class RootVanishedError(FilesystemError):
+class RootMissingError(FilesystemError):
     """The folder that a filesystem was opened on is no longer there, or another one stands in its place."""
 
 

@@ -214,7 +214,7 @@ class InMemoryFilesystem:
 
         Raises:
             SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
-            ToldToModel: the call may not write; see `check_write`.
+            ModelVisibleError: the call may not write; see `check_write`.
         """
         own = self._journal.own(snapshot)
         with self._lock:

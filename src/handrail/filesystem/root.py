@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from handrail.errors import PathConflictError, PathEscapeError, RootVanishedError
+from handrail.errors import PathConflictError, PathEscapeError, RootMissingError
 from handrail.filesystem.disk import Disk, other_case
 from handrail.filesystem.paths import ROOT, join, normalise, parent_of
 
@@ -107,14 +107,14 @@ class Root:
         """Open a folder.
 
         Raises:
-            RootVanishedError: there is no folder at `path`, or it may not be used.
+            RootMissingError: there is no folder at `path`, or it may not be used.
         """
         try:
             self.path = path.resolve(strict=True)
             self.descriptor = disk.open_root(self.path)
         except OSError as error:
             msg = f"there is no folder to be the root at {str(path)!r}: {error.strerror}. Make it, or give another one."
-            raise RootVanishedError(msg, path=str(path)) from error
+            raise RootMissingError(msg, path=str(path)) from error
         status = os.fstat(self.descriptor)
         self.identity = (status.st_dev, status.st_ino)
         self._disk = disk
@@ -125,7 +125,7 @@ class Root:
         """Make sure that the folder still stands where it was opened.
 
         Raises:
-            RootVanishedError: it was removed or moved, or something else stands in its place.
+            RootMissingError: it was removed or moved, or something else stands in its place.
         """
         try:
             status = self.path.stat()
@@ -135,9 +135,9 @@ class Root:
         if found != self.identity:
             state = "is no longer there" if found is None else "has been replaced by another one"
             msg = f"the folder of this filesystem {state}, so its files cannot be used. Nothing was changed."
-            raise RootVanishedError(msg, path=ROOT)
+            raise RootMissingError(msg, path=ROOT)
 
-    def find(self, path: str, *, follow: bool) -> ResolvedPath:
+    def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
         """What a path leads to; `follow` tells whether a link at its end is followed too.
 
         Raises:

@@ -15,7 +15,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
-from handrail.session import Connection, Session
+from handrail.session import DatabaseConnection, Session
 from handrail.session.calls import CallRef
 
 
@@ -239,7 +239,7 @@ class ToolContext:
         return self._environment.session
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction that commits this call.
 
         What a handler writes through it is committed in one unit with everything else that the call does, and undone

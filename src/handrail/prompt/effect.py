@@ -22,9 +22,9 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Never, Protocol, TypeVar, cast, get_args
 
-from handrail.errors import EndsRun, HandrailError, PromptValidationError, ToldToModel
+from handrail.errors import HandrailError, ModelVisibleError, PromptValidationError, RunAbortedError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.idempotency import MINUTE, IdempotencyConfig, OnOrphan, check_choice, check_span
+from handrail.prompt.idempotency import MINUTE, IdempotencyConfig, OnOrphan, check_setting, check_span
 from handrail.prompt.tool_result import ToolResult
 
 P = TypeVar("P")
@@ -38,8 +38,9 @@ OnRepeat = Literal["refuse", "allow"]
 _TOO_BROAD = (BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup)
 """What may be raised before an effect and after it alike, so that it proves nothing."""
 
-_OF_THE_RUNTIME = (HandrailError, ToldToModel)
-"""Bases of what the runtime raises in a call, whatever the handler has done; besides `EndsRun` and its subclasses."""
+_OF_THE_RUNTIME = (HandrailError, ModelVisibleError)
+"""Bases of what the runtime raises in a call, whatever the handler has done; besides
+`RunAbortedError` and its subclasses."""
 
 Effect = Literal["read", "state", "external"]
 """What a call does to the world: observes, changes the session or bound resources, changes the world outside."""
@@ -75,7 +76,8 @@ class External:
     Attributes:
         not_applied_on: types of exceptions that prove that nothing happened, such as a refused connection. Of an
             exception group every member has to fit. Types that prove nothing are refused: `Exception`, `OSError`,
-            `TimeoutError` and their bases; `HandrailError`, `ToldToModel`, and `EndsRun` with its subclasses.
+            `TimeoutError` and their bases; `HandrailError`, `ModelVisibleError`, and `RunAbortedError` with its
+            subclasses.
         on_orphan: what the next call of an unknown effect does, and of one whose owner's lease has expired.
         reconcile: finds out whether the effect happened; without it, `on_orphan="reconcile"` is refused.
         repeat_unknown: for calls without a declared key: what becomes of a call with equal arguments under another id
@@ -98,8 +100,8 @@ class External:
     def __post_init__(self) -> None:
         _check_types(self.not_applied_on)
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
-        check_choice("External", "on_orphan", self.on_orphan, get_args(OnOrphan))
-        check_choice("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
+        check_setting("External", "on_orphan", self.on_orphan, get_args(OnOrphan))
+        check_setting("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if not isinstance(cast("object", self.accept_late_result), bool):
             _refuse(f"accept_late_result is {self.accept_late_result!r}; it must be True or False.")
         check_span("External", "lease", self.lease, "It says how long a silent owner is believed to be at work.")
@@ -138,7 +140,7 @@ def _check_types(kinds: object) -> None:
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
                 "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
             )
-        if kind in _OF_THE_RUNTIME or issubclass(kind, EndsRun):
+        if kind in _OF_THE_RUNTIME or issubclass(kind, RunAbortedError):
             _refuse(
                 f"not_applied_on has {kind.__name__}, which Handrail itself raises when a deadline passes, a lease is "
                 "lost or a run ends, also after the effect has happened. Name exceptions of your own, or raise "

@@ -24,7 +24,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from handrail.errors import DumpError, InvalidReturnError, PromptValidationError, ToldToModel, ToolValidationError
+from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
 from handrail.serde import digest, masking_of, with_tags
 from handrail.session.calls import CallRef
 
@@ -99,10 +99,10 @@ class IdempotencyConfig:
     on_busy: OnBusy = "wait"
 
     def __post_init__(self) -> None:
-        check_choice(_OWN, "strategy", self.strategy, get_args(Strategy))
+        check_setting(_OWN, "strategy", self.strategy, get_args(Strategy))
         if self.on_orphan is not None:
-            check_choice(_OWN, "on_orphan", self.on_orphan, get_args(OnOrphan))
-        check_choice(_OWN, "on_busy", self.on_busy, get_args(OnBusy))
+            check_setting(_OWN, "on_orphan", self.on_orphan, get_args(OnOrphan))
+        check_setting(_OWN, "on_busy", self.on_busy, get_args(OnBusy))
         if self.ttl is not None:
             check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
         check_span(_OWN, "lease", self.lease, "It says how long a silent owner is believed to be at work.")
@@ -218,7 +218,7 @@ class IdempotencyConfig:
             raise AssertionError
         try:
             returned = cast("object", self.key_fn(params))  # whatever the program's function returns
-        except ToldToModel:
+        except ModelVisibleError:
             raise
         except Exception as error:
             raise ToolValidationError(
@@ -300,7 +300,7 @@ def _refuse(fault: str, owner: str = _OWN) -> None:
     raise PromptValidationError(f"{owner}: {fault}")
 
 
-def check_choice(owner: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_setting(owner: str, name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a value of the field `name` of `owner` that is not one of the choices.
 
     Raises:

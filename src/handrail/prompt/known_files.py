@@ -1,6 +1,6 @@
 """What the model knows of files: what a result has shown of one, and what a session remembers of it.
 
-A session remembers in the STATE slice of `FilesKnown`. Each item says what one call has taught, so that a call stores
+A session remembers in the STATE slice of `KnownFiles`. Each item says what one call has taught, so that a call stores
 what it changed and no more; the newest item that speaks of a path counts. When most of what the items say is outdated,
 they are replaced by one item that says the rest (`remember`), so that the slice holds a few facts for each known file
 at most.
@@ -23,7 +23,7 @@ Extent: TypeAlias = Literal["all", "part", "nothing"]
 Position: TypeAlias = tuple[int, int]
 """A line of a file and a character in it, both from 1."""
 
-Part: TypeAlias = tuple[Position, Position]
+PartSeen: TypeAlias = tuple[Position, Position]
 """What is shown from one position up to another one, which is not shown any more."""
 
 _START: Position = (1, 1)
@@ -97,7 +97,7 @@ class FileShown:
         return self.shown == "all" or (self.shown == "part" and first == _START and last[0] > self.total_lines)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> PartSeen:
         """The lines that are shown, as positions."""
         end = (self.last_line + 1, 1) if self.next_column is None else (self.last_line, self.next_column)
         return (self.first_line, self.column), end
@@ -115,7 +115,7 @@ class FileKnown:
 
     identity: str
     shown: Extent = "all"
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartSeen, ...] = ()
 
     @property
     def first_unseen_line(self) -> int:
@@ -128,17 +128,17 @@ class _Stored:
     """The JSON of an item; what is empty is left out. Version 1 had `digests` alone, the whole map in one item."""
 
     digests: dict[str, str] = field(default_factory=dict[str, str])
-    parts: dict[str, tuple[Part, ...]] = field(default_factory=dict[str, tuple[Part, ...]])
+    parts: dict[str, tuple[PartSeen, ...]] = field(default_factory=dict[str, tuple[PartSeen, ...]])
     unseen: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     moved: tuple[str, str] | None = None
 
 
 class _Form:
-    """How a `FilesKnown` is stored: there is one for each read, so a file that is known whole is its digest alone."""
+    """How a `KnownFiles` is stored: there is one for each read, so a file that is known whole is its digest alone."""
 
     @staticmethod
-    def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `FilesKnown`, which is declared with this class
+    def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `KnownFiles`, which is declared with this class
         files: dict[str, FileKnown] = item.files
         said = {
             "digests": {path: known.identity for path, known in files.items()},
@@ -156,12 +156,12 @@ class _Form:
         files = {path: FileKnown(identity) for path, identity in digests.items()}
         files |= {path: FileKnown(digests.get(path, ""), "part", parts) for path, parts in stored.parts.items()}
         files |= {path: FileKnown(digests.get(path, ""), "nothing") for path in stored.unseen}
-        return FilesKnown(files, stored.gone, stored.moved)
+        return KnownFiles(files, stored.gone, stored.moved)
 
 
 @stored_as("handrail.files_known", version=2, upgrades={1: dict}, form=_Form())
 @dataclass(frozen=True, slots=True)
-class FilesKnown:
+class KnownFiles:
     """What one call has taught the model of files: an item of a STATE slice, which counts more than the items before.
 
     Attributes:
@@ -211,14 +211,14 @@ def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -
     return _known_in_part(identity, _joined(_parts_after(known.parts, shown.replaced)), shown.total_lines)
 
 
-def _known_in_part(identity: str, parts: tuple[Part, ...], total_lines: int) -> FileKnown:
+def _known_in_part(identity: str, parts: tuple[PartSeen, ...], total_lines: int) -> FileKnown:
     """What is known of a file of which these parts have been shown; whole, if they are all of its lines."""
     if not total_lines or (parts and parts[0][0] == _START and parts[0][1][0] > total_lines):
         return FileKnown(identity)
     return FileKnown(identity, "part", parts)
 
 
-def _parts_after(parts: Sequence[Part], replaced: Iterable[TextReplaced]) -> Iterator[Part]:
+def _parts_after(parts: Sequence[PartSeen], replaced: Iterable[TextReplaced]) -> Iterator[PartSeen]:
     """Where the shown parts of a text are after an edit, and what the edit has put there, in order."""
     rest = list(reversed(parts))
     from_, to = _START, _START
@@ -229,7 +229,7 @@ def _parts_after(parts: Sequence[Part], replaced: Iterable[TextReplaced]) -> Ite
     yield from _between(rest, from_, None, to)
 
 
-def _between(rest: list[Part], start: Position, end: Position | None, to: Position) -> Iterator[Part]:
+def _between(rest: list[PartSeen], start: Position, end: Position | None, to: Position) -> Iterator[PartSeen]:
     """What was shown of the text from `start` up to `end`, which now begins at `to`.
 
     Args:
@@ -254,7 +254,7 @@ def _shifted(position: Position, start: Position, to: Position) -> Position:
     return (to[0] + lines, position[1]) if lines else (to[0], to[1] + position[1] - start[1])
 
 
-def known_of(items: Sequence[FilesKnown], path: str) -> FileKnown | None:
+def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
     """What is known of a file, from the items of a slice, oldest first; `None` for nothing.
 
     Args:
@@ -276,7 +276,7 @@ def known_of(items: Sequence[FilesKnown], path: str) -> FileKnown | None:
     return None
 
 
-def all_known(items: Iterable[FilesKnown]) -> Mapping[str, FileKnown]:
+def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
     """What is known of every file, from the items of a slice, oldest first."""
     known: dict[str, FileKnown] = {}
     for item in items:
@@ -290,14 +290,14 @@ def all_known(items: Iterable[FilesKnown]) -> Mapping[str, FileKnown]:
     return known
 
 
-def remember(session: Session, item: FilesKnown) -> None:
+def remember(session: Session, item: KnownFiles) -> None:
     """Add what a call has taught to a session.
 
     When the slice has come to hold a power of two of items, it is looked at as a whole; if more than half of what it
     says is outdated, one item with the rest takes its place. So adding costs the same on average, however many files
     are known, and the slice holds at most four facts for each of them.
     """
-    known = session[FilesKnown]
+    known = session[KnownFiles]
     known.append(item)
     count = len(known)
     if count < _FEWEST_COMPACTED or count & (count - 1):
@@ -305,12 +305,12 @@ def remember(session: Session, item: FilesKnown) -> None:
     items = known.all()
     files = all_known(items)
     if sum(len(each.files) + len(each.gone) + (each.moved is not None) for each in items) > 2 * len(files):
-        known.seed(FilesKnown(dict(files)))
+        known.seed(KnownFiles(dict(files)))
 
 
-def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _joined(parts: Iterable[PartSeen]) -> tuple[PartSeen, ...]:
     """The first of some parts that are in order; those that touch or overlap are one, and empty ones are left out."""
-    joined: list[Part] = []
+    joined: list[PartSeen] = []
     for start, end in parts:
         if start >= end:
             continue

@@ -15,10 +15,10 @@ from typing import Any, Generic, cast
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.mistakes import check_argument
 from handrail.prompt.policies.policy import ToolPolicy
-from handrail.prompt.section import registry_of
+from handrail.prompt.section import section_registry
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.type_parameters import name_of
+from handrail.prompt.type_parameters import annotation_name
 from handrail.resources import ResourceContext, ResourceRegistry
 
 _DEEPEST_HEADING = 6
@@ -54,7 +54,7 @@ class Prompt(Generic[Out]):
         check_argument("Prompt", "template", template, PromptTemplate, expected)
         self.template = template
         self._params = _by_type(template, params)
-        self._registry = registry_of(resources)
+        self._registry = section_registry(resources)
         self._lock = threading.RLock()
         self._resources: ResourceContext | None = None
 
@@ -96,7 +96,7 @@ class Prompt(Generic[Out]):
         return Prompt(
             self.template,
             params=tuple((self._params | _by_type(self.template, params)).values()),
-            resources=self._registry.merge(registry_of(resources)),
+            resources=self._registry.merge(section_registry(resources)),
         )
 
     def render(self) -> RenderedPrompt[Out]:
@@ -121,7 +121,7 @@ def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[ty
         kind = _known_type(template, given)
         if kind in bound:
             raise PromptValidationError(
-                f"two of the parameters are {name_of(kind)}; bind one, which all sections of that type share.",
+                f"two of the parameters are {annotation_name(kind)}; bind one, which all sections of that type share.",
                 dataclass=kind,
             )
         bound[kind] = given
@@ -135,8 +135,12 @@ def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
     for kind in known:
         if isinstance(given, kind):
             return kind
-    names = ", ".join(name_of(kind) for kind in known) or "no parameters"
-    told = f"the class {name_of(given)} itself" if isinstance(given, type) else f"an instance of {name_of(type(given))}"
+    names = ", ".join(annotation_name(kind) for kind in known) or "no parameters"
+    told = (
+        f"the class {annotation_name(given)} itself"
+        if isinstance(given, type)
+        else f"an instance of {annotation_name(type(given))}"
+    )
     raise PromptValidationError(
         f"{told} was bound, but the sections of {template.name} take {f'instances of {names}' if known else names}.",
         dataclass=type(given) if dataclasses.is_dataclass(given) else None,

@@ -21,7 +21,7 @@ from handrail.errors import PromptValidationError
 from handrail.prompt.policies.policy import ToolPolicy, check_policy
 from handrail.prompt.signature import calling_fault, is_async
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
+from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import dump
 
@@ -68,8 +68,8 @@ class Section(Generic[ParamsT]):
     if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
 
-        def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
-            return subscript(cls, types, wanted="Params")
+        def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
+            return typed_alias(cls, types, wanted="Params")
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
@@ -79,7 +79,7 @@ class Section(Generic[ParamsT]):
         set_field(self, "tools", self._checked("tools", self.tools, Tool))
         set_field(self, "children", self._checked("children", self.children, Section))
         set_field(self, "policies", self._checked_policies())
-        set_field(self, "registry", registry_of(self.resources))
+        set_field(self, "registry", section_registry(self.resources))
         self._check_enabled()
 
     def render_body(self, params: ParamsT) -> str:  # noqa: ARG002 - subclasses use it
@@ -91,12 +91,12 @@ class Section(Generic[ParamsT]):
         return ""
 
     def _checked_params_type(self) -> type[Any] | None:
-        arguments = arguments_of(self)
+        arguments = type_arguments(self)
         kind = None if arguments is None else arguments[0]
         if kind is not None and not is_dataclass_type(kind):
             raise PromptValidationError(
-                f"{name_of(kind)} cannot be the parameters of a section; write {type(self).__name__}[Params](...) with "
-                "a dataclass.",
+                f"{annotation_name(kind)} cannot be the parameters of a section; write "
+                f"{type(self).__name__}[Params](...) with a dataclass.",
                 section_path=(self.key,),
             )
         return kind
@@ -134,13 +134,13 @@ class Section(Generic[ParamsT]):
         if fault is not None:
             raise PromptValidationError(
                 f"enabled {fault}. Write True, False, or a function of the section's parameters: "
-                f"enabled=lambda params: ... (it is called with {name_of(self.params_type)}).",
+                f"enabled=lambda params: ... (it is called with {annotation_name(self.params_type)}).",
                 section_path=(self.key,),
                 dataclass=self.params_type,
             )
 
 
-def registry_of(resources: ResourceRegistry | Mapping[type[Any], object] | None) -> ResourceRegistry:
+def section_registry(resources: ResourceRegistry | Mapping[type[Any], object] | None) -> ResourceRegistry:
     """Resources in any of the forms in which they are declared, as one registry."""
     return resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
 
@@ -181,14 +181,14 @@ class MarkdownSection(Section[ParamsT]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "text", parsed(self, "template", self.template))
+        object.__setattr__(self, "text", parse_markdown(self, "template", self.template))
 
     def render_body(self, params: ParamsT) -> str:
         """The template with the values of the parameters in place of its placeholders."""
         return self.text.fill(params)
 
 
-def parsed(section: Section[Any], name: str, template: object) -> PlaceholderText:
+def parse_markdown(section: Section[Any], name: str, template: object) -> PlaceholderText:
     """The template of a section, its placeholders checked; `name` is what the template is called there.
 
     Raises:
@@ -217,7 +217,7 @@ class ToolsSection(Section[ParamsT]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "text", parsed(self, "description", self.description or ""))
+        object.__setattr__(self, "text", parse_markdown(self, "description", self.description or ""))
 
     def render_body(self, params: ParamsT) -> str:
         """The description with the values of the parameters in place of its placeholders."""
@@ -283,7 +283,7 @@ def _check_name(name: str, params_type: type[object] | None, *, section: str) ->
         near = get_close_matches(name, fields, n=1)
         hint = f" Did you mean ${{{near[0]}}}?" if near else ""
         raise PromptValidationError(
-            f"the template has the placeholder ${{{name}}}, but {name_of(params_type)} has no such field, only "
+            f"the template has the placeholder ${{{name}}}, but {annotation_name(params_type)} has no such field, only "
             f"{', '.join(fields) or 'none at all'}.{hint}",
             section_path=(section,),
             dataclass=params_type,

@@ -15,7 +15,7 @@ from typing import Any, Never, NoReturn, Union, cast, get_args, get_origin, get_
 
 from handrail.prompt.context import ToolContext
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import name_of
+from handrail.prompt.type_parameters import annotation_name
 
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
@@ -25,7 +25,7 @@ AnyCallable = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class HandlerContract:
     """What the types of a tool ask of its callables.
 
     Attributes:
@@ -37,11 +37,11 @@ class Contract:
     result_type: object
 
 
-def handler_fault(handler: AnyCallable, contract: Contract) -> str | None:
+def handler_fault(handler: AnyCallable, contract: HandlerContract) -> str | None:
     """What keeps a callable from being `handler(params, *, context)`; `None` if nothing does."""
     wanted = (
-        f"def {_name(handler, or_else='handler')}(params: {name_of(contract.params_type)}, *, context: ToolContext) "
-        f"-> ToolResult[{name_of(contract.result_type)}]"
+        f"def {_name(handler, or_else='handler')}(params: {annotation_name(contract.params_type)}, *, "
+        f"context: ToolContext) -> ToolResult[{annotation_name(contract.result_type)}]"
     )
     fault = calling_fault(handler, (contract.params_type,), {"context": ToolContext})
     if fault is None:
@@ -49,12 +49,12 @@ def handler_fault(handler: AnyCallable, contract: Contract) -> str | None:
     return None if fault is None else f"the handler {fault}. Write: {wanted}: ..."
 
 
-def reconcile_fault(reconcile: AnyCallable, contract: Contract) -> str | None:
+def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | None:
     """What keeps a callable from being `reconcile(params, key)`, with or without `context`; `None` if nothing does."""
     wanted = (
-        f"def {_name(reconcile, or_else='reconcile')}(params: {name_of(contract.params_type)}, key: str"
+        f"def {_name(reconcile, or_else='reconcile')}(params: {annotation_name(contract.params_type)}, key: str"
         f"{', *, context: ToolContext' if takes_context(reconcile) else ''}) "
-        f"-> ToolResult[{name_of(contract.result_type)}] | None"
+        f"-> ToolResult[{annotation_name(contract.result_type)}] | None"
     )
     named: dict[str, object] = {"context": ToolContext} if takes_context(reconcile) else {}
     fault = calling_fault(reconcile, (contract.params_type, str), named)
@@ -93,7 +93,7 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: 
             continue
         annotation = annotations.of(parameter)
         if not _takes(annotation, given):
-            return f"takes {name}: {name_of(annotation)}, but is called with {name_of(given)}"
+            return f"takes {name}: {annotation_name(annotation)}, but is called with {annotation_name(given)}"
     return None
 
 
@@ -161,7 +161,7 @@ def _return_fault(function: AnyCallable, result_type: object, *, optional: bool)
     returned = _Annotations(function).returned
     if _returns(returned, result_type, optional=optional):
         return None
-    return f"is annotated to return {name_of(returned)}"
+    return f"is annotated to return {annotation_name(returned)}"
 
 
 def _takes(annotation: object, given: object) -> bool:

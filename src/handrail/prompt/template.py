@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from typing_extensions import TypeVar  # pydantic brings it; `typing` knows no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError
-from handrail.prompt.policies.policy import ChecksReach, ChecksTools, ToolPolicy, check_policy
-from handrail.prompt.section import Section, registry_of
-from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
+from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
+from handrail.prompt.section import Section, section_registry
+from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import codec
 
@@ -59,15 +59,15 @@ class PromptTemplate(Generic[Out]):
     if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
 
-        def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
-            return subscript(cls, types, wanted="Out")
+        def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
+            return typed_alias(cls, types, wanted="Out")
 
     def __post_init__(self) -> None:
         for what, value in (("ns", self.ns), ("key", self.key)):
             _check_key(what, value)
-        arguments = arguments_of(self)
+        arguments = type_arguments(self)
         policies = tuple(check_policy(policy) for policy in self.policies)
-        tree = place(_checked_sections(self.sections), policies)
+        tree = add_sections(_checked_sections(self.sections), policies)
         check_tree(tree, policies)
         kinds = dict.fromkeys(placed.section.params_type for root in tree for placed in root.walk())
         set_field = object.__setattr__
@@ -77,7 +77,7 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "policies", policies)
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
-        set_field(self, "registry", registry_of(self.resources))
+        set_field(self, "registry", section_registry(self.resources))
 
 
 def _check_key(what: str, value: object) -> None:
@@ -103,13 +103,15 @@ def _checked_output(kind: object) -> object:
         return kind
     if not is_dataclass_type(kind):
         raise PromptValidationError(
-            f"PromptTemplate[{name_of(kind)}]: the answer is a dataclass, str, or None; write PromptTemplate[Answer] "
-            "with a dataclass."
+            f"PromptTemplate[{annotation_name(kind)}]: the answer is a dataclass, str, or None; write "
+            "PromptTemplate[Answer] with a dataclass."
         )
     try:
         codec(kind)
     except SchemaError as error:
-        raise PromptValidationError(f"the answer {name_of(kind)} has no schema: {error}", dataclass=kind) from error
+        raise PromptValidationError(
+            f"the answer {annotation_name(kind)} has no schema: {error}", dataclass=kind
+        ) from error
     return kind
 
 
@@ -141,7 +143,7 @@ class PlacedSection:
             yield from child.walk()
 
 
-def place(
+def add_sections(
     sections: Sequence[Section[Any]], policies: tuple[ToolPolicy, ...], path: tuple[str, ...] = ()
 ) -> tuple[PlacedSection, ...]:
     """Put sections in their places, below `path` and under `policies`.
@@ -159,7 +161,7 @@ def place(
                 section_path=here,
             )
         reach = (*policies, *section.policies)
-        placed[section.key] = PlacedSection(section, here, reach, place(section.children, reach, here))
+        placed[section.key] = PlacedSection(section, here, reach, add_sections(section.children, reach, here))
     return tuple(placed.values())
 
 
@@ -254,6 +256,6 @@ def _check_tools_of_policies(placed: PlacedSection) -> None:
 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:
-    fault = policy.fault_of_reach(tool_names) if isinstance(policy, ChecksReach) else None
+    fault = policy.scope_fault(tool_names) if isinstance(policy, ChecksScope) else None
     if fault is not None:
         raise PromptValidationError(f"policy {policy.name}: {fault}", section_path=path)

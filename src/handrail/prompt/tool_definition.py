@@ -16,9 +16,9 @@ from handrail.errors import DumpError, ParseError, PromptValidationError, Schema
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import DeclaredEffect, Effect, External, GivenEffect, Reconcile
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
-from handrail.prompt.signature import Contract, handler_fault, is_async, reconcile_fault
+from handrail.prompt.signature import HandlerContract, handler_fault, is_async, reconcile_fault
 from handrail.prompt.tool_result import ToolResult, check_value
-from handrail.prompt.type_parameters import Subscripted, arguments_of, is_dataclass_type, name_of, subscript
+from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, stored_codec
 
 P = TypeVar("P")
@@ -151,11 +151,11 @@ class Tool(Generic[P, R]):
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
         given_effect: GivenEffect | None = field(default=None, repr=False)
 
-        def __class_getitem__(cls, types: Any) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
-            return subscript(cls, types, wanted="Params, Result")
+        def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
+            return typed_alias(cls, types, wanted="Params, Result")
 
     def __post_init__(self) -> None:
-        arguments = arguments_of(self)
+        arguments = type_arguments(self)
         if arguments is None:
             raise PromptValidationError(
                 "Tool needs its types in brackets: Tool[Params, Result](name=..., description=..., handler=...), with "
@@ -254,7 +254,7 @@ class Tool(Generic[P, R]):
             fault = str(error)
         else:
             return None
-        return f"its handler returned a value that does not fit {name_of(self.result_type)}: {fault}"
+        return f"its handler returned a value that does not fit {annotation_name(self.result_type)}: {fault}"
 
     def dump_value(self, value: R | None) -> bytes | None:
         """The value of a result as JSON, to be kept; `None` if JSON cannot say it, which is logged."""
@@ -321,11 +321,13 @@ class Declaration:
         if kind is None:
             return codec(NoParams)
         if not is_dataclass_type(get_origin(kind) or kind):
-            self.refuse(f"the parameters are {name_of(kind)}; they must be a dataclass, or None for a tool without.")
+            self.refuse(
+                f"the parameters are {annotation_name(kind)}; they must be a dataclass, or None for a tool without."
+            )
         try:
             return codec(kind)
         except SchemaError as error:
-            self.refuse(f"the parameters {name_of(kind)} have no schema: {error}", cause=error)
+            self.refuse(f"the parameters {annotation_name(kind)} have no schema: {error}", cause=error)
 
     def value_codec(self) -> Codec[Any] | None:
         """The codec by which the result's value is stored; `None` for a tool without."""
@@ -335,15 +337,15 @@ class Declaration:
             return stored_codec(self.result_type)
         except SchemaError as error:
             self.refuse(
-                f"{name_of(self.result_type)} cannot be the result; declare a dataclass, a mapping, a sequence, str, "
-                f"or None: {error}",
+                f"{annotation_name(self.result_type)} cannot be the result; declare a dataclass, a mapping, "
+                f"a sequence, str, or None: {error}",
                 result=True,
                 cause=error,
             )
 
     def check_callables(self, handler: object, reconcile: object) -> None:
         """Hold handler and reconcile to the types."""
-        contract = Contract(self.params_type, self.result_type)
+        contract = HandlerContract(self.params_type, self.result_type)
         for what, function, fault_of in (
             ("handler", handler, handler_fault),
             ("reconcile", reconcile, reconcile_fault),
@@ -430,7 +432,9 @@ class Declaration:
                 its_codec.parse_json(its_codec.dump_json(value))
             except (DumpError, ParseError) as error:
                 self.refuse(
-                    f"the {what} of example {number} does not fit {name_of(kind)}: {error}", result=result, cause=error
+                    f"the {what} of example {number} does not fit {annotation_name(kind)}: {error}",
+                    result=result,
+                    cause=error,
                 )
 
 
@@ -445,4 +449,4 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
 
 
 def _instance_of(kind: object) -> str:
-    return "None" if kind is None else f"an instance of {name_of(kind)}"
+    return "None" if kind is None else f"an instance of {annotation_name(kind)}"

@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overload
 
 from handrail.prompt.known_files import FileShown
-from handrail.prompt.type_parameters import name_of
+from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import dump, result_codec
 from handrail.serde.json_values import escaped, escaped_json
 
@@ -96,8 +96,8 @@ def check_value(expected: object, value: object) -> str | None:
     """
     if any(_is_instance(value, kind) for kind in _members(expected)):
         return None
-    told = "no value" if value is None else f"a value of type {name_of(type(value))}"
-    return f"returned {told}, but the tool declares {'none' if expected is None else name_of(expected)}"
+    told = "no value" if value is None else f"a value of type {annotation_name(type(value))}"
+    return f"returned {told}, but the tool declares {'none' if expected is None else annotation_name(expected)}"
 
 
 def _members(expected: object) -> tuple[object, ...]:

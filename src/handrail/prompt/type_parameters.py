@@ -1,7 +1,7 @@
 """How `Tool[P, R]`, `MarkdownSection[P]` and `PromptTemplate[Out]` know their types when they are made.
 
 The alias that `typing` makes of a subscripted class tells the object its types only after `__init__`, which is too late
-to check them. A `Subscripted` alias tells them first; in annotations it is used as any other alias.
+to check them. A `TypedAlias` alias tells them first; in annotations it is used as any other alias.
 
 `dataclasses.replace` makes its copy by the class without brackets, from the fields. So each of these classes has a
 field `given_types`, which is set to the types when the object is made, and which the copy is given.
@@ -20,23 +20,23 @@ _GIVEN = "type_arguments"
 _COPIED = "given_types"
 
 
-class Subscripted(GenericAlias):
+class TypedAlias(GenericAlias):
     """A class with its types, to be called or to stand in an annotation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the class takes, and an object of it
         """Make an object that knows the types while it is being made."""
-        made = object.__new__(cast("type[Any]", self.__origin__))  # made by `subscript`, so it is a class
+        made = object.__new__(cast("type[Any]", self.__origin__))  # made by `typed_alias`, so it is a class
         object.__setattr__(made, _GIVEN, self.__args__)
         made.__init__(*args, **kwargs)
         return made
 
-    def __getitem__(self, types: Any, /) -> Subscripted:  # noqa: ANN401 - types, in one of their many forms
+    def __getitem__(self, types: Any, /) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
         """The alias with its type variables replaced, called later like any other."""
         filled = super().__getitem__(types)
-        return Subscripted(cast("type[Any]", filled.__origin__), filled.__args__)
+        return TypedAlias(cast("type[Any]", filled.__origin__), filled.__args__)
 
 
-def subscript(cls: type[Any], types: Any, *, wanted: str) -> Subscripted:  # noqa: ANN401 - types, in their many forms
+def typed_alias(cls: type[Any], types: Any, *, wanted: str) -> TypedAlias:  # noqa: ANN401 - types, in their many forms
     """The alias of a class for the types in its brackets.
 
     Args:
@@ -47,17 +47,17 @@ def subscript(cls: type[Any], types: Any, *, wanted: str) -> Subscripted:  # noq
     Raises:
         PromptValidationError: there are too many types, or too few.
     """
-    alias = Subscripted(cls, types)
+    alias = TypedAlias(cls, types)
     given = alias.__args__
     if len(given) != len(wanted.split(", ")):
-        shown = ", ".join(name_of(kind) for kind in given)
+        shown = ", ".join(annotation_name(kind) for kind in given)
         raise PromptValidationError(
             f"{cls.__name__}[{shown}] has {len(given)} type(s); write {cls.__name__}[{wanted}]."
         )
     return alias
 
 
-def arguments_of(made: object) -> tuple[Any, ...] | None:
+def type_arguments(made: object) -> tuple[Any, ...] | None:
     """The types that an object was made with, which it remembers for copies.
 
     They are those of its own brackets, those of what it is a copy of, or those of a class that its class inherits from.
@@ -67,7 +67,7 @@ def arguments_of(made: object) -> tuple[Any, ...] | None:
     if given is None:
         for cls in type(made).__mro__:
             bases: tuple[object, ...] = vars(cls).get("__orig_bases__", ())
-            inherited = [base.__args__ for base in bases if isinstance(base, Subscripted)]
+            inherited = [base.__args__ for base in bases if isinstance(base, TypedAlias)]
             if inherited and not _open(inherited[0]):
                 given = inherited[0]
                 break
@@ -81,7 +81,7 @@ def is_dataclass_type(kind: object) -> TypeGuard[type[Any]]:
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def name_of(kind: object) -> str:
+def annotation_name(kind: object) -> str:
     """A type as one would write it, without its module."""
     if kind is None or kind is NoneType:
         return "None"

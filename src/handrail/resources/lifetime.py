@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from handrail.errors import (
     CircularResourceError,
     DeveloperMistake,
-    EndsRun,
     HandrailError,
+    ModelVisibleError,
     ProviderError,
     ResourceError,
-    ToldToModel,
+    RunAbortedError,
     TurnConflictError,
 )
 from handrail.resources.binding import MISSING, Binding, Resolver, Scope, is_snapshotable
@@ -117,7 +117,7 @@ class Lifetime:
             if binding.scope is Scope.SINGLETON:
                 return outside_call(binding.name, lambda: binding.provider(resolver))
             return binding.provider(resolver)
-        except (ResourceError, DeveloperMistake, ToldToModel, EndsRun):
+        except (ResourceError, DeveloperMistake, ModelVisibleError, RunAbortedError):
             raise  # they say what is wrong, and to whom, better than a wrapping could
         except Exception as error:
             chain = " -> ".join(kind.__name__ for kind in self.needed_by)

@@ -23,7 +23,7 @@ from handrail.errors import DeadlineExceededError, ReadOnlyViolation, Transactio
 from handrail.limits import Deadline
 from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import OverranError, Way
+from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
 from handrail.transaction import Transaction, current
 from handrail.turns import Ticket, Turn, draw_ticket
 
@@ -32,21 +32,21 @@ _JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
 it: one that needs the same turns is refused, because it would wait for the call that it judges."""
 
 
-class Place:
+class CallTurn:
     """Where a call stands in the queues of its participants; one owner, the call.
 
     Attributes:
         outer: the transaction that this call's will be a savepoint of; `None` for a call that stands on its own.
         shared: whether it may run beside others.
         ticket: the ticket; one without turns when the call is made where it cannot be.
-        waits: whether something stood in the way when the place was drawn: see `take_turn`.
+        waits: whether something stood in the way when the place was drawn: see `CallTurn.acquire`.
         is_first: whether nobody else writes beside this call, once its turn has come.
     """
 
     __slots__ = ("_refused", "is_first", "outer", "shared", "ticket", "waits")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Draw the place; what stands in the way is raised by `take_turn`."""
+        """Draw the place; what stands in the way is raised by `acquire`."""
         self._refused: Exception | None = None
         self.is_first = writes = tool is not None and tool.writes
         self.shared = not writes
@@ -69,12 +69,12 @@ class Place:
         finally:
             _JUDGED.reset(token)
 
-    async def take_turn(self, way: Way, deadline: Deadline | None) -> None:
+    async def acquire(self, way: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait until the turn has come.
 
         Raises:
             DeadlineExceededError: the deadline passed first.
-            ToldToModel: the call was made where it cannot be.
+            ModelVisibleError: the call was made where it cannot be.
         """
         if self._refused is not None:
             raise self._refused
@@ -82,7 +82,7 @@ class Place:
         if waiter is not None:
             await _wait(way, waiter, deadline)
 
-    async def take_first_turn(self, way: Way, deadline: Deadline | None) -> None:
+    async def wait_for_earlier_calls(self, way: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:
             return
@@ -122,8 +122,8 @@ class Place:
         return (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
 
 
-async def _wait(way: Way, waiter: Future[None], deadline: Deadline | None) -> None:
+async def _wait(way: ExecutionMode, waiter: Future[None], deadline: Deadline | None) -> None:
     try:
         await way.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
-    except OverranError:
+    except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

@@ -85,7 +85,7 @@ class ToolMessage(NamedTuple):
     replayed: bool = False
 
 
-def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
+def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
     """A `ToolInvoked` as one JSON object in UTF-8; never fails for what a call may hold."""
     call, result, run_context = event.call, event.result, event.run_context
     plain: dict[str, Any] = {
@@ -119,8 +119,8 @@ def dump_event(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose mo
     return b'%s,"params":%s,"value":%s}' % (head[:-1], _tagged(event.params), written)
 
 
-def load_fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the `ToolInvoked` that `dump_event` wrote, by their names.
+def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the `ToolInvoked` that `dump_tool_invoked` wrote, by their names.
 
     Raises:
         ValueError: it is something else.
@@ -220,11 +220,11 @@ class _Form:
 
     @staticmethod
     def dump(event: ToolInvoked, /) -> bytes:
-        return dump_event(event)
+        return dump_tool_invoked(event)
 
     @staticmethod
     def load(data: dict[str, Any], /) -> ToolInvoked:
-        read = load_fields(data)
+        read = load_tool_invoked(data)
         if read["refused_at"] is not None:
             read["refused_at"] = Step(read["refused_at"])
         event = ToolInvoked(**read)

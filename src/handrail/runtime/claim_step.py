@@ -11,10 +11,10 @@ from handrail.errors import CallIdReusedError
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
 from handrail.runtime.calls import EffectAwaited, Step, written_arguments
-from handrail.runtime.execution import OverranError
-from handrail.runtime.failures import Refusal
+from handrail.runtime.execution import ExecutionTimeoutError
+from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, EffectClaim, StoredResult, from_store, holder_of
+from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult, holding_ticket, load_result
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
@@ -61,7 +61,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
         if isinstance(answer, Conflict):
             if tool.idempotency is None:
                 raise _reused_slot(run, answer.row)
-            raise Refusal(answer.message)
+            raise CallRefusedError(answer.message)
         if isinstance(answer, Unknown) and await has_not_happened(run, tool, answer.row, ttl=config.ttl):
             if tool.idempotency is None:
                 await refuse_repeat(run, tool, key, request.arguments, not_applied=answer.row)
@@ -80,7 +80,7 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     session_id = run.environment.session.session_id
     config = tool.idempotency
     if config is None and not run.call.id:
-        raise Refusal(
+        raise CallRefusedError(
             f"{tool.name} acts outside, and this call has no id by which it could be known again. Give it one."
         )
     params, hash_key = run.params, None
@@ -143,13 +143,13 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimR
 
 async def _stored(
     run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, config: IdempotencyConfig, waits: _Waits
-) -> StoredResult | None:
+) -> ReplayedResult | None:
     """The result of the effect, if it has happened; `None` when it is time to ask the ledger again."""
     if isinstance(answer, Hit):
         try:
-            return from_store(tool, answer)
+            return load_result(tool, answer)
         except ValueError as error:
-            run.environment.effect_ledger.distrust(answer.row, f"its result cannot be read: {error}")
+            run.environment.effect_ledger.mark_unreadable(answer.row, f"its result cannot be read: {error}")
     if isinstance(answer, Busy):
         held = _held_by_caller(answer)
         if held is not None:
@@ -158,7 +158,7 @@ async def _stored(
     return None
 
 
-def _held_by_caller(busy: Busy) -> StoredResult | None:
+def _held_by_caller(busy: Busy) -> ReplayedResult | None:
     """The result of the effect, if it came of a call made inside the same call as this one, which has not ended.
 
     Raises:
@@ -171,7 +171,7 @@ def _held_by_caller(busy: Busy) -> StoredResult | None:
         return None
     stored = held[0].finished()
     if stored is None:
-        raise Refusal(busy.message)
+        raise CallRefusedError(busy.message)
     return stored
 
 
@@ -214,10 +214,10 @@ def _runs_beside(run: Invocation, row: EffectRow, holder: Ticket | None) -> bool
 async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
     """Wait until the other owner has ended or its lease has expired, or refuse the call because it has not."""
     if config.on_busy == "reject":
-        raise Refusal(busy.message)
+        raise CallRefusedError(busy.message)
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
-    ticket, holder = run.place.ticket, holder_of(busy.row)
+    ticket, holder = run.place.ticket, holding_ticket(busy.row)
     if holder is not None:
         ticket.wait_on(holder)
     changed = busy.changed()
@@ -225,8 +225,8 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
         if not changed.done():
             waits.say(busy.row, holder_runs=_runs_beside(run, busy.row, holder))
         await run.way.wait(changed, seconds=seconds)
-    except OverranError:
-        raise Refusal(busy.message) from None
+    except ExecutionTimeoutError:
+        raise CallRefusedError(busy.message) from None
     finally:
         changed.cancel()
         if holder is not None:

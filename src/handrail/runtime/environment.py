@@ -17,7 +17,7 @@ MAX_ARGUMENT_BYTES = 1_048_576
 """The most that the arguments of one call may take, unless the environment says otherwise."""
 
 
-def ledger_of(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
+def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
     """A ledger beside the session, in its store, so that an effect is recorded in one unit with the call.
 
     For a session in memory it is a new one in memory.

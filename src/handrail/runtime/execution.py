@@ -1,8 +1,8 @@
 """Two ways to carry a call out: on this thread, or on an event loop.
 
-The pipeline is written once, as a coroutine. What it may have to wait for goes through a `Way`:
+The pipeline is written once, as a coroutine. What it may have to wait for goes through a `ExecutionMode`:
 
-| | `Inline` (`ToolExecutor.execute`) | `OnLoop` (`execute_async`, PydanticAI) |
+| | `Blocking` (`ToolExecutor.execute`) | `Async` (`execute_async`, PydanticAI) |
 |---|---|---|
 | a turn, another call's effect | blocks this thread | suspends this task |
 | a `def` handler | runs on this thread; bounded in time, on a thread of its own | runs on a thread of its own |
@@ -39,7 +39,7 @@ _log = logging.getLogger("handrail.runtime")
 _CLEAN_UP_SECONDS = 1.0
 
 
-class OverranError(Exception):
+class ExecutionTimeoutError(Exception):
     """Something took longer than it was given. Never leaves the runtime."""
 
 
@@ -47,7 +47,7 @@ Late: TypeAlias = Callable[[Future[Any]], None]
 """Called with what a body that overran ended with after all: a future that is done, with its result or exception."""
 
 
-class Way(Protocol):
+class ExecutionMode(Protocol):
     """How the pipeline waits and runs what may take long."""
 
     @property
@@ -83,13 +83,13 @@ class Way(Protocol):
         ...
 
 
-class Inline:
+class Blocking:
     """Everything happens on the calling thread, and nothing suspends."""
 
     inline = True
 
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Block this thread until `waiter` is done; see `Way.wait`.
+        """Block this thread until `waiter` is done; see `ExecutionMode.wait`.
 
         Raises:
             PromptEvaluationError: this thread runs an event loop, which the wait would stop.
@@ -100,12 +100,12 @@ class Inline:
                 "this thread; on an event loop, use `await execute_async(call)`"
             )
         if not wait((waiter,), timeout=_capped(seconds)).done:
-            raise OverranError
+            raise ExecutionTimeoutError
 
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Run `body` here, or where the table of this module says; see `Way.run`."""
+        """Run `body` here, or where the table of this module says; see `ExecutionMode.run`."""
         late = _guarded(late)
         if is_async:
             if _loop_is_running():
@@ -114,59 +114,59 @@ class Inline:
                     "event loop, use `await execute_async(call)`"
                 )
             if seconds is None:
-                return asyncio.run(ON_LOOP.run(body, is_async=True, seconds=None))
+                return asyncio.run(ASYNC.run(body, is_async=True, seconds=None))
             # On a thread, because a loop waits for its threads and tasks, even for those that overran.
-            bounded = partial(ON_LOOP.run, body, is_async=True, seconds=seconds, late=late)
-            future = on_own_thread(lambda: asyncio.run(bounded()))
+            bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
+            future = run_in_thread(lambda: asyncio.run(bounded()))
             return _within(
                 future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
             )
-        return body() if seconds is None else _within(on_own_thread(body), seconds, late=late)
+        return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
 
 
-class OnLoop:
+class Async:
     """Everything happens on the running event loop, which nothing blocks."""
 
     inline = False
 
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Suspend this task until `waiter` is done; see `Way.wait`."""
+        """Suspend this task until `waiter` is done; see `ExecutionMode.wait`."""
         await _settled(waiter, seconds=seconds)
 
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Await `body`, or run it on a thread of its own; see `Way.run`."""
+        """Await `body`, or run it on a thread of its own; see `ExecutionMode.run`."""
         late = _guarded(late)
         if is_async:
             return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
-        future = on_own_thread(body)
+        future = run_in_thread(body)
         try:
             await _settled(future, seconds=seconds)
-        except OverranError:
+        except ExecutionTimeoutError:
             if late is not None:
                 future.add_done_callback(late)
             raise
         return future.result()
 
 
-INLINE = Inline()
+BLOCKING = Blocking()
 """The way of the synchronous entry."""
 
-ON_LOOP = OnLoop()
+ASYNC = Async()
 """The way of the asynchronous entry."""
 
 
 async def run_to_end(
-    way: Way, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+    way: ExecutionMode, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - whatever a handler returns
-    """Run a body as `Way.run` does, and await what it returns to be awaited although it is not asynchronous.
+    """Run a body as `ExecutionMode.run` does, and await what it returns to be awaited although it is not asynchronous.
 
     Both parts together have `seconds`. Where the first one overruns, nothing of the second is begun, and `late` is not
     called.
 
     Raises:
-        OverranError: as `Way.run` does.
+        OverranError: as `ExecutionMode.run` does.
     """
     if is_async:
         return await way.run(body, is_async=True, seconds=seconds, late=late)
@@ -177,18 +177,20 @@ async def run_to_end(
     if not inspect.isawaitable(returned):
         return returned
     left = None if seconds is None else seconds - (time.monotonic() - started)
-    return await awaited(way, returned, seconds=left, late=late)
+    return await await_result(way, returned, seconds=left, late=late)
 
 
-async def awaited(way: Way, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None) -> Any:  # noqa: ANN401 - as above
-    """What something that a handler has returned comes to when it is awaited; see `Way.run`.
+async def await_result(
+    way: ExecutionMode, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None
+) -> Any:  # noqa: ANN401 - as above
+    """What something that a handler has returned comes to when it is awaited; see `ExecutionMode.run`.
 
     Raises:
-        OverranError: as `Way.run` does, or there is no time left.
+        OverranError: as `ExecutionMode.run` does, or there is no time left.
     """
     try:
         if seconds is not None and seconds <= 0:
-            raise OverranError
+            raise ExecutionTimeoutError
         return await way.run(lambda: returned, is_async=True, seconds=seconds, late=late)
     finally:
         drop_unawaited(returned)
@@ -208,8 +210,8 @@ def _ended(late: Late, ended: Future[Any]) -> None:
         late(ended)
 
 
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to its end a coroutine that never suspends, without an event loop; `Inline` makes the pipeline one."""
+def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run to its end a coroutine that never suspends, without an event loop; `Blocking` makes the pipeline one."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -219,7 +221,7 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a call on the synchronous entry has suspended; only handlers may, and they get a loop")
 
 
-def on_own_thread(body: Callable[[], T]) -> Future[T]:
+def run_in_thread(body: Callable[[], T]) -> Future[T]:
     """Start `body` on a daemon thread, with a copy of this context."""
     future: Future[T] = Future()
     context = copy_context()
@@ -255,7 +257,7 @@ def _within(future: Future[T], seconds: float, *, late: Late | None) -> T:
     if not wait((future,), timeout=_capped(seconds)).done:
         if late is not None:
             future.add_done_callback(late)
-        raise OverranError
+        raise ExecutionTimeoutError
     return future.result()
 
 
@@ -289,7 +291,7 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
     future.add_done_callback(tell)
     finished, _ = await asyncio.wait((done,), timeout=seconds)
     if not finished:
-        raise OverranError
+        raise ExecutionTimeoutError
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
@@ -303,7 +305,7 @@ async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: La
     if finished:
         return task.result()
     await _stop(task, _forget if late is None else partial(_pass_on, late))
-    raise OverranError
+    raise ExecutionTimeoutError
 
 
 async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]], None]) -> None:
@@ -344,5 +346,5 @@ def _pass_on_loop(late: Late, loop: Future[Any]) -> None:
 
     A body that was stopped there calls `late` by itself.
     """
-    if not isinstance(loop.exception(), OverranError | asyncio.CancelledError):
+    if not isinstance(loop.exception(), ExecutionTimeoutError | asyncio.CancelledError):
         late(loop)

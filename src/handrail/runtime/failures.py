@@ -2,8 +2,8 @@
 
 | raised by a step, a handler, a policy, a reducer or a subscriber | becomes |
 |---|---|
-| `Refusal` (a step of the pipeline says no), `ParseError` | failed result with its message |
-| `ToldToModel`: `ToolValidationError`, `ReadOnlyViolation`, `EffectUncertain`, ... | failed result with its message |
+| `CallRefusedError` (a step of the pipeline says no), `ParseError` | failed result with its message |
+| `ModelVisibleError`: `ToolValidationError`, `ReadOnlyViolation`, `EffectUncertain`, ... | failed result, its message |
 | `TypeError` that comes from calling the handler wrongly | failed result that says what the handler must accept |
 | a handler's timeout | failed result |
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
@@ -47,10 +47,10 @@ from handrail.errors import (
     DeveloperMistake,
     EffectNotApplied,
     EffectUncertain,
-    EndsRun,
+    ModelVisibleError,
     ParseError,
     PromptEvaluationError,
-    ToldToModel,
+    RunAbortedError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
@@ -72,11 +72,11 @@ _MOST_CHARACTERS = 16_000
 """How much of a traceback is kept with an effect; its end says most."""
 
 
-class Refusal(Exception):
+class CallRefusedError(Exception):
     """A step of the pipeline says no; the message is for the model. Never leaves the runtime."""
 
 
-class FinalRefusal(Refusal):
+class FinalRefusal(CallRefusedError):
     """A refusal that is decided: the same call, asked again under its identity, is answered with it from the record."""
 
 
@@ -104,33 +104,33 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
         return Failure(ToolResult.error(str(ends)), ends)
-    if isinstance(error, EndsRun | CallPostponed | DeveloperMistake) or not isinstance(error, Exception):
-        return Failure(ToolResult.error(f"{tool_name} was ended by {told(error)}"), error)
+    if isinstance(error, RunAbortedError | CallPostponed | DeveloperMistake) or not isinstance(error, Exception):
+        return Failure(ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
-    return Failure(ToolResult.error(f"{tool_name} failed: {told(error)}"), None)
+    return Failure(ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None)
 
 
 def is_for_model(error: BaseException) -> bool:
     """Whether the message of an exception was written for the model: a refusal, or one of the tree's branch for it."""
-    return isinstance(error, Refusal | ParseError | ToldToModel)
+    return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
-def wrong_handler(tool: Tool[Any, Any], error: TypeError) -> Refusal:
+def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> CallRefusedError:
     """What to say when calling the handler, not the handler, raised `TypeError`."""
     params = "None" if tool.params_type is None else tool.params_type.__name__
-    return Refusal(
+    return CallRefusedError(
         f"{tool.name} could not be called: {error}. "
         f"Its handler must accept (params: {params}, *, context: ToolContext)."
     )
 
 
-def overran(tool: Tool[Any, Any], timeout: timedelta) -> Refusal:
+def handler_timed_out(tool: Tool[Any, Any], timeout: timedelta) -> CallRefusedError:
     """What to say when the handler took longer than its timeout."""
     seconds = timeout.total_seconds()
-    return Refusal(f"{tool.name} was stopped after its timeout of {seconds:g} s, and its changes were undone.")
+    return CallRefusedError(f"{tool.name} was stopped after its timeout of {seconds:g} s, and its changes were undone.")
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in words for the model: type and message, cut; of what is no `Exception`, the type alone."""
     name = type(error).__name__
     if not isinstance(error, Exception):
@@ -139,10 +139,10 @@ def told(error: BaseException) -> str:
         message = str(error)
     except Exception:  # noqa: BLE001 - an exception that cannot say what it is must not become another one
         return name
-    return f"{name}: {cut(message)}" if message else name
+    return f"{name}: {truncate(message)}" if message else name
 
 
-def cut(text: str) -> str:
+def truncate(text: str) -> str:
     """A text of somebody else's, as long as a model should be made to read."""
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}... ({len(text)} characters)"
 
@@ -178,12 +178,12 @@ def _is_control_flow(error: BaseException) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    first = told(error).replace("\n", " ")
+    first = describe_error(error).replace("\n", " ")
     if not isinstance(error, Exception):
         return f"its call was ended by {first}"
-    if isinstance(error, Refusal | EffectUncertain) and error.__cause__ is None:
+    if isinstance(error, CallRefusedError | EffectUncertain) and error.__cause__ is None:
         return str(error)
-    if isinstance(error, Refusal | EffectUncertain):
+    if isinstance(error, CallRefusedError | EffectUncertain):
         first = str(error)
     lines = "".join(traceback.format_exception(error))
     if len(lines) > _MOST_CHARACTERS:

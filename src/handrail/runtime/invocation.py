@@ -18,7 +18,7 @@ from handrail.errors import (
 )
 from handrail.limits import Deadline
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
-from handrail.runtime.call_turn import Place
+from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
     Step,
     ToolCall,
@@ -31,8 +31,8 @@ from handrail.runtime.calls import (
     value_with_tags,
 )
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import Way
-from handrail.runtime.failures import FinalRefusal, Refusal, failure_of, is_for_model, told
+from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error, failure_of, is_for_model
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.session.calls import CallRef
 from handrail.transaction import Transaction
@@ -83,7 +83,7 @@ class Invocation:
     claim: Claim = NO_CLAIM
     is_final = True
 
-    def __init__(self, call: ToolCall, reply: str | None, environment: Environment, way: Way) -> None:
+    def __init__(self, call: ToolCall, reply: str | None, environment: Environment, way: ExecutionMode) -> None:
         """Take the call in, and draw its place."""
         self.arrived = environment.clock.monotonic()
         self.call = call
@@ -92,7 +92,7 @@ class Invocation:
         prompt = environment.rendered_prompt
         self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
         self.policies = () if tool is None else prompt.policies[call.name]
-        self.place = Place(tool, environment)
+        self.place = CallTurn(tool, environment)
         self.is_stored = stored = environment.session.store is not None
         self.is_known = reply is not None or (stored and bool(call.id))
         outer = self.place.outer
@@ -143,17 +143,17 @@ class Invocation:
         return ToolMessage(ref.call_id, result.render(), result.success, result, replayed=True)
 
     async def take_turn(self) -> ToolMessage | None:
-        """Step 3: wait for the turn; see `Place.take_turn`. Returns what `recorded` does then."""
+        """Step 3: wait for the turn; see `CallTurn.acquire`. Returns what `recorded` does then."""
         self.step = Step.TURN
-        await self.place.take_turn(self.way, self.environment.deadline)
+        await self.place.acquire(self.way, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
     async def take_first_turn(self) -> ToolMessage | None:
-        """Wait until the calls that arrived before have ended; see `Place.take_first_turn`.
+        """Wait until the calls that arrived before have ended; see `CallTurn.wait_for_earlier_calls`.
 
         Returns what `recorded` does then.
         """
-        await self.place.take_first_turn(self.way, self.environment.deadline)
+        await self.place.wait_for_earlier_calls(self.way, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
@@ -181,14 +181,16 @@ class Invocation:
                 process.
         """
         try:
-            self.environment.session.check()
+            self.environment.session.check_writable()
         except (SessionError, StoreError) as error:
             raise self._unrecordable(error) from error
 
-    def _unrecordable(self, error: Exception) -> Refusal:
+    def _unrecordable(self, error: Exception) -> CallRefusedError:
         self.step = Step.DEADLINE
         _log.error("%s was not started", self.call.name, exc_info=error)
-        return Refusal(f"{self.call.name} was not run, because it could not be recorded: {told(error)}")
+        return CallRefusedError(
+            f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
+        )
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint when the call was made inside another.
@@ -213,28 +215,30 @@ class Invocation:
         """What policies and the handler are given; the claim's part in it is there only once it is held."""
         if claim.effect is None:
             return ToolContext(self.environment, self.resources, self.ref)
-        return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.beat)
+        return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.renew)
 
     def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step 11: keep what was written, and have the effect recorded with it; in a stored session, the call as well.
 
         Raises:
-            ToldToModel: the effect of the call has happened, and its store does not answer.
+            ModelVisibleError: the effect of the call has happened, and its store does not answer.
             Refusal: a store does not answer, and everything has been undone.
         """
         self.step = Step.COMMIT
         self.resources.close()
         if claim.effect is not None:
-            claim.keep(result)
+            claim.record_on_commit(result)
         if self.is_stored and transaction.parent is None:
             self.closed = self.event(result)
-            self.environment.session.close_call(self.closed, self.ref, transaction)
+            self.environment.session.commit_event(self.closed, self.ref, transaction)
         reached("before-commit")
         try:
             transaction.commit()
         except StoreUnavailableError as error:
             claim.not_recorded(error)
-            raise Refusal(f"{self.call.name} was undone, because it could not be recorded: {told(error)}") from error
+            raise CallRefusedError(
+                f"{self.call.name} was undone, because it could not be recorded: {describe_error(error)}"
+            ) from error
         finally:
             if not transaction.committed:
                 self.closed = None
@@ -266,7 +270,7 @@ class Invocation:
         return self._with_aftermath(result)
 
     def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
-        aftermath = self.claim.aftermath()
+        aftermath = self.claim.unresolved_note()
         return replace(result, message=f"{_as_sentence(result.message)}{aftermath}") if aftermath else result
 
     async def fail(self, error: BaseException) -> ToolResult[Any]:
@@ -279,7 +283,7 @@ class Invocation:
         if self.raises is None or isinstance(self.raises, DeveloperMistake):
             result = self._with_aftermath(result)
             try:
-                await self.place.take_turn(self.way, self.environment.deadline)
+                await self.place.acquire(self.way, self.environment.deadline)
                 await self.take_first_turn()
             except DeadlineExceededError:
                 pass  # it is recorded out of its order rather than not at all

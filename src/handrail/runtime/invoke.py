@@ -19,8 +19,8 @@ Theory of operation. A call is carried out in thirteen steps:
 | 13 | render the message | |
 
 What can be raised at any step, and what becomes of it, stands in `handrail.runtime.failures`: there is no other place
-that decides it. What a call may wait for (its turn, a person, another call's effect, its handler) goes through a `Way`,
-so that one coroutine serves both entries.
+that decides it. What a call may wait for (its turn, a person, another call's effect, its handler) goes through a
+`ExecutionMode`, so that one coroutine serves both entries.
 
 Two things are undone by leaving a `with` block, whatever leaves it: the transaction, with the claim that is enlisted in
 it (steps 7 and 8), and the place in the queue (step 3). Keeping is explicit: `run.commit(...)`.
@@ -31,13 +31,21 @@ from __future__ import annotations
 from handrail.runtime.calls import ToolCall, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import Way
+from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM
-from handrail.runtime.steps import apply_result, approve, judge, parse_arguments, record, run_handler, unknown_tool
+from handrail.runtime.steps import (
+    apply_result,
+    check_policies,
+    parse_arguments,
+    record_call,
+    request_approval,
+    run_handler,
+    unknown_tool,
+)
 
 
-async def invoke(call: ToolCall, reply: str | None, environment: Environment, way: Way) -> ToolMessage:
+async def invoke(call: ToolCall, reply: str | None, environment: Environment, way: ExecutionMode) -> ToolMessage:
     """Carry a call out, from request to message. The table of this module says what each line does.
 
     Args:
@@ -51,7 +59,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
         DeveloperMistake: the program is at fault. The call is rolled back and recorded first. Adapters raise it when
             the other calls of the reply have ended.
         CallIdReusedError: one of these: the identity of the call stands for another one. Nothing was run or recorded.
-        EndsRun: the run is over: the deadline has passed, or a handler or policy says so.
+        RunAbortedError: the run is over: the deadline has passed, or a handler or policy says so.
         CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
     """
@@ -64,8 +72,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
             if run.place.waits and (answer := await run.take_turn()) is not None:  #  3
                 return answer  #                                           the same call ran before this one
             if run.policies:
-                questions = await judge(run, tool)  #                      4
-                await approve(run, tool, questions)  #                     5
+                questions = await check_policies(run, tool)  #                      4
+                await request_approval(run, tool, questions)  #                     5
             if environment.deadline is not None:
                 run.check_deadline(environment.deadline)  #                6
             if run.is_stored:
@@ -82,5 +90,5 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
                     result = run.refuse(result)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides what becomes of it
             result = await run.fail(error)
-        record(run, result)  #                                             12
+        record_call(run, result)  #                                             12
     return run.message(result)  #                                          13

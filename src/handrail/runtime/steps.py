@@ -30,11 +30,11 @@ from handrail.errors import (
     CallPostponed,
     DeadlineExceededError,
     DeveloperMistake,
-    EndsRun,
     InvalidReturnError,
+    ModelVisibleError,
     ParseError,
+    RunAbortedError,
     SessionBusyError,
-    ToldToModel,
     ToolValidationError,
 )
 from handrail.limits import Deadline
@@ -53,8 +53,15 @@ from handrail.prompt.signature import is_async
 from handrail.resources import CallScope
 from handrail.runtime.calls import Step, ToolCall, ToolInvoked
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import OverranError, awaited, drop_unawaited, run_to_end
-from handrail.runtime.failures import Denial, Refusal, overran, told, unknown_because, wrong_handler
+from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
+from handrail.runtime.failures import (
+    CallRefusedError,
+    Denial,
+    describe_error,
+    handler_mismatch,
+    handler_timed_out,
+    unknown_because,
+)
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
 from handrail.serde.formatting import enumerated, nearest, shortened
@@ -94,12 +101,12 @@ def unknown_tool(run: Invocation) -> Never:
     wanted = asked.strip("'")
     known = [tool.name for tool in run.environment.rendered_prompt.tools]
     if not known:
-        raise Refusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
+        raise CallRefusedError(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
     near = nearest(wanted, known)
     hint = f" Did you mean {shortened(near, _LONGEST_NAME)}?" if near else ""
     told = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
-    raise Refusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
+    raise CallRefusedError(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
@@ -135,7 +142,7 @@ def _example_of(tool: Tool[Any, Any]) -> str:
 # ----------------------------------------------------------------------------------- steps 4 and 5: policies and people
 
 
-async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
+async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
     """Let every policy of the tool decide; returns what they want to have asked.
 
     A call that reads may run beside others that have not ended. If a policy denies it, the reason may be what one of
@@ -151,14 +158,14 @@ async def judge(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, 
     context = run.context()
     try:
         return await _ask_each(run, tool, context)
-    except Refusal:
+    except CallRefusedError:
         if not run.place.shared:
             raise
     await run.take_first_turn()
     return await _ask_each(run, tool, context)
 
 
-async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
+async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
     """Ask the approver, if there is anything to ask; nothing is open while it thinks.
 
     Raises:
@@ -172,14 +179,16 @@ async def approve(run: Invocation, tool: Tool[Any, Any], questions: tuple[Policy
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     approver = run.environment.approver
     if approver is None:
-        raise Refusal(f"{tool.name} needs approval ({asked}), and there is nobody here who could give it. Do without.")
+        raise CallRefusedError(
+            f"{tool.name} needs approval ({asked}), and there is nobody here who could give it. Do without."
+        )
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
     answer = await _answer(run, approver, request)
     if not answer.approved:
         reason = f": {answer.reason}" if answer.reason else ""
         refused = f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without."
-        raise Denial(refused) if answer.final else Refusal(refused)
+        raise Denial(refused) if answer.final else CallRefusedError(refused)
 
 
 async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
@@ -188,20 +197,20 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
         try:
             with run.place.judged():
                 decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
-        except (EndsRun, DeveloperMistake):
+        except (RunAbortedError, DeveloperMistake):
             raise
-        except ToldToModel as error:
-            kind = Denial if isinstance(error, ToolValidationError) else Refusal
+        except ModelVisibleError as error:
+            kind = Denial if isinstance(error, ToolValidationError) else CallRefusedError
             raise kind(f"policy {policy.name} denies {tool.name}: {error}") from error
         except Exception as error:
             _log.exception("policy %s failed on %s", policy.name, tool.name)
-            raise Refusal(
-                f"policy {policy.name} could not decide on {tool.name}, so it was not run ({told(error)})"
+            raise CallRefusedError(
+                f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
             ) from error
         if not isinstance(cast("object", decision), PolicyDecision):
             raise _no_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
         if decision.verdict == "deny":
-            kind = Denial if decision.final else Refusal
+            kind = Denial if decision.final else CallRefusedError
             raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
         if decision.verdict == "ask":
             questions.append(PolicyQuestion(policy.name, decision.reason))
@@ -215,13 +224,13 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     try:
         with run.place.judged():
             answer = await run_to_end(run.way, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
-    except OverranError:
+    except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except (EndsRun, CallPostponed, DeveloperMistake):
+    except (RunAbortedError, CallPostponed, DeveloperMistake):
         raise
     except Exception as error:
         _log.exception("the approver failed on %s", tool.name)
-        raise Refusal(f"{tool.name} was not approved: asking failed with {told(error)}") from error
+        raise CallRefusedError(f"{tool.name} was not approved: asking failed with {describe_error(error)}") from error
     if isinstance(answer, Approval):
         return answer
     if isinstance(answer, bool):
@@ -237,7 +246,7 @@ def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: 
 # ------------------------------------------------------------------------------------------------ before a call is made
 
 
-class Foreseen(NamedTuple):
+class CallPreview(NamedTuple):
     """What a call will be.
 
     Attributes:
@@ -253,9 +262,9 @@ class Foreseen(NamedTuple):
     reached: Mapping[str, str] | None = None
 
 
-def foresee(
+def preview_call(
     call: ToolCall, reply: str | None, environment: Environment, *, without: str = "", reach: Reach | None = None
-) -> Foreseen | None:
+) -> CallPreview | None:
     """Look at a call that is about to be made; `None` for one that will be refused as it is written.
 
     Args:
@@ -281,7 +290,7 @@ def foresee(
         reached = None if reach is None else _reached(reach, tool, params, context)
     finally:
         _close(resources, tool.name)
-    return Foreseen(tool, params, tuple(asked), reached)
+    return CallPreview(tool, params, tuple(asked), reached)
 
 
 def _asked_by(
@@ -293,7 +302,7 @@ def _asked_by(
     try:
         decision = policy.check(tool, params, context=context)
         return (decision.reason,) if decision.verdict == "ask" else ()
-    except EndsRun:
+    except RunAbortedError:
         raise
     except Exception:  # noqa: BLE001 - it is asked again when the call is made, and denies it then
         _log.debug("policy %s could not be asked ahead about %s", policy.name, tool.name, exc_info=True)
@@ -308,7 +317,7 @@ def _reached(
 ) -> Mapping[str, str] | None:
     try:
         return reach(tool, params, context)
-    except EndsRun:
+    except RunAbortedError:
         raise
     except Exception:  # noqa: BLE001 - as above: it is looked at again when the call is made
         _log.debug("what %s reaches could not be found out ahead", tool.name, exc_info=True)
@@ -340,7 +349,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     if claim.stored is not None:
         return claim.stored
     if tool.handler is None:
-        raise Refusal(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
+        raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
     started = now()
     try:
@@ -349,7 +358,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
             returned: object = _call(run, tool, context)
             if type(returned) is not _RESULT and inspect.isawaitable(returned):
-                returned = await awaited(run.way, returned, seconds=None)
+                returned = await await_result(run.way, returned, seconds=None)
         else:
             returned = await _run_bounded(run, tool, claim, context)
         reached("after-handler")
@@ -361,11 +370,11 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     if not is_result(returned):
         raise _no_result(tool, claim, returned)
     if claim.effect is not None:
-        claim.happened(returned)
+        claim.record_now(returned)
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
     fault = None if fits else tool.fault_of(returned, stored=run.is_stored)
     if fault:
-        raise Refusal(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
+        raise CallRefusedError(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
     return returned
 
 
@@ -384,21 +393,21 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     heard = None if claim.effect is None else claim.ended_late
     try:
         return await run_to_end(run.way, body, is_async=tool.is_async, seconds=seconds, late=heard)
-    except OverranError as overrun:
+    except ExecutionTimeoutError as overrun:
         run.entered = True  # its thread may not have come to the handler yet, and will
         if heard is not None:
             claim.left_behind = True
         if by_deadline:
             late = "the deadline passed while the handler ran; its changes were undone"
             raise DeadlineExceededError(late) from overrun
-        raise overran(tool, tool.timeout or timedelta(0)) from overrun
+        raise handler_timed_out(tool, tool.timeout or timedelta(0)) from overrun
 
 
-def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> Refusal:
+def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> CallRefusedError:
     """What to say of a handler that returned something else than a result."""
     drop_unawaited(returned)
-    claim.happened(returned)
-    return Refusal(
+    claim.record_now(returned)
+    return CallRefusedError(
         f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "
         "due. Its changes were undone; do without it."
     )
@@ -413,7 +422,7 @@ def _call(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> Any:  
         traceback = error.__traceback__
         if traceback is not None and traceback.tb_next is None:  # raised before the handler's first line
             run.entered = False
-            raise wrong_handler(tool, error) from error
+            raise handler_mismatch(tool, error) from error
         raise
 
 
@@ -469,7 +478,7 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 # -------------------------------------------------------------------------------------------------- step 12: the record
 
 
-def record(run: Invocation, result: ToolResult[Any]) -> None:
+def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     """Append the event to the session's log, unless it was committed with the call, and tell who listens.
 
     The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
@@ -480,7 +489,7 @@ def record(run: Invocation, result: ToolResult[Any]) -> None:
     event = run.closed
     if event is None:
         event = run.event(result)
-        session.log_call(event, run.ref, nested=run.place.outer is not None)
+        session.log_event(event, run.ref, nested=run.place.outer is not None)
     reached("after-record")
     if not session.listens(ToolInvoked):
         return

@@ -26,17 +26,17 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from handrail.errors import DeveloperMistake, EndsRun, ParseError
+from handrail.errors import DeveloperMistake, ParseError, RunAbortedError
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
-from handrail.runtime.execution import OverranError, run_to_end
-from handrail.runtime.failures import FinalRefusal, Refusal, told
+from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
+from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import is_result, to_store
+from handrail.runtime.ledger.claim import dump_result, is_result
 from handrail.runtime.ledger.effects import NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments, recorded_arguments, same_arguments
-from handrail.runtime.ledger.states import expired
+from handrail.runtime.ledger.states import key_expired
 from handrail.serde.json_schema import MASK
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction
@@ -87,7 +87,7 @@ def _starts_handler(run: Invocation, slot: EffectKey) -> bool:
     """Whether the claim of a slot is granted: a slot that is unknown, running or done is answered by what it holds."""
     ledger = run.environment.effect_ledger
     own = ledger.row(slot.key, partition=slot.partition)
-    return own is None or own.status == "failed" or expired(own, ledger.store.now())
+    return own is None or own.status == "failed" or key_expired(own, ledger.store.now())
 
 
 def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: Tool[Any, Any]) -> bool:
@@ -108,7 +108,7 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
             raise _happened(tool)
     except FinalRefusal:
         raise
-    except Refusal as error:
+    except CallRefusedError as error:
         raise FinalRefusal(str(error)) from error
     if ledger.resolve(row, _LOOKED_UP):
         return
@@ -143,7 +143,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
     reconcile: Any = tool.reconcile
     message = Unknown(row).message
     if reconcile is None:
-        raise Refusal(message)
+        raise CallRefusedError(message)
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     params = _params_of(row, run, tool, message)
@@ -153,18 +153,18 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         with reading:
             asks = partial(reconcile, params, row.key, **named)
             found: object = await run_to_end(run.way, asks, is_async=is_async(reconcile), seconds=seconds)
-    except OverranError:
-        raise Refusal(f"{message} Asking the other side took too long.") from None
-    except (EndsRun, DeveloperMistake):
+    except ExecutionTimeoutError:
+        raise CallRefusedError(f"{message} Asking the other side took too long.") from None
+    except (RunAbortedError, DeveloperMistake):
         raise
     except Exception as error:
         _log.exception("reconcile of %s failed", tool.name)
-        raise Refusal(f"{message} Asking the other side failed: {told(error)}") from error
+        raise CallRefusedError(f"{message} Asking the other side failed: {describe_error(error)}") from error
     if found is None:
         return True
     if not is_result(found) or not found.success:
-        raise Refusal(f"{message} The other side could not tell either.")
-    run.environment.effect_ledger.resolve(row, to_store(tool, found), ttl=ttl)
+        raise CallRefusedError(f"{message} The other side could not tell either.")
+    run.environment.effect_ledger.resolve(row, dump_result(tool, found), ttl=ttl)
     return False
 
 
@@ -192,4 +192,4 @@ def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: s
             return params
     why = "the parameters that it was begun with cannot be made again of what is recorded of them"
     _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
-    raise Refusal(f"{message} The other side was not asked: {why}.")
+    raise CallRefusedError(f"{message} The other side was not asked: {why}.")

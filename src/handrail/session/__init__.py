@@ -1,28 +1,27 @@
 """Sessions: events in, slices out."""
 
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import Connection, SessionStore
+from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import append_all, reducer, replace_latest, upsert_by
 from handrail.session.session import Session
 from handrail.session.slices import (
     Append,
     Change,
-    Keep,
     Reducer,
     Replace,
     SessionSnapshot,
     Slice,
     SlicePolicy,
     SliceView,
+    Unchanged,
 )
 
 __all__ = [
     "Append",
     "CallRef",
     "Change",
-    "Connection",
-    "Keep",
+    "DatabaseConnection",
     "OpenCall",
     "Reducer",
     "Replace",
@@ -32,6 +31,7 @@ __all__ = [
     "Slice",
     "SlicePolicy",
     "SliceView",
+    "Unchanged",
     "append_all",
     "reducer",
     "replace_latest",

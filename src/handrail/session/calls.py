@@ -23,7 +23,7 @@ from handrail.serde.formatting import shortened
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
 
-NESTED_MARK = "@"
+NESTED_SEPARATOR = "@"
 """What the reply of a nested call begins with, and no reply of a model."""
 
 _SAFE = "".join(chr(code) for code in range(33, 127) if chr(code) not in "%/")
@@ -49,13 +49,13 @@ class CallRef(NamedTuple):
     @staticmethod
     def nested(parent: CallRef, call_id: str) -> CallRef:
         """A call that the handler of another one makes, without stating a reply."""
-        return CallRef(f"{NESTED_MARK}{parent}", call_id)
+        return CallRef(f"{NESTED_SEPARATOR}{parent}", call_id)
 
     @property
     def parent(self) -> CallRef | None:
         """The call in whose handler this one is made; `None` if its reply does not say so."""
         reply = self.reply
-        return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_MARK) else None
+        return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_SEPARATOR) else None
 
     def __str__(self) -> str:
         """The call in one word: `reply/id`, or `id`; `/`, `%` and what is not printable ASCII are percent-encoded."""
@@ -71,7 +71,7 @@ class CallRef(NamedTuple):
         reply, call_id = self
         if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
             return self
-        mark = NESTED_MARK if type(reply) is str and reply.startswith(NESTED_MARK) else ""
+        mark = NESTED_SEPARATOR if type(reply) is str and reply.startswith(NESTED_SEPARATOR) else ""
         return CallRef(None if reply is None else storable_id(reply, mark), storable_id(call_id))
 
     @property
@@ -124,7 +124,7 @@ def is_storable_id(text: object) -> bool:
 
 def is_reply(text: object) -> bool:
     """Whether text can name a reply of the model: it can be stored, and is not marked as that of a nested call."""
-    return is_storable_id(text) and not str(text).startswith(NESTED_MARK)
+    return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
 
 
 def shown_id(text: object) -> str:

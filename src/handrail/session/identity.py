@@ -14,7 +14,7 @@ _TEXT = "text of valid Unicode"
 _TAGS = "a mapping from text to text: {'customer': '7'}"
 
 
-def check_given(function: str, session_id: object, tags: object = None) -> None:
+def check_identity(function: str, session_id: object, tags: object = None) -> None:
     """Refuse an id or tags that no store could hold.
 
     Args:

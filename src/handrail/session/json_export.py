@@ -23,7 +23,7 @@ Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SessionDocument:
     """What is saved of a session.
 
     Attributes:
@@ -50,7 +50,7 @@ class _File:
     log: dict[str, list[dict[str, Any]]]
 
 
-def write(saved: Saved) -> str:
+def dump_session_json(saved: SessionDocument) -> str:
     """The JSON of what is saved of a session.
 
     Raises:
@@ -65,8 +65,8 @@ def write(saved: Saved) -> str:
         raise SnapshotError(msg) from error
 
 
-def read(data: str | bytes, *, types: Iterable[type[Any]]) -> Saved:
-    """What `write` wrote.
+def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> SessionDocument:
+    """What `dump_session_json` wrote.
 
     Args:
         data: the JSON.
@@ -82,7 +82,7 @@ def read(data: str | bytes, *, types: Iterable[type[Any]]) -> Saved:
     except ParseError as error:
         msg = f"this is no saved session, or not the whole of one; pass what Session.to_json returned. {error}"
         raise SnapshotError(msg) from error
-    return Saved(file.session_id, file.tags, _parsed(file.state, known), _parsed(file.log, known))
+    return SessionDocument(file.session_id, file.tags, _parsed(file.state, known), _parsed(file.log, known))
 
 
 def _dumped(slices: Items) -> dict[str, list[dict[str, Any]]]:

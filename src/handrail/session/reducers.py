@@ -1,9 +1,9 @@
 """Reducers: pure functions that say what becomes of a slice when an event arrives.
 
-A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Keep`. A state slice is a
+A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`. A state slice is a
 dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value of the class.
 
-`Rules` says which slices of a session are LOGs, and which reducers take which events.
+`SliceRules` says which slices of a session are LOGs, and which reducers take which events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReducerError, SessionUseError
-from handrail.session.slices import Append, Change, Keep, Reducer, Replace, S, SliceChange, SlicePolicy, SliceView
+from handrail.session.slices import Append, Change, Reducer, Replace, S, SliceChange, SlicePolicy, SliceView, Unchanged
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -100,7 +100,7 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
         now = view.latest()
         if now is None:
             if initial is None:
-                return Keep()
+                return Unchanged()
             now = initial()
         becomes: object = getattr(now, name)(event)
         if isinstance(becomes, state):
@@ -114,7 +114,7 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class EventRoute:
     """What becomes of the events of one type.
 
     Attributes:
@@ -130,7 +130,7 @@ class Route:
     append: str
 
 
-class Rules:
+class SliceRules:
     """The rules of one session, which guards their changing with its lock; looking them up needs none."""
 
     __slots__ = ("_policies", "_reducers", "_routes")
@@ -139,11 +139,11 @@ class Rules:
         """Make rules of dictionaries that the caller hands over; a class that is not among them speaks for itself."""
         self._policies = policies
         self._reducers = reducers
-        self._routes: dict[type[Any], Route] = {}  # replaced whenever the rules change
+        self._routes: dict[type[Any], EventRoute] = {}  # replaced whenever the rules change
 
-    def copy(self) -> Rules:
+    def copy(self) -> SliceRules:
         """The same rules for another session."""
-        return Rules(dict(self._policies), dict(self._reducers))
+        return SliceRules(dict(self._policies), dict(self._reducers))
 
     def policy(self, kind: type[Any]) -> SlicePolicy:
         """What becomes of the slice of a type on rollback.
@@ -156,7 +156,7 @@ class Rules:
             policy = self._policies[kind] = _policy_of(kind)
         return policy
 
-    def route(self, event_type: type[Any]) -> Route:
+    def route(self, event_type: type[Any]) -> EventRoute:
         """What becomes of the events of a type.
 
         Raises:
@@ -167,7 +167,7 @@ class Rules:
         if route is None:
             logged = self.policy(event_type) is SlicePolicy.LOG
             reducers = self._reducers.get(event_type, ())
-            route = routes[event_type] = Route(
+            route = routes[event_type] = EventRoute(
                 logged, reducers, f"dispatch {event_type.__name__}", f"append to {event_type.__name__}"
             )
         return route

@@ -28,37 +28,37 @@ from handrail.errors import (
 )
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef, OpenCall, still_open
-from handrail.session.identity import check_given, check_relatives, check_stored_id
-from handrail.session.json_export import Saved, read, write
+from handrail.session.identity import check_identity, check_relatives, check_stored_id
+from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import listed_calls
 from handrail.session.persistence.loading import (
-    Opening,
+    LoadedSession,
     RecordsInStore,
     copy_for_fork,
-    open_kept,
+    load_session,
     release_with,
     stored_slices,
 )
-from handrail.session.persistence.protocol import Connection, SessionStore
-from handrail.session.persistence.recorder import Kept
-from handrail.session.reducers import Reducers, Route, Rules
+from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
+from handrail.session.persistence.recorder import SessionRecorder
+from handrail.session.reducers import EventRoute, Reducers, SliceRules
 from handrail.session.slices import (
     Append,
     Change,
-    FixedView,
-    Owner,
     Reducer,
     SessionSnapshot,
     Slice,
     SliceChange,
+    SliceOwner,
     SlicePolicy,
     Version,
     Versions,
+    VersionView,
     check_change,
     filled,
     versions_of,
 )
-from handrail.session.state import Changes, Log, State
+from handrail.session.state import LogSlices, SliceChanges, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn, draw_ticket
 
@@ -91,24 +91,24 @@ class Session:
         Raises:
             InvalidArgumentError: something is of another type: an id is text, and so are tags.
         """
-        check_given("Session", session_id, tags)
+        check_identity("Session", session_id, tags)
         check_relatives("Session", Session, parent, dispatcher)
         self.session_id = session_id if session_id is not None else new_id()
         self.dispatcher = dispatcher if dispatcher is not None else Dispatcher()
         self.turn = Turn()
-        self._owner = Owner(self.session_id)
+        self._owner = SliceOwner(self.session_id)
         self._lock = threading.RLock()
         self._outside = threading.RLock()
-        self._rules = Rules({}, {})
-        self._state = State(self._owner, {})
-        self._log = Log(self._owner, {})
+        self._rules = SliceRules({}, {})
+        self._state = StateSlices(self._owner, {})
+        self._log = LogSlices(self._owner, {})
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
-        self._kept: Kept | None = None
+        self._kept: SessionRecorder | None = None
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent = parent
         self._new_id = new_id
-        self._opening: Opening | None = None
+        self._opening: LoadedSession | None = None
 
     @classmethod
     def open(  # noqa: PLR0913 - a session's own arguments, and how it is kept
@@ -145,14 +145,14 @@ class Session:
             InvalidArgumentError: something is of another type: a store is opened by `handrail.store.open`, an id is
                 text, and so are tags. Nothing was written.
             SessionNotFoundError: there is no such session, and `create` is false.
-            SessionHeldError: it is open elsewhere, and stays so for longer than `wait`.
+            SessionLockedError: it is open elsewhere, and stays so for longer than `wait`.
             UnknownTypeError: it holds values of a class that is not known here.
             StoreError: the store cannot be used.
         """
         check_stored_id("Session.open", session_id)
-        check_given("Session.open", session_id, tags)
+        check_identity("Session.open", session_id, tags)
         check_relatives("Session.open", Session, parent, dispatcher)
-        opening = Opening.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)
+        opening = LoadedSession.checked(store, types, create=create, wait=wait, checkpoint_every=checkpoint_every)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     def __repr__(self) -> str:
@@ -187,9 +187,9 @@ class Session:
             if not kept.closed:
                 kept.flush(self._state, self._log)
                 kept.closed = "has been closed"
-            kept.store.release(kept.hold)
+            kept.store.release(kept.session_lock)
 
-    def check(self) -> None:
+    def check_writable(self) -> None:
         """Make sure that what a call does could be recorded; the pipeline asks before it starts anything.
 
         Raises:
@@ -199,7 +199,7 @@ class Session:
         if self._kept is not None:
             self._kept.check()
 
-    def close_call(self, event: CallRecord, call: CallRef, transaction: Transaction) -> None:
+    def commit_event(self, event: CallRecord, call: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
 
         Args:
@@ -215,7 +215,7 @@ class Session:
                 part = self._kept.part_of(transaction, self._state, self._log)
                 part.close_with(event, call, self._records)
 
-    def log_call(self, event: CallRecord, call: CallRef, *, nested: bool = False) -> None:
+    def log_event(self, event: CallRecord, call: CallRef, *, nested: bool = False) -> None:
         """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
 
         A store that fails is logged, and gets the event with the next unit.
@@ -277,7 +277,7 @@ class Session:
         record = self.recorded_call(call)
         return record is not None and record.final
 
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction of the call; `context.connection` reads better.
 
         Raises:
@@ -305,7 +305,7 @@ class Session:
             SessionError: `at` names no call of it, or several, or the session is in memory and has no history; or a
                 stored session is forked in the middle of a call, or to an id that is taken.
         """
-        check_given("Session.fork", session_id)
+        check_identity("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self._kept is not None and self._opening is not None:
             return self._fork_stored(new_id, at, self._kept, self._opening)
@@ -323,7 +323,7 @@ class Session:
             InvalidArgumentError: an id is text, and so are tags.
             StoreError: this session is stored, and its store cannot be used.
         """
-        check_given("Session.child", session_id, tags)
+        check_identity("Session.child", session_id, tags)
         if self._opening is None:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
         new_id = self._new_id() if session_id is None else session_id
@@ -337,7 +337,7 @@ class Session:
         """
         with self._lock:
             state, log = self._state.seen(), dict(self._log.slices)
-        return write(Saved(self.session_id, self.tags, filled(state), filled(log)))
+        return dump_session_json(SessionDocument(self.session_id, self.tags, filled(state), filled(log)))
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
@@ -346,15 +346,15 @@ class Session:
         Raises:
             SnapshotError: the data is no saved session, or holds what is of none of `types`; nothing else is imported.
         """
-        saved = read(data, types=types)
+        saved = load_session_json(data, types=types)
         session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)
         state, log = (versions_of(items, session._owner) for items in (saved.state, saved.log))
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
-        session._adopt(state, log, Rules(policies, {}))
+        session._adopt(state, log, SliceRules(policies, {}))
         return session
 
     def _fork_stored(
-        self, new_id: str, at: str | tuple[str | None, str] | None, kept: Kept, opening: Opening
+        self, new_id: str, at: str | tuple[str | None, str] | None, kept: SessionRecorder, opening: LoadedSession
     ) -> Session:
         store = opening.store
         if current() is not None:
@@ -368,23 +368,23 @@ class Session:
     @classmethod
     def _resume(  # noqa: PLR0913, PLR0917 - what `open` takes
         cls,
-        opening: Opening,
+        opening: LoadedSession,
         session_id: str,
         tags: Mapping[str, str] | None = None,
         parent: Session | None = None,
         dispatcher: Dispatcher | None = None,
-        rules: Rules | None = None,
+        rules: SliceRules | None = None,
     ) -> Self:
         parent_id = None if parent is None else parent.session_id
-        kept, row = open_kept(opening, session_id, tags or {}, parent_id)
+        kept, row = load_session(opening, session_id, tags or {}, parent_id)
         session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
         state, log, policies = stored_slices(kept, session._owner)
-        session._adopt(state, log, Rules(policies, {}) if rules is None else rules.copy())
+        session._adopt(state, log, SliceRules(policies, {}) if rules is None else rules.copy())
         session._kept, session._opening = kept, opening
         if kept.head:
             session._records = CallRecords(RecordsInStore(kept))
         kept.lock = session._lock
-        release_with(session, opening.store, kept.hold)
+        release_with(session, opening.store, kept.session_lock)
         return session
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
@@ -522,15 +522,15 @@ class Session:
             with self._lock:
                 self._state.undo(snapshot.slices, snapshot.taken)
         else:
-            self._write("restore a snapshot", partial(self._state.go_back, snapshot.slices), current())
+            self._write("restore a snapshot", partial(self._state.restore, snapshot.slices), current())
 
-    def _adopt(self, state: Versions, log: Versions, rules: Rules) -> None:
-        self._state = State(self._owner, state)
-        self._log = Log(self._owner, log)
+    def _adopt(self, state: Versions, log: Versions, rules: SliceRules) -> None:
+        self._state = StateSlices(self._owner, state)
+        self._log = LogSlices(self._owner, log)
         self._rules = rules
 
     def _open(self, call: Transaction, what: str) -> None:
-        """Make sure that a call may write to the STATE slices; see `State.open`."""
+        """Make sure that a call may write to the STATE slices; see `StateSlices.open`."""
         if self._state.open(self, call, what) and self._kept is not None:
             self._kept.part_of(call.root, self._state, self._log)
 
@@ -572,7 +572,7 @@ class Session:
             finally:
                 ticket.release()
 
-    def _take_in(self, event: object, route: Route, call: Transaction) -> None:
+    def _take_in(self, event: object, route: EventRoute, call: Transaction) -> None:
         with self._lock:
             self._open(call, route.what)
             if route.reducers:
@@ -584,12 +584,12 @@ class Session:
         if not self.dispatcher.is_quiet:
             self.dispatcher.dispatch(event)
 
-    def _decisions(self, event: object, reducers: Reducers) -> Changes:
+    def _decisions(self, event: object, reducers: Reducers) -> SliceChanges:
         """What all reducers make of an event; nothing is applied before all have answered."""
         now = self._state.now
         changes: list[tuple[type[Any], SliceChange]] = []
         for into, reducer in reducers:
-            change = reducer(FixedView(now[1].get(into)), event)
+            change = reducer(VersionView(now[1].get(into)), event)
             check_change(change, into)
             changes.append((into, change))
         if self._state.now is not now:

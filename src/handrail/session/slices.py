@@ -8,8 +8,8 @@ to an old version, appending by another owner, as a fork does) makes a new list.
 Going back may cut off the end of the list, so that the next append grows it in place again. Only who knows that nobody
 holds a version that looks at what is cut off may do that: see `handrail.session.session`.
 
-A slice gets an item more, becomes other items, or stays as it is (`Append`, `Replace`, `Keep`). The beginning of its
-items may lie in the store until somebody looks at it (`StoredItems`).
+A slice gets an item more, becomes other items, or stays as it is (`Append`, `Replace`, `Unchanged`). The beginning of
+its items may lie in the store until somebody looks at it (`StoredItems`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SlicePolicy(Enum):
     """A record of what happened: it only grows, and stays whatever becomes of the call."""
 
 
-class Owner:
+class SliceOwner:
     """Who may grow a list in place: stands for one session, and does not keep it alive."""
 
     __slots__ = ("session_id",)
@@ -126,13 +126,13 @@ class Version(Generic[T]):
 
     __slots__ = ("items", "length", "owner")
 
-    def __init__(self, owner: Owner, items: list[T] | StoredItems[T], length: int) -> None:
+    def __init__(self, owner: SliceOwner, items: list[T] | StoredItems[T], length: int) -> None:
         """Make a version of a list that the caller hands over."""
         self.owner = owner
         self.items = items
         self.length = length
 
-    def append(self, owner: Owner, item: T) -> Version[T]:
+    def append(self, owner: SliceOwner, item: T) -> Version[T]:
         """The version with one item more; O(1) for the owner of the newest version."""
         items = self.items
         length = self.length
@@ -141,7 +141,7 @@ class Version(Generic[T]):
         items.append(item)
         return Version(owner, items, length + 1)
 
-    def grow(self, owner: Owner, item: T) -> bool:
+    def grow(self, owner: SliceOwner, item: T) -> bool:
         """Become one item longer, if this owner may; for a LOG, whose versions nobody keeps. Returns whether it did."""
         if owner is not self.owner or len(self.items) != self.length:
             return False
@@ -172,7 +172,7 @@ class SessionSnapshot:
 
     __slots__ = ("owner", "slices", "taken")
 
-    def __init__(self, owner: Owner, slices: Versions, taken: int = 0) -> None:
+    def __init__(self, owner: SliceOwner, slices: Versions, taken: int = 0) -> None:
         """Made by `Session.snapshot`."""
         self.owner = owner
         self.slices = slices
@@ -233,7 +233,7 @@ class SliceView(Sequence[T], Generic[T]):
         return tuple(item for item in self.all() if predicate(item))
 
 
-class FixedView(SliceView[T], Generic[T]):
+class VersionView(SliceView[T], Generic[T]):
     """A look at one version, which stays the same whatever becomes of the slice."""
 
     __slots__ = ("_version",)
@@ -248,7 +248,7 @@ class FixedView(SliceView[T], Generic[T]):
         return self._version
 
 
-class Slices(Protocol):
+class SliceHost(Protocol):
     """What a slice asks of the session that it belongs to."""
 
     def version_of(self, kind: type[T]) -> Version[T] | None:
@@ -277,7 +277,7 @@ class Slice(SliceView[T], Generic[T]):
 
     __slots__ = ("_kind", "_session")
 
-    def __init__(self, session: Slices, kind: type[T]) -> None:
+    def __init__(self, session: SliceHost, kind: type[T]) -> None:
         """Made by `session[kind]`."""
         self._session = session
         self._kind = kind
@@ -305,16 +305,16 @@ class Slice(SliceView[T], Generic[T]):
 
 
 class SliceChange:
-    """What `Append`, `Replace` and `Keep` have in common."""
+    """What `Append`, `Replace` and `Unchanged` have in common."""
 
     __slots__ = ()
 
     @property
-    def brings(self) -> tuple[object, ...]:
+    def added_items(self) -> tuple[object, ...]:
         """The items that come into the slice."""
         return ()
 
-    def apply(self, version: Version[Any] | None, _owner: Owner, /) -> Version[Any] | None:
+    def apply(self, version: Version[Any] | None, _owner: SliceOwner, /) -> Version[Any] | None:
         """The version that the change leads to; `None` is the slice that nothing has come into."""
         return version
 
@@ -326,11 +326,11 @@ class Append(SliceChange, Generic[T]):
     item: T
 
     @property
-    def brings(self) -> tuple[object, ...]:
+    def added_items(self) -> tuple[object, ...]:
         """The one item."""
         return (self.item,)
 
-    def apply(self, version: Version[Any] | None, owner: Owner, /) -> Version[Any]:
+    def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any]:
         """Grow the version's list in place where `Version.append` does."""
         return Version(owner, [self.item], 1) if version is None else version.append(owner, self.item)
 
@@ -342,21 +342,21 @@ class Replace(SliceChange, Generic[T]):
     items: tuple[T, ...]
 
     @property
-    def brings(self) -> tuple[object, ...]:
+    def added_items(self) -> tuple[object, ...]:
         """All the items."""
         return tuple(self.items)
 
-    def apply(self, _version: Version[Any] | None, owner: Owner, /) -> Version[Any]:
+    def apply(self, _version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any]:
         """Make a new list."""
         return Version(owner, list(self.items), len(self.items))
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(SliceChange):
+class Unchanged(SliceChange):
     """A reducer's answer: the slice stays as it is."""
 
 
-Change: TypeAlias = Append[T] | Replace[T] | Keep
+Change: TypeAlias = Append[T] | Replace[T] | Unchanged
 """What a reducer returns."""
 
 
@@ -369,10 +369,10 @@ def check_change(change: object, slice_type: type[object]) -> None:
     if not isinstance(change, SliceChange):
         msg = (
             f"a reducer of slice {slice_type.__name__} returned {change!r:.100}; return Append(item), "
-            "Replace((item, ...)) or Keep()"
+            "Replace((item, ...)) or Unchanged()"
         )
         raise ReducerError(msg)
-    for item in change.brings:
+    for item in change.added_items:
         if not isinstance(item, slice_type):
             msg = f"slice {slice_type.__name__} cannot hold a {type(item).__name__}: {item!r:.100}"
             raise ReducerError(msg)
@@ -384,9 +384,9 @@ Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 
 def filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
     """The items of the slices that have any, by their type."""
-    return {kind: FixedView(version).all() for kind, version in slices.items() if version.length}
+    return {kind: VersionView(version).all() for kind, version in slices.items() if version.length}
 
 
-def versions_of(items: Mapping[type[Any], Sequence[Any]], owner: Owner) -> Versions:
+def versions_of(items: Mapping[type[Any], Sequence[Any]], owner: SliceOwner) -> Versions:
     """The slices that hold these items, by their type; `owner` may grow them in place."""
     return {kind: Version(owner, list(held), len(held)) for kind, held in items.items()}

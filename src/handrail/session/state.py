@@ -25,14 +25,14 @@ from threading import get_ident
 from typing import Any, TypeAlias
 
 from handrail.errors import TurnConflictError
-from handrail.session.slices import Owner, SliceChange, Version, Versions
+from handrail.session.slices import SliceChange, SliceOwner, Version, Versions
 from handrail.transaction import Snapshotable, Transaction, current
 
-Changes: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
+SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
 """What becomes of slices, each with its type."""
 
 
-class State:
+class StateSlices:
     """The STATE slices of one session. All methods but `seen` are called with the session's lock held.
 
     Attributes:
@@ -45,7 +45,7 @@ class State:
 
     __slots__ = ("_end_is_held", "joining", "now", "owner", "taken")
 
-    def __init__(self, owner: Owner, slices: Versions) -> None:
+    def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         """Make the state of a session that nobody has written to yet."""
         self.owner = owner
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
@@ -88,7 +88,7 @@ class State:
         Returns whether this is the first write of the outermost transaction.
 
         Raises:
-            ToldToModel: it may not; see `handrail.transaction.check_write`.
+            ModelVisibleError: it may not; see `handrail.transaction.check_write`.
         """
         root = call if call.parent is None else call.root
         writer = self.now[0]
@@ -117,7 +117,7 @@ class State:
         becomes[kind] = Version(self.owner, [item], 1) if version is None else version.append(self.owner, item)
         self.now = (writer, becomes, before)
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: SliceChanges) -> None:
         """Change slices, all at one stroke, for the writer that `open` let in."""
         writer, working, before = self.now
         becomes = dict(working)
@@ -127,7 +127,7 @@ class State:
                 becomes[kind] = version
         self.now = (writer, becomes, before)
 
-    def go_back(self, slices: Versions) -> None:
+    def restore(self, slices: Versions) -> None:
         """Become what somebody holds, for the writer that `open` let in."""
         writer, _, before = self.now
         self._end_is_held = True
@@ -145,7 +145,7 @@ class State:
         self.now = (writer, slices, before)
 
 
-class Log:
+class LogSlices:
     """The LOG slices of one session; `append` is called with the session's lock held.
 
     Attributes:
@@ -155,7 +155,7 @@ class Log:
 
     __slots__ = ("owner", "slices")
 
-    def __init__(self, owner: Owner, slices: Versions) -> None:
+    def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         """Begin with what another session has logged, in versions of its own, because those of a LOG grow."""
         self.owner = owner
         self.slices = {kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()}

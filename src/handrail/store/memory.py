@@ -21,7 +21,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionUseError, StoreUnavailableError
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
 from handrail.store import session_locks
 from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
@@ -72,16 +72,16 @@ class UndoLog:
 
     def rollback(self) -> None:
         """Undo all of it."""
-        self.back_to(0)
+        self.rollback_to(0)
         self.commit()
 
-    def mark(self) -> int:
+    def savepoint(self) -> int:
         """How many changes there were so far."""
         return len(self._undo)
 
-    def back_to(self, mark: int) -> None:
-        """Undo the changes after the first `mark`."""
-        while len(self._undo) > mark:
+    def rollback_to(self, savepoint: int) -> None:
+        """Undo the changes after the first `savepoint`."""
+        while len(self._undo) > savepoint:
             self._undo.pop()()
 
     def note(self, undo: Callable[[], object]) -> None:
@@ -98,7 +98,7 @@ class _Kept:
     """What is kept of one session; entry `n` stands at index `n - 1`."""
 
     row: SessionRow
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
     checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
     token: str = ""
 
@@ -300,16 +300,16 @@ class MemoryStore:
             checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
             return self._add(_Kept(row, kept.entries[: row.head], checkpoints))
 
-    def hold(self, session_id: str, *, wait: timedelta) -> Hold:
+    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
         """Become the only one that writes to a session; waits for another holder to let go.
 
         Raises:
             SessionNotFoundError: there is no such session.
-            SessionHeldError: another `Session` still holds it after `wait`.
+            SessionLockedError: another `Session` still holds it after `wait`.
         """
         with self._lock:
             self._kept(session_id)
-        self._held.take(session_id, wait=wait)
+        self._held.acquire(session_id, wait=wait)
         try:
             with self._lock:
                 kept = self._kept(session_id)
@@ -317,41 +317,43 @@ class MemoryStore:
         except BaseException:
             self._held.give(session_id)
             raise
-        hold = Hold(session_id, kept.token)
+        hold = SessionLock(session_id, kept.token)
         self._held.note(hold)
         return hold
 
-    def release(self, hold: Hold) -> None:
+    def release(self, lock: SessionLock) -> None:
         """Let others write to the session; a hold that is no longer valid is no fault."""
-        if self._held.holds(hold):
+        if self._held.holds(lock):
             with self._lock:
-                kept = self._sessions.get(hold.session_id)
+                kept = self._sessions.get(lock.session_id)
                 if kept is not None:
                     kept.token = ""
-            self._held.give(hold.session_id)
+            self._held.give(lock.session_id)
 
-    def check(self, hold: Hold, head: int) -> None:
+    def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the hold is valid, and that nobody else has written to the session.
 
         Raises:
             SessionLostError: it is not, or somebody has.
         """
         with self._lock:
-            self._valid(hold, head)
+            self._valid(lock, head)
 
-    def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
+    def append(
+        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
+    ) -> None:
         """Add entries after `head`, and keep a checkpoint that covers the last of them.
 
         Raises:
-            SessionLostError: as for `check`. Nothing has been written.
+            SessionLostError: as for `check_lock`. Nothing has been written.
             SessionError: the entries are not numbered from `head + 1` on. Nothing has been written.
         """
-        newest = session_locks.newest_number(hold.session_id, head, entries)
+        newest = session_locks.newest_number(lock.session_id, head, entries)
         with self.unit(), self._lock:
-            kept = self._sessions.get(hold.session_id)
-            if kept is not None and kept.token == hold.token and kept.row.head == newest > head:
+            kept = self._sessions.get(lock.session_id)
+            if kept is not None and kept.token == lock.token and kept.row.head == newest > head:
                 return
-            kept = self._valid(hold, head)
+            kept = self._valid(lock, head)
             was, checkpoints = kept.row, len(kept.checkpoints)
             kept.entries += entries
             if checkpoint is not None and (not kept.checkpoints or kept.checkpoints[-1].number < checkpoint.number):
@@ -370,7 +372,7 @@ class MemoryStore:
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
         with self._lock:
             kept = self._sessions.get(session_id)
@@ -390,7 +392,7 @@ class MemoryStore:
 
     # -------------------------------------------------------------------------------------------------------- commits
 
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         """There is none.
 
         Raises:
@@ -466,9 +468,9 @@ class MemoryStore:
         """Tell of a change now, or when the unit that it belongs to counts."""
         unit = open_unit(self) if self._changes.is_open else None
         if unit is None:
-            self._watchers.tell(*identity, row)
+            self._watchers.notify(*identity, row)
         else:
-            unit.tell(*identity, row)
+            unit.notify(*identity, row)
             reached("unit-ledger-written")
 
     def _undo_with(self, undo: Callable[[], object]) -> None:
@@ -495,11 +497,11 @@ class MemoryStore:
             raise session_locks.session_not_found(session_id, self.url)
         return kept
 
-    def _valid(self, hold: Hold, head: int) -> _Kept:
-        kept = self._sessions.get(hold.session_id)
-        if kept is None or kept.token != hold.token or kept.row.head != head:
+    def _valid(self, lock: SessionLock, head: int) -> _Kept:
+        kept = self._sessions.get(lock.session_id)
+        if kept is None or kept.token != lock.token or kept.row.head != head:
             found = None if kept is None else (kept.token, kept.row.head)
-            raise session_locks.session_lost(hold, head, found)
+            raise session_locks.session_lost(lock, head, found)
         return kept
 
 

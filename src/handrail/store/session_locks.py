@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from handrail.clock import Clock
-from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
-from handrail.session.persistence.protocol import Entry, Hold
+from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
+from handrail.session.persistence.protocol import SessionEntry, SessionLock
 
 _POLL_SECONDS = 0.01
 
@@ -92,11 +92,11 @@ class SessionLockTable:
         self._freed = threading.Condition()
         self._held: dict[str, str] = {}
 
-    def take(self, session_id: str, *, wait: timedelta) -> None:
+    def acquire(self, session_id: str, *, wait: timedelta) -> None:
         """Hold a session, as soon as nobody else does.
 
         Raises:
-            SessionHeldError: somebody still does after `wait`.
+            SessionLockedError: somebody still does after `wait`.
             StoreError: the store cannot say.
         """
         until = self._clock.monotonic() + wait.total_seconds()
@@ -108,14 +108,14 @@ class SessionLockTable:
                 self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
             self._held[session_id] = ""
 
-    def note(self, hold: Hold) -> None:
+    def note(self, lock: SessionLock) -> None:
         """Remember what was given to the one who took a session."""
         with self._freed:
-            self._held[hold.session_id] = hold.token
+            self._held[lock.session_id] = lock.token
 
-    def holds(self, hold: Hold) -> bool:
+    def holds(self, lock: SessionLock) -> bool:
         """Whether a hold is the one that was given out last for its session, and not given back."""
-        return self._held.get(hold.session_id) == hold.token
+        return self._held.get(lock.session_id) == lock.token
 
     def refresh(self) -> None:
         """Take locks again that were lost without anybody knowing.
@@ -141,13 +141,13 @@ class SessionLockTable:
             self._locks.close()
             self._freed.notify_all()
 
-    def _refusal(self, session_id: str) -> SessionHeldError:
+    def _refusal(self, session_id: str) -> SessionLockedError:
         who = "this process has it open already" if session_id in self._held else "another process has it open"
         msg = (
             f"session {session_id!r} in {self._store} has a writer: {who}. Close it there, wait longer with wait=, "
             "or fork it"
         )
-        return SessionHeldError(msg, session_id=session_id)
+        return SessionLockedError(msg, session_id=session_id)
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
@@ -156,7 +156,7 @@ def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
     return SessionNotFoundError(msg, session_id=session_id)
 
 
-def session_lost(hold: Hold, head: int, found: tuple[str, int] | None) -> SessionLostError:
+def session_lost(hold: SessionLock, head: int, found: tuple[str, int] | None) -> SessionLostError:
     """A hold is not valid, or somebody has written; `found` is the token and the head that stand, if any do."""
     if found is None:
         why = "it is no longer there"
@@ -168,7 +168,7 @@ def session_lost(hold: Hold, head: int, found: tuple[str, int] | None) -> Sessio
     return SessionLostError(msg, session_id=hold.session_id)
 
 
-def newest_number(session_id: str, head: int, entries: Sequence[Entry]) -> int:
+def newest_number(session_id: str, head: int, entries: Sequence[SessionEntry]) -> int:
     """The number of the last of `entries`, which follow `head`; `head` if there are none.
 
     Raises:

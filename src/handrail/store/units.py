@@ -49,11 +49,11 @@ class UnitBackend(Protocol):
         """Undo all of it, as far as that is not done already; raises nothing that a store may raise."""
         ...
 
-    def mark(self) -> Any:  # noqa: ANN401 - a mark is what the store makes of it
+    def savepoint(self) -> Any:  # noqa: ANN401 - a savepoint is what the store makes of it
         """Remember this moment."""
         ...
 
-    def back_to(self, mark: Any) -> None:  # noqa: ANN401 - what `mark` returned
+    def rollback_to(self, savepoint: Any) -> None:  # noqa: ANN401 - what `savepoint` returned
         """Undo what was written since then."""
         ...
 
@@ -122,20 +122,20 @@ class Unit(Generic[W]):
             raise
         reached("unit-after-commit")
         for partition, key, row in self._told:
-            self.watchers.tell(partition, key, row)
+            self.watchers.notify(partition, key, row)
 
-    def tell(self, partition: str, key: str, row: EffectRow | None) -> None:
+    def notify(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Have those who watch a row be told of its change, once it counts."""
         self._told.append((partition, key, row))
 
-    def mark(self) -> tuple[object, int]:
+    def savepoint(self) -> tuple[object, int]:
         """Remember this moment, for a unit inside this one."""
-        return self.work.mark(), len(self._told)
+        return self.work.savepoint(), len(self._told)
 
-    def back_to(self, mark: tuple[object, int]) -> None:
+    def rollback_to(self, savepoint: tuple[object, int]) -> None:
         """Undo what was written since then."""
-        self.work.back_to(mark[0])
-        del self._told[mark[1] :]
+        self.work.rollback_to(savepoint[0])
+        del self._told[savepoint[1] :]
 
     def is_open_for(self, owner: object) -> bool:
         """Whether the owner writes into this unit, in this thread."""
@@ -150,16 +150,16 @@ class Unit(Generic[W]):
 class InnerUnit:
     """The block of a unit inside another one of the same store."""
 
-    __slots__ = ("_mark", "_outer")
+    __slots__ = ("_outer", "_savepoint")
 
-    _mark: tuple[object, int]
+    _savepoint: tuple[object, int]
 
     def __init__(self, outer: Unit[Any]) -> None:
         self._outer = outer
 
     def __enter__(self) -> Unit[Any]:
         """Join the outer unit, and return it."""
-        self._mark = self._outer.mark()
+        self._savepoint = self._outer.savepoint()
         return self._outer
 
     def __exit__(
@@ -167,7 +167,7 @@ class InnerUnit:
     ) -> None:
         """Leave what was written to the outer unit, or undo it if the block raised."""
         if kind is not None:
-            self._outer.back_to(self._mark)
+            self._outer.rollback_to(self._savepoint)
 
 
 def open_unit(owner: object) -> Unit[Any] | None:
@@ -211,7 +211,7 @@ class Watchers:
 
         return stop
 
-    def tell(self, partition: str, key: str, row: EffectRow | None) -> None:
+    def notify(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Notify those who watch a row of its change; no lock is held meanwhile."""
         self.unresolved.note(partition, key, row)
         if not self._watching:

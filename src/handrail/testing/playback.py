@@ -126,7 +126,7 @@ def play(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tup
 
     Raises:
         ScriptError: the script expects something else than what came, or does not end with an answer.
-        EndsRun: as `ToolExecutor.execute_all`.
+        RunAbortedError: as `ToolExecutor.execute_all`.
     """
     playing = _Playing(script, executor)
     for number, calls in enumerate(playing, start=1):

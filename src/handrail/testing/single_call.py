@@ -38,7 +38,7 @@ def run_tool(
         effect_ledger: remembers effects; pass one to see a second call replayed.
 
     Raises:
-        EndsRun: the call ends the run.
+        RunAbortedError: the call ends the run.
     """
     executor = _executor(tool, session, resources, effect_ledger)
     with executor.environment.prompt.resources:

@@ -169,7 +169,7 @@ async def test_an_answer_that_was_not_accepted_is_asked_for_again(room: Room) ->
         assert (last.messages, last.ended) == ("[]", True)
         found = Conversation(session, "tests/mails", of="prompt")
         found.begin_anew()
-        found.keep([*Conversation(session, "tests/mails", of="prompt").history])
+        found.save([*Conversation(session, "tests/mails", of="prompt").history])
     assert await room.evaluate("Done again.") == "Done again."
     assert room.box.sent == ["hi"]
 

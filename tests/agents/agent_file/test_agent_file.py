@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.agents import agent_file
-from handrail.agents.agent_file import KEYS, AgentFile, parse_agent_file, read_agent_file
+from handrail.agents.agent_file import AGENT_FILE_KEYS, AgentFile, parse_agent_file, read_agent_file
 from handrail.errors import AgentError, AgentFileError, DocumentError
 
 FULL = """\
@@ -295,7 +295,8 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 HEADS = st.lists(
     st.tuples(
-        st.sampled_from([*KEYS, "toolz", "per_run_step"]), st.sampled_from(["", " a", " [a, 1, [b], {c: d}]", " |"])
+        st.sampled_from([*AGENT_FILE_KEYS, "toolz", "per_run_step"]),
+        st.sampled_from(["", " a", " [a, 1, [b], {c: d}]", " |"]),
     ),
     max_size=6,
 ).map(lambda entries: "\n".join(f"{key}:{value}" for key, value in entries))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from handrail.agents.agent_file import KEYS, NAME_PATTERN, AgentFile, agent_file_schema, parse_agent_file
+from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN, AgentFile, agent_file_schema, parse_agent_file
 from handrail.errors import AgentFileError
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "agent-file.schema.json"
@@ -70,7 +70,7 @@ def test_the_schema_is_published() -> None:
     """The file in `docs` is what the function says, and is a JSON Schema."""
     Draft202012Validator.check_schema(agent_file_schema())
     assert json.loads(PUBLISHED.read_text(encoding="utf-8")) == agent_file_schema()
-    assert tuple(agent_file_schema()["properties"]) == KEYS
+    assert tuple(agent_file_schema()["properties"]) == AGENT_FILE_KEYS
 
 
 @given(VALID | BROKEN | ANYTHING)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.approval.decisions import Mode
+from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.matching import glob, shortest
 from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, path_filter_of
 from handrail.agents.approval.rules import ApprovalRules, Rule
@@ -25,7 +25,9 @@ def rule(tool: str, glob: str = "**/.env", argument: str = "path", **also: Any) 
     return Rule(tool, {argument: glob}, **also)
 
 
-def kept(verdict: str, *rules: Rule, mode: Mode = "ask", path: tuple[str, ...] = ("desk",), prefix: str = "") -> str:
+def kept(
+    verdict: str, *rules: Rule, mode: ApprovalMode = "ask", path: tuple[str, ...] = ("desk",), prefix: str = ""
+) -> str:
     """The sets of the filter that a rule goes into, in words."""
     ruled = {"allow": (), "ask": (), "deny": (), verdict: rules}
     every = ApprovalRules(allow=ruled["allow"], ask=ruled["ask"], deny=ruled["deny"])

@@ -15,8 +15,8 @@ from pydantic_ai.toolsets import AbstractToolset
 from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
 from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.run.executors import RunDoors
-from handrail.agents.run.run_group import RunTree
+from handrail.agents.run.executors import RunExecutors
+from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
@@ -32,14 +32,14 @@ PING = ToolDefinition(name="ping", metadata={"approval": "ask"})
 
 
 @pytest.fixture
-def doors(tmp_path: Path) -> Iterator[RunDoors]:
+def doors(tmp_path: Path) -> Iterator[RunExecutors]:
     """The doors of a run of `desk`."""
     with ExitStack() as stack:
-        tree = RunTree(desk(tmp_path).project, RunOptions(), ApprovalRules())
-        yield RunDoors(tree, tree.session, ("desk",), stack, AgentFile(name="desk", instructions="Work."))
+        tree = RunGroup(desk(tmp_path).project, RunOptions(), ApprovalRules())
+        yield RunExecutors(tree, tree.session, ("desk",), stack, AgentFile(name="desk", instructions="Work."))
 
 
-def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunDoors) -> None:
+def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunExecutors) -> None:
     """If its arguments are others by then, it is another call; what its tool says of approval still holds."""
     tool = ForeignTool(name="ping", description="")
     ahead = doors.describe_ahead(CallRef("r", "c1"), ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})

@@ -14,7 +14,7 @@ from pydantic_ai import ApprovalRequired, ModelRetry, RunContext, Tool, ToolFail
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.agents import Answer, GatedCall, RunOptions, RunResult
-from handrail.agents.approval.decisions import Mode
+from handrail.agents.approval.decisions import ApprovalMode
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
@@ -119,7 +119,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     answers=st.lists(st.sampled_from(["yes", "no"]), min_size=1, max_size=4),
 )
 def test_each_call_is_recorded_once_as_the_model_was_answered(
-    run: Run, script: Sequence[Sequence[Call]], mode: Mode, answers: Sequence[Literal["yes", "no"]]
+    run: Run, script: Sequence[Sequence[Call]], mode: ApprovalMode, answers: Sequence[Literal["yes", "no"]]
 ) -> None:
     """Whatever its tool, its arguments and its approval; what fails leaves nothing in the session."""
     said = cycle(answers)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.run.run_group import Folders
+from handrail.agents.run.run_group import OpenFolders
 from handrail.errors import AgentError, FilesystemBusyError
 from handrail.filesystem import HostFilesystem
 from handrail.store import open as open_store
@@ -17,7 +17,7 @@ AT_ONCE = timedelta(0)
 
 def test_runs_side_by_side_share_one_filesystem_and_the_last_closes_it(tmp_path: Path) -> None:
     """While one of them uses it, it stays open; afterwards somebody else may have the folder."""
-    folders = Folders()
+    folders = OpenFolders()
     with folders.opened(tmp_path, None) as first:
         with folders.opened(tmp_path, None) as second:
             assert second is first
@@ -30,7 +30,7 @@ def test_runs_side_by_side_share_one_filesystem_and_the_last_closes_it(tmp_path:
 
 def test_a_folder_that_somebody_else_has_is_told_at_once(tmp_path: Path) -> None:
     """Waiting for it would hold up the event loop, and with it the runs beside this one."""
-    folders = Folders()
+    folders = OpenFolders()
     with HostFilesystem(tmp_path), pytest.raises(FilesystemBusyError), folders.opened(tmp_path, None):
         pass
     with folders.opened(tmp_path, None) as filesystem:
@@ -40,7 +40,7 @@ def test_a_folder_that_somebody_else_has_is_told_at_once(tmp_path: Path) -> None
 def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path) -> None:
     """Which of them would say what was committed?"""
     (root := tmp_path / "root").mkdir()
-    folders = Folders()
+    folders = OpenFolders()
     with open_store(f"sqlite:///{tmp_path / 'a.db'}") as store:
         with folders.opened(root, store), pytest.raises(AgentError, match="memory"), folders.opened(root, None):
             pass
@@ -57,7 +57,7 @@ def test_a_folder_that_holds_the_journals_is_refused_with_its_cure(
     (home / "work").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    folders = Folders()
+    folders = OpenFolders()
     with pytest.raises(AgentError, match=r"Work on a folder below it \(--root FOLDER, or RunOptions\(root=") as caught:
         folders.opened((tmp_path / above).resolve(), None).__enter__()
     assert "set XDG_STATE_HOME to a folder outside of it" in str(caught.value)

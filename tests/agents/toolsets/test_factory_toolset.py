@@ -10,9 +10,9 @@ import pytest
 from pydantic_ai import Agent, RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.active_run import running
-from handrail.agents.exports.entries import FactoryFunction, Made, Origin, ToolsetFactory
-from handrail.agents.toolsets.factory_toolset import MadeToolset
+from handrail.agents.active_run import as_current_run
+from handrail.agents.exports.entries import FactoryFunction, FactoryProduct, Origin, ToolsetFactory
+from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.errors import AgentError, FactoryError
 from handrail.prompt import MarkdownSection
 from tests.adapters.notes import ADD_NOTE, READ_NOTES
@@ -22,8 +22,8 @@ from tests.agents.toolsets.traced import CONTEXT, FakeRun, Trace, Traced, made, 
 def returning(value: object) -> FactoryFunction:
     """A plain factory that returns whatever it is."""
 
-    def make(ctx: RunContext[Any]) -> Made:
-        return cast("Made", value)  # wrong on purpose, in some tests
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
+        return cast("FactoryProduct", value)  # wrong on purpose, in some tests
 
     return make
 
@@ -31,8 +31,8 @@ def returning(value: object) -> FactoryFunction:
 def returning_later(value: object) -> FactoryFunction:
     """The same, `async`."""
 
-    async def make(ctx: RunContext[Any]) -> Made:
-        return cast("Made", value)  # wrong on purpose, in some tests
+    async def make(ctx: RunContext[Any]) -> FactoryProduct:
+        return cast("FactoryProduct", value)  # wrong on purpose, in some tests
 
     return make
 
@@ -43,7 +43,7 @@ async def test_a_bare_factory_is_called_once_for_each_run() -> None:
     """Three steps make one call, before anything is entered."""
     trace = Trace()
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         trace.log.append(f"made at step {ctx.run_step}")
         return Traced("ping", trace)
 
@@ -59,7 +59,7 @@ async def test_a_factory_for_each_step_has_the_old_toolset_left_before_the_new_o
     """It is called at every step, and never are two of its toolsets entered."""
     trace = Trace()
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         trace.log.append(f"made at step {ctx.run_step}")
         return Traced(f"ping{ctx.run_step}", trace)
 
@@ -79,7 +79,7 @@ async def test_the_same_toolset_again_is_not_entered_again() -> None:
     shared = CombinedToolset([Traced("ping")])
     calls: list[int] = []
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         calls.append(ctx.run_step)
         return shared
 
@@ -108,7 +108,7 @@ async def test_a_factory_for_each_step_may_make_something_at_some_steps_only() -
     """From nothing to something, and back; what was there is left."""
     ping = Traced("ping")
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         return ping if ctx.run_step == 2 else None
 
     always = Traced("tick")
@@ -153,10 +153,10 @@ async def test_what_is_no_toolset_is_refused_by_name(
 @pytest.mark.requirement("A-21")
 async def test_a_coroutine_that_the_factory_did_not_await_is_refused_and_closed() -> None:
     """Closed, so that no warning of Python follows at some other place."""
-    inner: list[Coroutine[Any, Any, Made]] = []
+    inner: list[Coroutine[Any, Any, FactoryProduct]] = []
 
     async def make(ctx: RunContext[Any]) -> Any:
-        async def later() -> Made:
+        async def later() -> FactoryProduct:
             raise AssertionError("nobody runs this")
 
         inner.append(later())
@@ -173,8 +173,8 @@ async def test_a_wrong_product_at_a_later_step_leaves_the_old_one_to_be_left_onc
     """The old toolset stays until the run ends."""
     ping = Traced("ping")
 
-    def make(ctx: RunContext[Any]) -> Made:
-        return ping if ctx.run_step == 1 else cast("Made", "nothing")  # wrong on purpose
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
+        return ping if ctx.run_step == 1 else cast("FactoryProduct", "nothing")  # wrong on purpose
 
     with pytest.raises(FactoryError, match="of type str"):
         await run(made(make, per_run_step=True), "ping")
@@ -187,7 +187,7 @@ async def test_what_a_factory_raises_passes_with_a_note(*, per_run_step: bool) -
     """The very exception reaches the caller; the note names toolset, origin and factory."""
     error = LookupError("no such desk")
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         raise error
 
     with pytest.raises(LookupError) as caught:
@@ -264,7 +264,7 @@ async def test_a_section_becomes_a_toolset_of_the_current_run() -> None:
     """With its guidance, on the session of the run, under the registered name."""
     section = MarkdownSection(title="Desk", template="Keep notes.", tools=[ADD_NOTE, READ_NOTES])
     here = FakeRun()
-    with running(here):
+    with as_current_run(here):
         caller = await run(made(returning(section)), "read_notes")
     assert caller.seen == [["add_note", "read_notes"]] * 2
     assert caller.told == ["no notes"]
@@ -286,7 +286,7 @@ async def test_runs_side_by_side_have_toolsets_of_their_own() -> None:
     instances: list[Traced] = []
     both = asyncio.Event()
 
-    async def make(ctx: RunContext[Any]) -> Made:
+    async def make(ctx: RunContext[Any]) -> FactoryProduct:
         instances.append(mine := Traced("ping"))
         if len(instances) == 2:
             both.set()
@@ -303,7 +303,7 @@ async def test_a_made_toolset_is_known_by_its_registered_name() -> None:
     """Its id is the name; its label has the origin, too; a tool that is made says that it is a tool."""
     toolset = made(returning(None))
     assert (toolset.id, toolset.label) == ("desk", "toolset desk (tools.py)")
-    tool = MadeToolset(ToolsetFactory(returning(None)), name="ping", origin=Origin("built-in"), kind="tool")
+    tool = FactoryToolset(ToolsetFactory(returning(None)), name="ping", origin=Origin("built-in"), kind="tool")
     of_run = await tool.for_run(CONTEXT)
     assert (of_run.id, of_run.label) == ("ping", "tool ping (built-in)")
 
@@ -320,7 +320,7 @@ async def test_everything_is_passed_on_to_what_was_made() -> None:
     assert visited == [toolset, ping]
     assert toolset.visit_and_replace(lambda _: pong) is pong
     replaced = of_run.visit_and_replace(lambda _: pong)
-    assert isinstance(replaced, MadeToolset)
+    assert isinstance(replaced, FactoryToolset)
     async with replaced:
         assert list(await replaced.get_tools(CONTEXT)) == ["pong"]
         tool = await replaced.get_tool_for_tool_def(ToolDefinition(name="pong"), CONTEXT)

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.agents.exports.entries import Made
-from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset
+from handrail.agents.exports.entries import FactoryProduct
+from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, run, stopped
 
 
-def of(*toolsets: AbstractToolset[Any]) -> SourcedToolset:
+def of(*toolsets: AbstractToolset[Any]) -> LabelledToolset:
     """Toolsets under the names `a`, `b` and so on, from `tools.py`."""
     labels = (f"toolset {letter} (tools.py)" for letter in "abcdefgh")
-    return SourcedToolset([Source(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
+    return LabelledToolset([LabelledSource(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
 
 
 @pytest.mark.anyio
@@ -61,7 +61,7 @@ async def test_nested_runs_have_factory_toolsets_of_their_own_and_share_the_stat
     products: list[Traced] = []
     static = Traced("ping")
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         products.append(Traced("pong"))
         return products[-1]
 
@@ -113,7 +113,7 @@ async def test_a_product_that_cannot_get_ready_leaves_the_old_one_in_its_place()
     """Nothing is left before the next one is ready to be entered."""
     trace = Trace()
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         if ctx.run_step == 2:
             trace.fails_at = frozenset({"for_run"})
         return Faulty(f"desk{ctx.run_step}", trace)
@@ -166,7 +166,7 @@ async def test_wherever_a_run_ends_nothing_stays_entered(place: str, ending: str
     trace = Trace(stays_at=place) if cancelled else Trace(fails_at=frozenset({place}))
     products: list[Traced] = []
 
-    async def make(ctx: RunContext[Any]) -> Made:
+    async def make(ctx: RunContext[Any]) -> FactoryProduct:
         await trace.at("make again" if ctx.run_step > 1 else "make")
         products.append(Traced(f"desk{ctx.run_step}", trace))
         return products[-1]

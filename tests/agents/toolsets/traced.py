@@ -18,7 +18,7 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import FactoryFunction, Origin, toolset_factory
-from handrail.agents.toolsets.factory_toolset import MadeToolset
+from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool
@@ -103,9 +103,9 @@ def named(name: str) -> Callable[[], str]:
     return function
 
 
-def made(function: FactoryFunction, *, per_run_step: bool = False, name: str = "desk") -> MadeToolset:
+def made(function: FactoryFunction, *, per_run_step: bool = False, name: str = "desk") -> FactoryToolset:
     """A factory as a toolset, registered in `tools.py`."""
-    return MadeToolset(toolset_factory(function, per_run_step=per_run_step), name=name, origin=TOOLS_FILE)
+    return FactoryToolset(toolset_factory(function, per_run_step=per_run_step), name=name, origin=TOOLS_FILE)
 
 
 @dataclass(slots=True)

@@ -288,7 +288,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
 
     def looked(store: Store, key: str, partition: str | None) -> EffectRow:
         row = _row(store, key, SESSION)
-        assert EffectLedger(store).distrust(row, "somebody else")
+        assert EffectLedger(store).mark_unreadable(row, "somebody else")
         return row
 
     monkeypatch.setattr(changes, "found_effect", looked)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem
-from handrail.prompt.known_files import FilesKnown, known_of
+from handrail.prompt.known_files import KnownFiles, known_of
 from tests.contrib.suites import SuiteRun
 
 SEVEN_HUNDRED_LINES = "".join(f"line {number}\n" for number in range(700))
@@ -163,7 +163,7 @@ def test_reads_and_edits_show_what_a_plain_model_says(data: st.DataObject) -> No
     for _ in range(data.draw(st.integers(1, 6))):
         step: Any = data.draw(st.sampled_from([a_read, an_edit])) if page.text else a_read
         step(data, page, run)
-        known = known_of(run.session[FilesKnown], "a.md")
+        known = known_of(run.session[KnownFiles], "a.md")
         assert known is not None
         unseen = None if known.shown == "all" else known.first_unseen_line
         assert unseen == page.first_unseen_line

@@ -18,7 +18,7 @@ from handrail.errors import (
     FilesystemError,
     JournalError,
     RollbackError,
-    RootVanishedError,
+    RootMissingError,
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
@@ -38,10 +38,10 @@ def test_root_that_vanished_is_told_and_nothing_happens(fs: HostFilesystem, root
     away = root.with_name("away")
     root.rename(away)
     before = picture(away)
-    with pytest.raises(RootVanishedError, match="no longer there"):
+    with pytest.raises(RootMissingError, match="no longer there"):
         fs.write_text("new", "x")
     root.mkdir()
-    with pytest.raises(RootVanishedError, match="replaced by another"):
+    with pytest.raises(RootMissingError, match="replaced by another"):
         fs.read_text("data.bin")
     assert not list(root.iterdir())
     assert picture(away) == before
@@ -66,7 +66,7 @@ def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(root: P
 
 def test_root_must_be_a_folder(tmp_path: Path) -> None:
     """The message says what to do; nothing is made."""
-    with pytest.raises(RootVanishedError, match="Make it, or give another one"):
+    with pytest.raises(RootMissingError, match="Make it, or give another one"):
         HostFilesystem(tmp_path / "absent", journal=tmp_path / "journal")
     assert list(tmp_path.iterdir()) == []
 
@@ -154,7 +154,7 @@ def test_root_that_cannot_be_locked_is_no_fault(root: Path, tmp_path: Path) -> N
     """As over a network; then the journal's folder alone keeps others away. That one must be lockable."""
     folder, clock = JournalFolder(tmp_path / "journal", Disk()), Watcher(lambda: None)
     passing = os.open(root, os.O_PATH)
-    folder.hold(passing, timedelta(0), clock)
+    folder.acquire(passing, timedelta(0), clock)
     with pytest.raises(FilesystemBusyError):
         HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0))
     folder.close(passing, owned=True)

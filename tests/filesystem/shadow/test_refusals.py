@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootVanishedError, SnapshotError
+from handrail.errors import FilesystemBusyError, FilesystemError, JournalError, RootMissingError, SnapshotError
 from handrail.filesystem.shadow.repository import ShadowRepository
 from tests.filesystem.shadow_trees import fill, pack, picture
 
@@ -74,10 +74,10 @@ def test_a_tree_that_is_gone_is_named(root: Path, shadow: ShadowRepository) -> N
     snapshot = shadow.snapshot()
     root.rename(root.with_name("elsewhere"))
     for attempt in (shadow.snapshot, lambda: shadow.restore(snapshot)):
-        with pytest.raises(RootVanishedError, match="make it again"):
+        with pytest.raises(RootMissingError, match="make it again"):
             attempt()
     root.write_text("a file")
-    with pytest.raises(RootVanishedError):
+    with pytest.raises(RootMissingError):
         shadow.snapshot()
     root.unlink()
     root.mkdir()

@@ -12,7 +12,7 @@ import pytest
 from handrail.limits import RunContext
 from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.calls import Step, load_fields
+from handrail.runtime.calls import Step, load_tool_invoked
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
 from tests.runtime.bench import Note
@@ -141,7 +141,7 @@ def test_a_value_that_no_longer_fits_is_shown_as_json(value: Any, caplog: pytest
 def test_what_is_no_record_is_refused(data: Any) -> None:
     """Somebody has changed the row."""
     with pytest.raises(ValueError, match="it is no record of a call"):
-        load_fields(data)
+        load_tool_invoked(data)
 
 
 def test_a_type_that_is_no_name_is_refused() -> None:

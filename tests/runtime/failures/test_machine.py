@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectNotApplied, EffectUncertain, EndsRun, ToolValidationError
+from handrail.errors import EffectNotApplied, EffectUncertain, RunAbortedError, ToolValidationError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall
@@ -53,7 +53,7 @@ DOUBTS: dict[str, Callable[[], BaseException]] = {
     "ConnectionError": lambda: ConnectionError("reset"),
     "ValueError": lambda: ValueError("what it answered is not JSON"),
     "EffectUncertain": lambda: EffectUncertain("no answer"),
-    "EndsRun": lambda: EndsRun("over"),
+    "RunAbortedError": lambda: RunAbortedError("over"),
     "KeyboardInterrupt": KeyboardInterrupt,
     "group": lambda: ExceptionGroup("both", [Refused(), TimeoutError()]),
 }
@@ -141,7 +141,7 @@ class OutcomesMachine(RuleBasedStateMachine):
         self.plan = plan
         try:
             message = self.door.execute(ToolCall(number, name, {"text": text}), reply=ref.reply)
-        except (EndsRun, KeyboardInterrupt):
+        except (RunAbortedError, KeyboardInterrupt):
             return
         if name == "unknown_slot" and unknown:
             assert message.replayed or self.world == before

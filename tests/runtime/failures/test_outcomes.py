@@ -18,8 +18,8 @@ from handrail.errors import (
     CallPostponed,
     EffectNotApplied,
     EffectUncertain,
-    EndsRun,
     ReadOnlyViolation,
+    RunAbortedError,
     ToolValidationError,
     VisibilityExpansionRequired,
 )
@@ -89,7 +89,7 @@ def ask(way: Run, door: ToolExecutor, request: ToolCall) -> ToolMessage | None:
     """Carry a call out; `None` if it raises."""
     try:
         return way(door, request)
-    except (EndsRun, CallPostponed, asyncio.CancelledError):
+    except (RunAbortedError, CallPostponed, asyncio.CancelledError):
         return None
 
 
@@ -410,7 +410,7 @@ def test_repeat_finds_out_what_became_of_the_unknown_one(*, happened: bool) -> N
 # ------------------------------------------------------------------------------------------------------------- nested
 
 
-@pytest.mark.parametrize("outer_ends", [None, TimeoutError(), ToolValidationError("no"), EndsRun("over")])
+@pytest.mark.parametrize("outer_ends", [None, TimeoutError(), ToolValidationError("no"), RunAbortedError("over")])
 @pytest.mark.parametrize("inner_ends", [None, TimeoutError(), ToolValidationError("no")])
 def test_nested_external_call_settles_by_its_own_claim(
     outer_ends: Exception | None, inner_ends: Exception | None
@@ -433,7 +433,7 @@ def test_nested_external_call_settles_by_its_own_claim(
         type(None): "done",
         TimeoutError: "unknown",
         ToolValidationError: "failed",
-        EndsRun: "unknown",
+        RunAbortedError: "unknown",
     }
     assert by_tool == {"outer": ends[type(outer_ends)], "pay": ends[type(inner_ends)]}
 

@@ -97,7 +97,7 @@ def test_partition_is_part_of_the_identity(ledger: EffectLedger) -> None:
 def test_running_and_unknown_effects_are_never_dropped_silently(ledger: EffectLedger, clock: FakeClock) -> None:
     """No time that passes, no pruning and no clearing forgets an effect that may happen or have happened."""
     running = claimed(ledger)
-    ledger.give_up(running)
+    ledger.stop_renewing(running)
     unknown = claimed(ledger, REQUEST._replace(key="unknown"))
     ledger.mark_unknown(unknown, "timed out")
     record(ledger, "done", ttl=HOUR)

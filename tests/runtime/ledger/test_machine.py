@@ -143,7 +143,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if end == "beat":
             self._beat(model, given, valid=valid)
         elif end == "give up":
-            ledger.give_up(given.claim)
+            ledger.stop_renewing(given.claim)
             given.beat_at = None
         elif end == "complete":
             self.serial += 1

@@ -46,7 +46,7 @@ class World:
 
     def claim(self) -> None:
         self.owner = cast("Claimed", self.ledger.claim(REQUEST))
-        self.ledger.give_up(self.owner)
+        self.ledger.stop_renewing(self.owner)
 
     def seen(self) -> EffectRow:
         assert self.row is not None
@@ -147,7 +147,7 @@ def _testify(
 
 
 def _give_up(world: World) -> object:
-    world.ledger.give_up(world.owner)
+    world.ledger.stop_renewing(world.owner)
     return True
 
 
@@ -168,7 +168,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
     "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
     "reclaim": lambda world: world.ledger.reclaim(world.seen(), REQUEST),
-    "distrust": lambda world: world.ledger.distrust(world.seen(), "unreadable"),
+    "mark_unreadable": lambda world: world.ledger.mark_unreadable(world.seen(), "unreadable"),
     "record": _record_with(PARAMS),
     "record, other arguments": _record_with({"order_id": "8"}),
     "invalidate": lambda world: world.ledger.invalidate(REQUEST.key),
@@ -215,7 +215,7 @@ def becomes(before: EffectRow | None, after: EffectRow | None, words: str, now: 
     assert before is not None
     if fence == "lapsed":
         same = after == before._replace(lease_until=after.lease_until, note=after.note)
-        return same and states.lapsed(after, now)
+        return same and states.lease_expired(after, now)
     same_effect = after.effect_id == before.effect_id and after.created_at == before.created_at
     return same_effect and after.fence == before.fence + {"same": 0, "fence + 1": 1}[fence]
 
@@ -331,7 +331,7 @@ def test_finding_about_an_earlier_start_does_not_count(world: World) -> None:
     world.ledger.mark_unknown(again, "timed out again")
     before = world.seen()
     assert not world.ledger.resolve(looked_into, NotApplied())
-    assert not world.ledger.distrust(before, "no result at all")
+    assert not world.ledger.mark_unreadable(before, "no result at all")
     assert world.seen() == before
 
 

@@ -102,7 +102,7 @@ def test_waiter_is_not_told_of_a_sign_of_life(ledger: EffectLedger, clock: FakeC
 def test_waiter_is_told_when_the_lease_has_passed(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
     """A dead owner keeps nobody waiting beyond its lease."""
     died = EffectLedger(store, clock=clock)
-    died.give_up(claimed(died))
+    died.stop_renewing(claimed(died))
     future = busy(ledger).changed()
     clock.advance(MINUTE - timedelta(seconds=1))
     ledger.tick()
@@ -116,7 +116,7 @@ def test_waiter_is_told_when_the_lease_has_passed(ledger: EffectLedger, store: L
 
 def test_waiter_that_looks_after_the_lease_is_told_at_once(ledger: EffectLedger, clock: FakeClock) -> None:
     """A lease that passes between being told "busy" and waiting is not waited for."""
-    ledger.give_up(claimed(ledger))
+    ledger.stop_renewing(claimed(ledger))
     told = busy(ledger)
     clock.advance(MINUTE)
     assert told.changed().done()

@@ -13,7 +13,7 @@ from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import IdempotencyConfig, ToolCall
-from handrail.runtime.steps import Foreseen, foresee
+from handrail.runtime.steps import CallPreview, preview_call
 from handrail.transaction import current
 from tests.runtime.bench import Note, call, echo, events, executor, prompt, tool
 
@@ -53,10 +53,10 @@ DENY = Rule(lambda _: PolicyDecision.deny("no"), "deny")
 SILENT = Rule(lambda _: cast("PolicyDecision", None), "silent")
 
 
-def seen_ahead(*policies: Rule, request: ToolCall | None = None, without: str = "") -> Foreseen | None:
+def seen_ahead(*policies: Rule, request: ToolCall | None = None, without: str = "") -> CallPreview | None:
     """What is foreseen of a call of `echo` with these policies."""
     door = executor(tool("echo"), policies=policies)
-    found = foresee(request or call("echo"), "reply-1", door.environment, without=without)
+    found = preview_call(request or call("echo"), "reply-1", door.environment, without=without)
     assert events(door) == ()
     assert door.environment.session.turn.queue == []
     return found
@@ -160,16 +160,16 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     door = using(handle, decision)
     if isinstance(decision, PromptEvaluationError):
         with pytest.raises(PromptEvaluationError):
-            foresee(call("echo"), "reply-1", door.environment)
+            preview_call(call("echo"), "reply-1", door.environment)
     else:
-        assert foresee(call("echo"), "reply-1", door.environment) is not None
+        assert preview_call(call("echo"), "reply-1", door.environment) is not None
     assert handle.closed == 1
 
 
 def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """As at the end of a call, it changes nothing of what is known."""
     handle = Handle(OSError("stuck"))
-    found = foresee(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment)
+    found = preview_call(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment)
     assert found is not None
     assert found.questions == ("sure?",)
     assert "could not be closed after policies were asked ahead about echo" in caplog.text
@@ -190,7 +190,7 @@ def test_nothing_is_claimed_and_nothing_is_run() -> None:
 
     external = tool("pay", pay, effect="external", idempotency=IdempotencyConfig())
     door = executor(external, policies=[ask("sure?")], approver=agree)
-    assert foresee(call("pay"), "reply-1", door.environment) is not None
+    assert preview_call(call("pay"), "reply-1", door.environment) is not None
     assert ran == []
     assert door.execute(call("pay")).success
     assert ran == ["hello"]

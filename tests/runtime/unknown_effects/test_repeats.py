@@ -184,7 +184,7 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: 
         ledger = EffectLedger(kept)
         ref = key.removeprefix("call:")
         ledger.resolve(row_of(kept, ref), EffectResult("done"))
-        assert ledger.distrust(row_of(kept, ref), "unreadable")
+        assert ledger.mark_unreadable(row_of(kept, ref), "unreadable")
         return None
 
     with Session.open(kept, "s") as session:

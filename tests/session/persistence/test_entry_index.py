@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.session.persistence.entry_index import Layout, Run, dump_layouts, layout_of, load_layouts, spans
-from handrail.session.persistence.protocol import Entry
+from handrail.session.persistence.entry_index import (
+    EntryIndex,
+    ItemRange,
+    dump_indexes,
+    entry_ranges,
+    index_of,
+    load_indexes,
+)
+from handrail.session.persistence.protocol import SessionEntry
 
 
 @dataclass
@@ -18,7 +25,7 @@ class History:
 
     items: list[int] = field(default_factory=list[int])
     brought: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    layout: Layout = field(default_factory=lambda: Layout("state"))
+    layout: EntryIndex = field(default_factory=lambda: EntryIndex("state"))
     number: int = 0
 
     def change(self, start: int, removed: int, come: int) -> None:
@@ -29,7 +36,7 @@ class History:
         new = [self.number * 100 + place for place in range(come)]
         self.items[start : start + removed] = new
         self.brought[self.number] = new
-        entry = Entry(self.number, "", "", "state", "T", 1, start, removed, come, b"")
+        entry = SessionEntry(self.number, "", "", "state", "T", 1, start, removed, come, b"")
         self.layout = self.layout.after(entry)
 
     def something_else(self) -> None:
@@ -57,7 +64,7 @@ def test_a_layout_says_where_every_item_stands(changes: list[tuple[int, int, int
             history.change(*change)
         assert history.layout.length == len(history.items)
         assert history.read() == history.items
-    assert load_layouts(dump_layouts({"T": history.layout})) == {"T": history.layout}
+    assert load_indexes(dump_indexes({"T": history.layout})) == {"T": history.layout}
 
 
 def test_what_only_grew_is_one_run() -> None:
@@ -66,7 +73,7 @@ def test_what_only_grew_is_one_run() -> None:
     for _ in range(100):
         history.change(len(history.items), 0, 2)
         history.something_else()
-    assert history.layout.runs == (Run(1, 199, 0, 200, 200),)
+    assert history.layout.runs == (ItemRange(1, 199, 0, 200, 200),)
 
 
 def test_a_change_in_the_middle_cuts_a_run_in_two() -> None:
@@ -74,16 +81,16 @@ def test_a_change_in_the_middle_cuts_a_run_in_two() -> None:
     history = History()
     history.change(0, 0, 5)
     history.change(2, 1, 1)
-    assert history.layout.runs == (Run(1, 1, 0, 2, 5), Run(2, 2, 0, 1, 1), Run(1, 1, 3, 2, 5))
+    assert history.layout.runs == (ItemRange(1, 1, 0, 2, 5), ItemRange(2, 2, 0, 1, 1), ItemRange(1, 1, 3, 2, 5))
 
 
 def test_an_empty_slice_may_become_one_of_the_other_role() -> None:
     """One with items may not: that is for whoever reads it to refuse."""
-    empty, full = Layout("state", (), 3), Layout("state", (Run(1, 1, 0, 1, 1),), 1)
-    assert layout_of({"T": empty}, "T", "log") == Layout("log")
-    assert layout_of({"T": empty}, "T", "state") is empty
-    assert layout_of({"T": full}, "T", "log") is full
-    assert layout_of({}, "T", "log") == Layout("log")
+    empty, full = EntryIndex("state", (), 3), EntryIndex("state", (ItemRange(1, 1, 0, 1, 1),), 1)
+    assert index_of({"T": empty}, "T", "log") == EntryIndex("log")
+    assert index_of({"T": empty}, "T", "state") is empty
+    assert index_of({"T": full}, "T", "log") is full
+    assert index_of({}, "T", "log") == EntryIndex("log")
 
 
 WRONG = {
@@ -107,12 +114,12 @@ WRONG = {
 def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     """It is never taken for one that says something else."""
     with pytest.raises(ValueError, match=r"checkpoint|format|Expecting"):
-        load_layouts(data)
+        load_indexes(data)
 
 
 def test_few_stretches_are_read_for_many_runs() -> None:
     """The nearest neighbours are read together, with what stands between them."""
-    runs = tuple(Run(number, number, 0, 1, 1) for number in (9, 1, 2, 20, 9))
-    assert spans(runs, most=9) == ((1, 1), (2, 2), (9, 9), (20, 20))
-    assert spans(runs, most=2) == ((1, 9), (20, 20))
-    assert spans((), most=2) == ()
+    runs = tuple(ItemRange(number, number, 0, 1, 1) for number in (9, 1, 2, 20, 9))
+    assert entry_ranges(runs, most=9) == ((1, 1), (2, 2), (9, 9), (20, 20))
+    assert entry_ranges(runs, most=2) == ((1, 9), (20, 20))
+    assert entry_ranges((), most=2) == ()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import SessionHeldError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.session import Session
-from handrail.session.persistence.protocol import Checkpoint, Entry, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, SessionEntry, SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
@@ -28,19 +28,21 @@ def memory() -> FaultyStore:
     return FaultyStore(MemoryStore(clock=FakeClock()))
 
 
-def write(store: FaultyStore, *entries: Entry, checkpoint: Checkpoint | None = None) -> None:
+def write(store: FaultyStore, *entries: SessionEntry, checkpoint: Checkpoint | None = None) -> None:
     """Put entries into session `s`, as somebody who knows no rules."""
     store.create(SessionRow("s", {}, None, store.now()))
-    hold = store.hold("s", wait=NOW)
+    hold = store.acquire("s", wait=NOW)
     row = store.find("s")
     assert row is not None
     store.append(hold, row.head, entries, checkpoint)
     store.release(hold)
 
 
-def note(number: int, start: int, *, removed: int = 0, items: bytes = b'[{"text":"x"}]', role: Any = "state") -> Entry:
+def note(
+    number: int, start: int, *, removed: int = 0, items: bytes = b'[{"text":"x"}]', role: Any = "state"
+) -> SessionEntry:
     """An entry of notes."""
-    return Entry(number, "", "", role, NOTE, 1, start, removed, 1, items)
+    return SessionEntry(number, "", "", role, NOTE, 1, start, removed, 1, items)
 
 
 def test_a_session_that_is_not_there_is_begun(store: FaultyStore) -> None:
@@ -64,7 +66,7 @@ def test_nothing_is_begun_where_that_is_not_wished(store: FaultyStore) -> None:
 
 def test_a_session_has_one_writer(store: FaultyStore) -> None:
     """The second one is told; when the first has closed it, it is free."""
-    with Session.open(store, "s"), pytest.raises(SessionHeldError):
+    with Session.open(store, "s"), pytest.raises(SessionLockedError):
         Session.open(store, "s", wait=NOW)
     Session.open(store, "s", wait=NOW).close()
 
@@ -100,9 +102,9 @@ def test_opening_reads_nothing_that_a_checkpoint_covers() -> None:
 
 
 def _log(store: FaultyStore, *, first: int, last: int) -> None:
-    hold = store.hold("s", wait=NOW)
+    hold = store.acquire("s", wait=NOW)
     entries = [
-        Entry(number, "", "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]')
+        SessionEntry(number, "", "", "log", HAPPENED, 1, number - 2, 0, 1, b'[{"what":"x"}]')
         for number in range(first, last + 1)
     ]
     store.append(hold, first - 1, entries, None)
@@ -196,7 +198,7 @@ def test_a_checkpoint_that_cannot_be_read_says_which(memory: FaultyStore) -> Non
     [(note(1, 1),), (note(1, 0), note(2, 0, removed=2)), (note(1, 0), note(2, 1, role="log"))],
     ids=["a gap", "more taken than there is", "of another role"],
 )
-def test_an_entry_that_does_not_fit_is_named(memory: FaultyStore, entries: tuple[Entry, ...]) -> None:
+def test_an_entry_that_does_not_fit_is_named(memory: FaultyStore, entries: tuple[SessionEntry, ...]) -> None:
     """The session is not opened as something that it was not."""
     write(memory, *entries)
     with pytest.raises(

@@ -107,11 +107,11 @@ class Side:
         with suppress(StoreUnavailableError), Transaction("call", ticket=ticket, writes=True) as transaction:
             self.perform(todo, transaction)
             if commits:
-                session.close_call(Ended(call_id), CallRef(None, call_id), transaction)
+                session.commit_event(Ended(call_id), CallRef(None, call_id), transaction)
                 transaction.commit()
                 recorded = session.store is not None
         if not recorded:
-            session.log_call(Ended(call_id), CallRef(None, call_id))
+            session.log_event(Ended(call_id), CallRef(None, call_id))
         ticket.release()
 
     def perform(self, todo: Sequence[Act], call: Transaction | None = None) -> None:
@@ -136,7 +136,7 @@ class Side:
             if commits:
                 transaction.commit()
         ticket.release()
-        self.session.log_call(Ended("inner"), CallRef(None, "inner"))
+        self.session.log_event(Ended("inner"), CallRef(None, "inner"))
 
 
 def mend(session: Session, place: int, name: str) -> None:

@@ -31,11 +31,11 @@ def test_a_session_in_memory_has_no_store() -> None:
     """Closing it, checking it and recording in it are nothing special."""
     with Session() as session:
         assert session.store is None
-        session.check()
+        session.check_writable()
         with call(session) as transaction:
-            session.close_call(Happened("closed"), CallRef(None, "c"), transaction)
+            session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
-        session.log_call(Happened("x"), CallRef(None, "c"))
+        session.log_event(Happened("x"), CallRef(None, "c"))
         with pytest.raises(SessionError, match=r"kept in no database; open it with Session\.open"):
             session.connection()
         with pytest.raises(SessionError, match=r"keeps no history to go back to; fork\(at=\.\.\.\) needs"):
@@ -52,7 +52,7 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore) -> Non
     session.close()
     with Session.open(store, "s", wait=NOW):
         assert session[Note].all() == (Note("a"),)
-        for act in (session.check, session[Note].clear, lambda: session.dispatch(Happened("x"))):
+        for act in (session.check_writable, session[Note].clear, lambda: session.dispatch(Happened("x"))):
             with pytest.raises(SessionError, match="session 's' has been closed; open it again to go on"):
                 act()
         assert session[Happened].all() == ()
@@ -66,7 +66,7 @@ def test_a_call_whose_session_was_closed_meanwhile_is_undone(store: FaultyStore)
         session.close()
         with pytest.raises(SessionError, match="has been closed"):
             transaction.commit()
-    session.log_call(Happened("failed"), CallRef(None, "c"))
+    session.log_event(Happened("failed"), CallRef(None, "c"))
     assert (session[Note].all(), session[Happened].all()) == ((), (Happened("failed"),))
 
 
@@ -140,7 +140,7 @@ def three_calls(session: Session) -> None:
     for number in range(3):
         with call(session) as transaction:
             session[Note].append(Note(str(number)))
-            session.close_call(Happened(f"closed {number}"), CallRef(None, f"call-{number}"), transaction)
+            session.commit_event(Happened(f"closed {number}"), CallRef(None, f"call-{number}"), transaction)
             transaction.commit()
         session.dispatch(Happened(f"after {number}"))
 
@@ -168,7 +168,7 @@ def test_a_fork_holds_what_was_logged_while_the_store_was_down(store: FaultyStor
     """It is written before the entries are copied."""
     with Session.open(store, "s") as session:
         store.go_down("begin")
-        session.log_call(Happened("x"), CallRef(None, "c"))
+        session.log_event(Happened("x"), CallRef(None, "c"))
         store.come_back()
         with session.fork(at="c") as fork:
             assert fork[Happened].all() == (Happened("x"),)
@@ -193,7 +193,7 @@ def test_a_fork_knows_the_classes_of_its_origin(store: FaultyStore) -> None:
     with Session.open(store, "s") as session:
         with call(session) as transaction:
             session[Local].seed(Local(1))
-            session.close_call(Happened("closed"), CallRef(None, "c"), transaction)
+            session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
         session[Local].clear()
         with session.fork(at="c") as fork:

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import pytest
 
 from handrail.errors import ReducerError
-from handrail.session import Append, Keep, Replace, SliceView, append_all, reducer, replace_latest, upsert_by
+from handrail.session import Append, Replace, SliceView, Unchanged, append_all, reducer, replace_latest, upsert_by
 from handrail.session.reducers import methods_of
-from handrail.session.slices import FixedView, Owner, Version
+from handrail.session.slices import SliceOwner, Version, VersionView
 from tests.session.samples import A, Add, B, Note, Reset, Task, Total
 
 
 def view_of(*items: Task) -> SliceView[Task]:
     """A slice that holds the items."""
-    return FixedView(Version(Owner("me"), list(items), len(items)))
+    return VersionView(Version(SliceOwner("me"), list(items), len(items)))
 
 
 def key_of(task: Task) -> str:
@@ -25,12 +25,12 @@ def key_of(task: Task) -> str:
 
 def test_append_all_keeps_every_event() -> None:
     """As the newest item."""
-    assert append_all(FixedView[Note](None), A) == Append(A)
+    assert append_all(VersionView[Note](None), A) == Append(A)
 
 
 def test_replace_latest_keeps_the_newest_event() -> None:
     """And no other."""
-    assert replace_latest(FixedView[Note](None), B) == Replace((B,))
+    assert replace_latest(VersionView[Note](None), B) == Replace((B,))
 
 
 def test_upsert_appends_an_event_with_a_new_key() -> None:
@@ -50,7 +50,7 @@ def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
 def test_a_state_slice_becomes_what_its_method_returns() -> None:
     """An instance of the class, or a change."""
     methods = methods_of(Total, None)
-    view = FixedView(Version(Owner("me"), [Total(2)], 1))
+    view = VersionView(Version(SliceOwner("me"), [Total(2)], 1))
     assert list(methods) == [Add, Reset]
     assert methods[Add](view, Add(3)) == Replace((Total(5),))
     assert methods[Reset](view, Reset()) == Append(Total(0))
@@ -58,8 +58,8 @@ def test_a_state_slice_becomes_what_its_method_returns() -> None:
 
 def test_an_empty_state_slice_passes_events_over() -> None:
     """Until it is seeded, or if it says what it begins with, from there."""
-    empty = FixedView[Total](None)
-    assert methods_of(Total, None)[Add](empty, Add(3)) == Keep()
+    empty = VersionView[Total](None)
+    assert methods_of(Total, None)[Add](empty, Add(3)) == Unchanged()
     assert methods_of(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
 
 
@@ -77,7 +77,7 @@ def test_a_method_may_take_several_events() -> None:
 
     methods = methods_of(Count, Count)
     assert list(methods) == [Add, Reset]
-    assert methods[Reset](FixedView(None), Reset()) == Replace((Count(1),))
+    assert methods[Reset](VersionView(None), Reset()) == Replace((Count(1),))
 
 
 def test_methods_are_inherited_and_overridden() -> None:
@@ -89,12 +89,12 @@ def test_methods_are_inherited_and_overridden() -> None:
         def add(self, event: Add) -> Doubled:
             return Doubled(self.amount + 2 * event.amount)
 
-        def reset(self, _event: Reset) -> Keep:
-            return Keep()
+        def reset(self, _event: Reset) -> Unchanged:
+            return Unchanged()
 
     methods = methods_of(Doubled, lambda: Doubled(0))
     assert list(methods) == [Add]
-    assert methods[Add](FixedView(None), Add(3)) == Replace((Doubled(6),))
+    assert methods[Add](VersionView(None), Add(3)) == Replace((Doubled(6),))
 
 
 def test_a_method_that_returns_nothing_is_told() -> None:
@@ -110,7 +110,7 @@ def test_a_method_that_returns_nothing_is_told() -> None:
     with pytest.raises(
         ReducerError, match=r"Forgetful\.add returned None; return the next Forgetful, or a change of it"
     ):
-        reduce(FixedView(None), Add(1))
+        reduce(VersionView(None), Add(1))
 
 
 def test_two_methods_for_one_event_are_refused() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handrail.errors import ReducerError, SessionError
-from handrail.session import Append, Keep, Replace, Session, SlicePolicy, append_all, reducer, replace_latest
+from handrail.session import Append, Replace, Session, SlicePolicy, Unchanged, append_all, reducer, replace_latest
 from tests.session.samples import A, Add, B, Happened, Note, Reset, Task, Total
 from tests.transaction.notebooks import call
 
@@ -162,9 +162,9 @@ def test_events_and_slices_of_reducers_are_dataclasses() -> None:
     """Nothing is registered."""
     session = Session()
     with pytest.raises(SessionError, match="Plain"):
-        session.register(Note, lambda _view, _event: Keep(), into=Plain)
+        session.register(Note, lambda _view, _event: Unchanged(), into=Plain)
     with pytest.raises(SessionError, match="Plain"):
-        session.register(Plain, lambda _view, _event: Keep(), into=Note)
+        session.register(Plain, lambda _view, _event: Unchanged(), into=Note)
     assert not session.listens(Plain)
     assert not session.listens(Note)
 
@@ -210,7 +210,7 @@ def test_an_installed_state_slice_follows_its_methods() -> None:
 def test_a_slice_with_reducers_is_not_installed() -> None:
     """Neither twice nor beside others."""
     session = Session()
-    session[Total].register(Add, lambda _view, _event: Keep())
+    session[Total].register(Add, lambda _view, _event: Unchanged())
     with pytest.raises(ReducerError, match="Total has reducers in this session already"):
         session.install(Total)
     assert not session.listens(Reset)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from handrail.errors import SessionBusyError
 from handrail.session import Append, Change, Session, SessionSnapshot, SliceView, replace_latest
-from handrail.session.slices import FixedView
+from handrail.session.slices import VersionView
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw_ticket
 from tests.session.samples import Add, Happened, Note, Task
@@ -232,7 +232,7 @@ class SessionMachine(RuleBasedStateMachine):
                 assert seen == one.items(within=within)
             assert one.session[Happened].all() == one.log
             for taken, items in one.snapshots:
-                assert {kind: FixedView(taken.slices.get(kind)).all() for kind in KINDS} == items
+                assert {kind: VersionView(taken.slices.get(kind)).all() for kind in KINDS} == items
 
     def teardown(self) -> None:
         """Whatever is still open is undone."""

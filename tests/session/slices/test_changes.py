@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import ReducerError
-from handrail.session import Append, Keep, Replace
-from handrail.session.slices import FixedView, Owner, Version, check_change
+from handrail.session import Append, Replace, Unchanged
+from handrail.session.slices import SliceOwner, Version, VersionView, check_change
 from tests.session.samples import A, B, C, Note
 
-ME = Owner("me")
+ME = SliceOwner("me")
 
 
 def test_append_adds_one_item() -> None:
@@ -17,25 +17,25 @@ def test_append_adds_one_item() -> None:
     version = Version(ME, [A], 1)
     after = Append(B).apply(version, ME)
     assert after.items is version.items
-    assert FixedView(Append(B).apply(None, ME)).all() == (B,)
+    assert VersionView(Append(B).apply(None, ME)).all() == (B,)
 
 
 def test_replace_makes_the_slice_these_items() -> None:
     """Whatever it held."""
     version = Version(ME, [A], 1)
-    assert FixedView(Replace((B, C)).apply(version, ME)).all() == (B, C)
-    assert FixedView(Replace(()).apply(None, ME)).all() == ()
-    assert FixedView(version).all() == (A,)
+    assert VersionView(Replace((B, C)).apply(version, ME)).all() == (B, C)
+    assert VersionView(Replace(()).apply(None, ME)).all() == ()
+    assert VersionView(version).all() == (A,)
 
 
 def test_keep_leaves_the_slice_as_it_is() -> None:
     """The very same version."""
     version = Version(ME, [A], 1)
-    assert Keep().apply(version, ME) is version
-    assert Keep().apply(None, ME) is None
+    assert Unchanged().apply(version, ME) is version
+    assert Unchanged().apply(None, ME) is None
 
 
-@pytest.mark.parametrize("change", [Append(A), Replace((A, B)), Replace(()), Keep()])
+@pytest.mark.parametrize("change", [Append(A), Replace((A, B)), Replace(()), Unchanged()])
 def test_a_change_that_brings_items_of_the_slice_is_taken(change: object) -> None:
     """A slice holds instances of its type."""
     check_change(change, Note)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.session.slices import FixedView, Owner, Version
+from handrail.session.slices import SliceOwner, Version, VersionView
 
-ME, OTHER = Owner("me"), Owner("other")
+ME, OTHER = SliceOwner("me"), SliceOwner("other")
 
 
 def version_of(*items: str) -> Version[str]:
@@ -16,7 +16,7 @@ def version_of(*items: str) -> Version[str]:
 
 def all_of(version: Version[str]) -> tuple[str, ...]:
     """What a version holds."""
-    return FixedView(version).all()
+    return VersionView(version).all()
 
 
 def test_appending_to_the_newest_version_grows_its_list_in_place() -> None:
@@ -78,7 +78,7 @@ def test_a_version_of_a_log_does_not_grow_for_another_owner_or_past_a_newer_one(
 
 def test_a_view_is_a_sequence() -> None:
     """It has a length, indices, ranges, an order, and a truth."""
-    view = FixedView(version_of("a", "b", "c"))
+    view = VersionView(version_of("a", "b", "c"))
     assert len(view) == 3
     assert (view[0], view[2], view[-1], view[-3]) == ("a", "c", "c", "a")
     assert (view[1:], view[::-1], view[5:]) == (("b", "c"), ("c", "b", "a"), ())
@@ -94,12 +94,12 @@ def test_a_view_has_nothing_beyond_its_length(index: int) -> None:
     version = version_of("a", "b")
     version.append(ME, "c")
     with pytest.raises(IndexError, match=f"the slice has 2 items, so there is none at {index}"):
-        FixedView(version)[index]
+        VersionView(version)[index]
 
 
 def test_a_view_tells_the_newest_all_and_some() -> None:
     """Oldest first."""
-    view = FixedView(version_of("a", "bb", "c"))
+    view = VersionView(version_of("a", "bb", "c"))
     assert view.latest() == "c"
     assert view.all() == ("a", "bb", "c")
     assert view.where(lambda item: len(item) == 1) == ("a", "c")
@@ -108,7 +108,7 @@ def test_a_view_tells_the_newest_all_and_some() -> None:
 @pytest.mark.parametrize("version", [None, version_of()])
 def test_a_view_of_nothing_is_empty(version: Version[str] | None) -> None:
     """Whether nothing ever came in, or it was cleared."""
-    view = FixedView(version)
+    view = VersionView(version)
     assert not view
     assert view.latest() is None
     assert view.all() == view[:] == view.where(bool) == ()

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from handrail.errors import SessionError, SessionHeldError, SessionLostError, SessionNotFoundError
+from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
 from handrail.session.calls import CallRef
-from handrail.session.persistence.protocol import Checkpoint, Entry, Hold
+from handrail.session.persistence.protocol import Checkpoint, SessionEntry, SessionLock
 from handrail.store import EffectRow, protocol
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -31,7 +31,7 @@ ids, keys, refs = st.sampled_from(IDS), st.sampled_from(KEYS), st.sampled_from(R
 class Kept:
     """What one session holds."""
 
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
     checkpoints: list[int] = field(default_factory=list[int])
 
 
@@ -55,8 +55,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.store = type(self).make_store(self.clock)
         self.model = Model()
-        self.holds: dict[str, Hold] = {}
-        self.old_holds: list[Hold] = []
+        self.holds: dict[str, SessionLock] = {}
+        self.old_holds: list[SessionLock] = []
         self.units: list[tuple[object, Model]] = []
 
     # ------------------------------------------------------------------------------------------------------- units
@@ -112,10 +112,10 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(session_id=ids)
     def hold(self, session_id: str) -> None:
         try:
-            hold = self.store.hold(session_id, wait=NOW)
+            hold = self.store.acquire(session_id, wait=NOW)
         except SessionNotFoundError:
             assert session_id not in self.model.sessions
-        except SessionHeldError:
+        except SessionLockedError:
             assert session_id in self.holds
         else:
             assert session_id not in self.holds
@@ -159,7 +159,7 @@ class StoreMachine(RuleBasedStateMachine):
         with pytest.raises(SessionLostError):
             self.store.append(hold, head, [entry(head + 1, "zombie")], None)
         with pytest.raises(SessionLostError):
-            self.store.check(hold, head)
+            self.store.check_lock(hold, head)
 
     # -------------------------------------------------------------------------------------------- ledger, decisions
 
@@ -225,7 +225,7 @@ class StoreMachine(RuleBasedStateMachine):
     def holds_are_valid(self) -> None:
         for session_id, hold in self.holds.items():
             if session_id in self.model.sessions:
-                self.store.check(hold, len(self.model.sessions[session_id].entries))
+                self.store.check_lock(hold, len(self.model.sessions[session_id].entries))
 
 
 @pytest.mark.parametrize("name", STORES)

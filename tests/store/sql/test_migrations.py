@@ -36,8 +36,8 @@ def test_older_tables_are_brought_forward(tmp_path: Path) -> None:
         store.create(session_row(FakeClock()))
     newer = database(path)
     migrate(newer, (*MIGRATIONS, SECOND, THIRD))
-    assert newer.ask("SELECT version FROM handrail_schema") == [(len(MIGRATIONS) + 2,)]
-    assert newer.ask("SELECT session_id, colour FROM handrail_sessions") == [("s1", "blue")]
+    assert newer.query("SELECT version FROM handrail_schema") == [(len(MIGRATIONS) + 2,)]
+    assert newer.query("SELECT session_id, colour FROM handrail_sessions") == [("s1", "blue")]
     migrate(newer, (*MIGRATIONS, SECOND, THIRD))
     newer.driver.close()
 

@@ -200,7 +200,7 @@ class PydanticAIAdapter:
             unfinished: what becomes of an unfinished evaluation, as for `evaluate_async`.
 
         Raises:
-            EndsRun: as for `evaluate_async`.
+            RunAbortedError: as for `evaluate_async`.
         """
         environment = executor.environment
         session, name = environment.session, environment.rendered_prompt.name
@@ -211,7 +211,7 @@ class PydanticAIAdapter:
                 message_history = conversation.resumable
             result = await self._run(executor, user_prompt, message_history, conversation)
             if conversation is not None:
-                conversation.keep(result.all_messages(), ended=True)
+                conversation.save(result.all_messages(), ended=True)
         return _response(result, executor)
 
     async def _run(

@@ -123,7 +123,7 @@ class Conversation:
         return self._of == "prompt" or isinstance(self.history[-1], ModelRequest) or bool(self.unanswered)
 
     @property
-    def put_off(self) -> bool:
+    def postpone(self) -> bool:
         """Whether some of the last reply's calls were answered and others left open, as for an approval."""
         return bool(self.unanswered) and isinstance(self.history[-1], ModelRequest)
 
@@ -168,7 +168,7 @@ class Conversation:
         self.call_ids.clear()
 
     def note(self, messages: Sequence[ModelMessage]) -> None:
-        """Store what has been said; in a session in memory not before `keep_noted`.
+        """Store what has been said; in a session in memory not before `save_pending`.
 
         No other process can resume a session in memory, and writing each reply as JSON takes time.
 
@@ -176,17 +176,17 @@ class Conversation:
             messages: the whole conversation, which is not changed afterwards.
 
         Raises:
-            SessionError: as for `keep`.
+            SessionError: as for `save`.
         """
         self._noted = messages
         if self._session.store is not None:
-            self.keep(messages)
+            self.save(messages)
 
-    def keep_noted(self) -> None:
+    def save_pending(self) -> None:
         """Store what has been noted, at the end of a run, however it ended."""
-        self.keep(self._noted)
+        self.save(self._noted)
 
-    def keep(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
+    def save(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
         """Store what has been said since the last time; all of it, if messages have been dropped since.
 
         Args:

@@ -47,7 +47,7 @@ from handrail.errors import CallPostponed, ParseError, StoreError
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ON_LOOP
+from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
 from handrail.serde.faults import faults_of, message_of
 
@@ -161,7 +161,7 @@ class PipelineCapability(HandrailCapability):
         await leave_queue()
         try:
             with call.under_way():
-                message = await invoke(made, found.ref.reply, environment, ON_LOOP)
+                message = await invoke(made, found.ref.reply, environment, ASYNC)
         except CallPostponed as error:
             call.postponed(error)
         return call.outcome(message)
@@ -206,7 +206,7 @@ class PipelineCapability(HandrailCapability):
         self, found: Asked, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
     ) -> ToolMessage:
         call = found.tool_call(name, arguments)
-        return await invoke(call, found.ref.reply, self._environment(tools), ON_LOOP)
+        return await invoke(call, found.ref.reply, self._environment(tools), ASYNC)
 
     def _environment(self, tools: Sequence[Any]) -> Environment:
         environment = self.executor.environment
@@ -279,7 +279,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             ApprovalRequired: the call is put off.
             DeveloperMistake: the program is at fault; the capability holds it until the other calls have ended.
-            EndsRun: the run is over.
+            RunAbortedError: the run is over.
         """
         if reaches_pipeline(tool.tool_def):
             try:

@@ -138,7 +138,7 @@ class HandrailToolset(AbstractToolset[Any]):
             DeveloperMistake: the program is at fault, or the reply has asked for another call under the same id. A
                 `HandrailCapability` holds it until the other calls of the reply have ended; without one it ends them.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
-            EndsRun: the run is over.
+            RunAbortedError: the run is over.
         """
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args
         found = asked(ctx, self.executor.environment.session)

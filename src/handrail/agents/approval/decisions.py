@@ -12,7 +12,7 @@ from handrail.session.calls import CallRef
 Verdict = Literal["allow", "ask", "deny"]
 """What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
 
-Mode = Literal["ask", "approve-all", "deny-all"]
+ApprovalMode = Literal["ask", "approve-all", "deny-all"]
 """What becomes of questions: a person answers them, all are answered yes, or nothing runs that no rule allows."""
 
 CallKey = tuple[str, CallRef]

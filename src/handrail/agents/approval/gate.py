@@ -12,9 +12,9 @@ answer holds for exactly the arguments that were asked about. In this order, the
 | 5 | whoever is asked; with nobody to ask, no |
 
 A decision is enforced in the pipeline, where the handler runs: `GatePolicy` judges every call in its turn, and refuses
-those that may not run. Where a question is left, the pipeline asks `approver(gate, ...)`, which knows what has been
-decided ahead. So a call is asked about once, and a call that nobody has asked about, or that has other arguments by
-now, does not slip through.
+those that may not run. Where a question is left, the pipeline asks `gate_approver(gate, ...)`, which knows what has
+been decided ahead. So a call is asked about once, and a call that nobody has asked about, or that has other arguments
+by now, does not slip through.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from typing import Any, Final, Literal, cast, get_args
 
 from handrail.agents.approval.decisions import (
     Answer,
+    ApprovalMode,
     Asker,
     CallKey,
     Decision,
     GatedCall,
     Grant,
     Judgement,
-    Mode,
     Remember,
 )
-from handrail.agents.approval.rules import ApprovalRules, Rule, check_choice, judge
-from handrail.errors import AgentError, CallPostponed, EndsRun
+from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
+from handrail.errors import AgentError, CallPostponed, RunAbortedError
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async
-from handrail.runtime.execution import ON_LOOP
+from handrail.runtime.execution import ASYNC
 from handrail.session.calls import CallRef
 
 OnEvent = Callable[[GatedCall, Decision | None], None]
 """Hears of a question that is about to be asked (no decision yet), and of every new decision. What it raises, the gate
 raises: the call is not let through."""
 
-_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+_MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
 _REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)
 _ANSWERS: Final = ("yes", "no", "later")
 
 _log = logging.getLogger("handrail.agents")
 
-NAME: Final = "approval"
+GATE_POLICY_NAME: Final = "approval"
 """The name of the policy."""
 
-Describe = Callable[[Tool[Any, Any], Any, CallRef, ToolContext | None], GatedCall]
+DescribeCall = Callable[[Tool[Any, Any], Any, CallRef, ToolContext | None], GatedCall]
 """A call as the gate judges it: from the tool, the parsed parameters, the identity of the call, and its context.
 
 Without a context it is described as it was with one, if its parameters are the same.
@@ -88,7 +88,7 @@ class ApprovalGate:
     def __init__(
         self,
         rules: ApprovalRules,
-        mode: Mode,
+        mode: ApprovalMode,
         asker: Asker | None,
         *,
         can_wait: bool = False,
@@ -108,11 +108,11 @@ class ApprovalGate:
         """
         if not isinstance(cast("object", rules), ApprovalRules):
             raise AgentError(f"rules of an approval gate are ApprovalRules, not {rules!r}")
-        check_choice("mode", mode, _MODES)
+        check_rule_choice("mode", mode, _MODES)
         if asker is not None and not callable(asker):
             raise AgentError(f"asker is a function that takes a GatedCall and returns an Answer, not {asker!r}")
         self._rules = rules
-        self._mode: Mode = mode
+        self._mode: ApprovalMode = mode
         self._asker = asker
         self._can_wait = can_wait
         self._on_event = on_event
@@ -167,7 +167,7 @@ class ApprovalGate:
 
         A question that has been left open is still one: the verdict is `"ask"`.
         """
-        found = judge(call, self._rules, self._mode)
+        found = judge_call(call, self._rules, self._mode)
         if found.verdict == "deny":
             return found
         held = self._held_for(call)
@@ -185,7 +185,7 @@ class ApprovalGate:
 
         Raises:
             AgentError: somebody has to be asked, and the gate asks on another event loop than this one.
-            EndsRun: the asker has ended the run.
+            RunAbortedError: the asker has ended the run.
         """
         decision = self._known(call)
         if decision is not None:
@@ -198,12 +198,12 @@ class ApprovalGate:
 
     def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if nobody has to be asked for it."""
-        ruled = judge(call, self._rules, self._mode)
+        ruled = judge_call(call, self._rules, self._mode)
         held = self._held_for(call)
         if ruled.verdict != "deny" and held is not None and held.is_about(call):
             return held.decision
         if ruled.verdict != "ask":
-            by_mode = judge(call, self._rules, "ask").verdict != ruled.verdict
+            by_mode = judge_call(call, self._rules, "ask").verdict != ruled.verdict
             by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
             return self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
         grant = self._grant_for(call)
@@ -212,7 +212,7 @@ class ApprovalGate:
         return self._record(call, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered"), asked=False)
 
     async def _decided_by_asking(self, call: GatedCall) -> Decision:
-        ruled = judge(call, self._rules, self._mode)
+        ruled = judge_call(call, self._rules, self._mode)
         if self._asker is None:
             reason = f"it needs approval ({ruled.reason}), and there is nobody here to ask; {_cure(call, ruled)}"
             return self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
@@ -302,10 +302,10 @@ def _judged(decision: Decision) -> Judgement:
 async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
     """What the asker says; why there is no answer, if it fails to give one."""
     try:
-        answer: object = await ON_LOOP.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
+        answer: object = await ASYNC.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
         if isinstance(answer, Awaitable):  # a plain function that hands on what another one has to do
             answer = await cast("Awaitable[object]", answer)  # whatever it gives is checked below
-    except EndsRun:
+    except RunAbortedError:
         raise
     except Exception as error:  # noqa: BLE001 - logged, and the call is denied
         _log.exception("asking about %s failed", call.tool)
@@ -349,8 +349,8 @@ class GatePolicy:
     """
 
     gate: ApprovalGate
-    describe: Describe
-    name: str = NAME
+    describe: DescribeCall
+    name: str = GATE_POLICY_NAME
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Look at what is known of the call; nobody is asked here."""
@@ -363,7 +363,7 @@ class GatePolicy:
         """Take no note: the gate remembers decisions, not results."""
 
 
-def approver(gate: ApprovalGate, describe: Describe, *, policy: str = NAME) -> Approver:
+def gate_approver(gate: ApprovalGate, describe: DescribeCall, *, policy: str = GATE_POLICY_NAME) -> Approver:
     """What answers the pipeline's questions by asking the gate.
 
     Args:

@@ -22,7 +22,7 @@ would type them: `git log*` fits `["git", "log", "-3"]`. That protects nothing w
 because it fits `git log; reboot` as well.
 
 What a validator has made of an argument is what runs, and what the model wrote is what the schema calls it; the two may
-differ in names and in spelling. `fits_call` looks at both: widely, one that fits is enough; narrowly, what runs must
+differ in names and in spelling. `matches_call` looks at both: widely, one that fits is enough; narrowly, what runs must
 fit, and what was written, too, where it has the argument. A function whose only parameter is a model may be called with
 that parameter around its fields, so what is written is also looked at without it.
 
@@ -73,23 +73,25 @@ _BRACKETS: Final = re.compile(r"\[([!^]?)(\]?[^\]]*)\]", re.DOTALL)
 _RANGE: Final = re.compile(r"(.)-(.)|.", re.DOTALL)
 
 
-def fits_name(pattern: str, name: str) -> bool:
+def matches_name(pattern: str, name: str) -> bool:
     """Whether a glob fits the name of a tool, in which a slash is a character like others."""
     return glob(pattern, "wide").fits(name)
 
 
-def fits_agents(pattern: str, path: Sequence[str]) -> bool:
+def matches_agents(pattern: str, path: Sequence[str]) -> bool:
     """Whether a glob fits the agents that called each other: `desk/*` is any agent that `desk` has called."""
     return glob(pattern, "narrow").fits(_SLASH.join(path))
 
 
-def fits_argument(pattern: str, segments: Sequence[Segment], arguments: Mapping[str, object], reading: Reading) -> bool:
+def matches_argument(
+    pattern: str, segments: Sequence[Segment], arguments: Mapping[str, object], reading: Reading
+) -> bool:
     """Whether a glob fits what the arguments hold in one place; see the table of this module."""
     fitting = (found is not _MISSING and _fits_value(pattern, found, reading) for found in _found(arguments, segments))
     return _every(fitting) if reading == "narrow" else any(fitting)
 
 
-def fits_call(
+def matches_call(
     pattern: str,
     segments: Sequence[Segment],
     arguments: Mapping[str, object],
@@ -97,10 +99,10 @@ def fits_call(
     reading: Reading,
 ) -> bool:
     """Whether a glob fits a call in one place, as it will run and as the model wrote it; see this module."""
-    fits = fits_argument(pattern, segments, arguments, reading)
+    fits = matches_argument(pattern, segments, arguments, reading)
     looks = () if written is None else _looks(written)
     if reading == "wide":
-        return fits or any(fits_argument(pattern, segments, look, reading) for look in looks)
+        return fits or any(matches_argument(pattern, segments, look, reading) for look in looks)
     return fits and all(
         _fits_value(pattern, found, reading)
         for look in looks

@@ -37,18 +37,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from typing import Final, Literal
 
-from handrail.agents.approval.decisions import Mode, Verdict
-from handrail.agents.approval.matching import fits_name, glob, shortest
+from handrail.agents.approval.decisions import ApprovalMode, Verdict
+from handrail.agents.approval.matching import glob, matches_name, shortest
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, PathFilter
 from handrail.filesystem.path_filters import folded
 from handrail.filesystem.paths import ROOT
 
-Reach = Literal["read", "list", "write", "remove"]
+PathAccess = Literal["read", "list", "write", "remove"]
 """What a file tool does with the path in an argument."""
 
-FILE_TOOLS: Final[Mapping[str, Mapping[str, Reach]]] = {
+FILE_TOOLS: Final[Mapping[str, Mapping[str, PathAccess]]] = {
     "read_file": {"path": "read"},
     "list_files": {"path": "list"},
     "glob_files": {"path": "list"},
@@ -103,7 +103,7 @@ class RulePaths:
         return None
 
 
-def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: Mode, *, prefix: str = "") -> PathFilter:
+def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode, *, prefix: str = "") -> PathFilter:
     """What the rules on paths keep from the agents that called each other, whatever file tool they use.
 
     Args:
@@ -122,7 +122,7 @@ def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: Mode, *, pre
     return PathFilter(**{name: tuple(sets) for name, sets in found.items()})
 
 
-def _asking(reached: AbstractSet[tuple[str, Reach]]) -> Iterator[str]:
+def _asking(reached: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
     """The sets of the filter that the paths of a rule which asks go into."""
     reaches = {reach for _, reach in reached}
     looks = bool(reaches & {"read", "list"})
@@ -131,7 +131,7 @@ def _asking(reached: AbstractSet[tuple[str, Reach]]) -> Iterator[str]:
     yield "removing" if looks and ("move_file", "remove") not in reached else "holding"
 
 
-def _denying(reached: AbstractSet[tuple[str, Reach]]) -> Iterator[str]:
+def _denying(reached: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
     """The sets of the filter that the paths of a rule which denies go into."""
     reaches = {reach for _, reach in reached}
     only_lists = "list" in reaches and "read" not in reaches
@@ -143,7 +143,7 @@ def _denying(reached: AbstractSet[tuple[str, Reach]]) -> Iterator[str]:
         yield "removing"
 
 
-def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: Mode) -> Iterator[tuple[Verdict, Rule]]:
+def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode) -> Iterator[tuple[Verdict, Rule]]:
     groups: list[tuple[Verdict, tuple[Rule, ...]]] = [("deny", rules.deny)]
     if mode != "approve-all":
         groups.append(("ask", rules.ask))
@@ -153,7 +153,7 @@ def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: Mode) -> Itera
                 yield verdict, rule
 
 
-def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, Reach]]:
+def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, PathAccess]]:
     """What the file tools that a rule names do with the one argument that it names, each with the tool."""
     if len(rule.places) != 1 or len(rule.places[0]) != 1:
         return frozenset()
@@ -162,7 +162,7 @@ def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, Reach]]:
         (tool, reach)
         for tool, arguments in FILE_TOOLS.items()
         for name, reach in arguments.items()
-        if argument in {name, None} and fits_name(rule.tool, prefix + tool)
+        if argument in {name, None} and matches_name(rule.tool, prefix + tool)
     )
 
 

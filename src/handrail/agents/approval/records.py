@@ -113,7 +113,7 @@ class GrantRecord:
         return Grant(self.tool, self.digest, self.arguments, self.origin, self.verdict, self.reason)
 
 
-def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None:
+def record_decision(session: Session, call: GatedCall, decision: Decision) -> None:
     """Write down what was decided about a call."""
     session[ApprovalRecord].append(
         ApprovalRecord(
@@ -137,7 +137,7 @@ def keep_decision(session: Session, call: GatedCall, decision: Decision) -> None
     )
 
 
-def keep_grants(session: Session, grants: Iterable[Grant]) -> None:
+def record_grants(session: Session, grants: Iterable[Grant]) -> None:
     """Write new grants down."""
     for grant in grants:
         session[GrantRecord].append(
@@ -145,7 +145,7 @@ def keep_grants(session: Session, grants: Iterable[Grant]) -> None:
         )
 
 
-def kept_grants(session: Session) -> tuple[Grant, ...]:
+def load_grants(session: Session) -> tuple[Grant, ...]:
     """The answers of earlier runs that still hold."""
     return tuple(kept.grant for kept in session[GrantRecord])
 
@@ -155,7 +155,7 @@ def open_questions(session: Session) -> tuple[GatedCall, ...]:
     return tuple(record.call for record in _last_records(session) if record.verdict == "later")
 
 
-def kept_decisions(session: Session) -> dict[CallKey, Decision]:
+def load_decisions(session: Session) -> dict[CallKey, Decision]:
     """What people have decided about calls, by session and identity: each is asked about once, in whatever process."""
     return {
         record.call.key: Decision(record.verdict, record.digest, record.reason, record.by)

@@ -36,15 +36,15 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
-from handrail.agents.approval.decisions import GatedCall, Judgement, Mode, Verdict
+from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
 from handrail.agents.approval.matching import (
     Reading,
     Segment,
     argument_path,
-    fits_agents,
-    fits_argument,
-    fits_call,
-    fits_name,
+    matches_agents,
+    matches_argument,
+    matches_call,
+    matches_name,
 )
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
@@ -62,13 +62,13 @@ VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 """What a tool may do to the world."""
 
-Expect = Literal["unmatched"]
+ExpectedMatch = Literal["unmatched"]
 """What a rule may say of itself: that it is known to fit no call of the project as it is."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
 
-KEYS = ("defaults", "allow", "ask", "deny")
+RULES_FILE_KEYS = ("defaults", "allow", "ask", "deny")
 """The keys of a file of rules."""
 
 RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything")
@@ -76,7 +76,7 @@ RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything")
 
 
 @dataclass(frozen=True, slots=True)
-class RulePlace:
+class RuleLocation:
     """Where a rule stands.
 
     Attributes:
@@ -114,8 +114,8 @@ class Rule:
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     agent: str | None = None
     source: str = field(default="", compare=False)
-    place: RulePlace | None = field(default=None, compare=False)
-    expect: Expect | None = field(default=None, compare=False)
+    place: RuleLocation | None = field(default=None, compare=False)
+    expect: ExpectedMatch | None = field(default=None, compare=False)
     reads_everything: bool = False
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
@@ -124,7 +124,7 @@ class Rule:
         if self.agent is not None:
             _check_glob("agent", self.agent)
         if self.expect is not None:
-            check_choice("expect of a rule", self.expect, get_args(Expect))
+            check_rule_choice("expect of a rule", self.expect, get_args(ExpectedMatch))
         if not isinstance(cast("object", self.reads_everything), bool):
             raise AgentError(f"reads_everything of a rule is True or False, not {self.reads_everything!r}")
         if not isinstance(cast("object", self.arguments), Mapping):
@@ -148,11 +148,11 @@ class Rule:
 
     def is_about(self, tool: str, path: Sequence[str]) -> bool:
         """Whether the rule is about a tool of the agents that called each other, whatever its arguments are."""
-        return fits_name(self.tool, tool) and self.holds_for(path)
+        return matches_name(self.tool, tool) and self.holds_for(path)
 
     def holds_for(self, path: Sequence[str]) -> bool:
         """Whether the rule is about the agents that called each other, whatever their tools are."""
-        return self.agent is None or fits_agents(self.agent, path)
+        return self.agent is None or matches_agents(self.agent, path)
 
     @property
     def places(self) -> tuple[tuple[Segment, ...], ...]:
@@ -205,8 +205,8 @@ class ApprovalRules:
         if not isinstance(cast("object", self.defaults), Mapping):
             raise AgentError(f"defaults of approval rules are a mapping from effect to verdict, not {self.defaults!r}")
         for effect, verdict in self.defaults.items():
-            check_choice("an effect", effect, EFFECTS)
-            check_choice(f"the default for {effect}", verdict, VERDICTS)
+            check_rule_choice("an effect", effect, EFFECTS)
+            check_rule_choice(f"the default for {effect}", verdict, VERDICTS)
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
 
 
@@ -229,7 +229,7 @@ def rules_on_arguments(
     return tuple(said)
 
 
-def judge(call: GatedCall, rules: ApprovalRules, mode: Mode) -> Judgement:
+def judge_call(call: GatedCall, rules: ApprovalRules, mode: ApprovalMode) -> Judgement:
     """What the rules and the mode say of a call; the table of this module is the order."""
     found = _asked_by_policies(call, _by_rules(call, rules) or _by_default(call, rules))
     if mode == "approve-all" and found.verdict == "ask":
@@ -242,7 +242,7 @@ def judge(call: GatedCall, rules: ApprovalRules, mode: Mode) -> Judgement:
     return found
 
 
-def check_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
+def check_rule_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
     """Refuse what is none of a few words.
 
     Raises:
@@ -265,10 +265,10 @@ def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
 
 def _fits_looks(pattern: str, place: tuple[Segment, ...], call: GatedCall, reading: Reading) -> bool:
     """Whether a glob fits a call in one place, in each way that `Rule.fits` looks at it."""
-    fits = fits_call(pattern, place, call.arguments, call.written, reading)
+    fits = matches_call(pattern, place, call.arguments, call.written, reading)
     if call.reached is None or fits is (reading == "wide"):
         return fits
-    return fits_argument(pattern, place, {**call.arguments, **call.reached}, reading)
+    return matches_argument(pattern, place, {**call.arguments, **call.reached}, reading)
 
 
 def _readings(rules: ApprovalRules) -> tuple[tuple[Verdict, tuple[Rule, ...], Reading], ...]:
@@ -359,7 +359,7 @@ class _RulesReader(Reader):
 
     def rules(self, tree: YamlNode) -> ApprovalRules:
         """All of a file."""
-        keys = self.mapping(tree, "a file of approval rules", KEYS)
+        keys = self.mapping(tree, "a file of approval rules", RULES_FILE_KEYS)
         return ApprovalRules(
             allow=self.read(keys, "allow", lambda found: self.items(found, "allow", self.rule)) or (),
             ask=self.read(keys, "ask", lambda found: self.items(found, "ask", self.strict_rule)) or (),
@@ -381,14 +381,14 @@ class _RulesReader(Reader):
         """One of the three words."""
         word = self.text(tree)
         try:
-            check_choice("a default", word, VERDICTS)
+            check_rule_choice("a default", word, VERDICTS)
         except AgentError as error:
             self.fail(tree, str(error))
         return next(verdict for verdict in VERDICTS if verdict == word)
 
     def rule(self, tree: YamlNode) -> Rule:
         """A tool, or a mapping that says more."""
-        source, place = f"{PurePath(self.file).name}:{tree.line}", RulePlace(self.file, tree.line, tree.column)
+        source, place = f"{PurePath(self.file).name}:{tree.line}", RuleLocation(self.file, tree.line, tree.column)
         if not isinstance(tree, YamlMapping):
             return Rule(self.name(tree, "tool"), source=source, place=place)
         keys = self.mapping(tree, "a rule", RULE_KEYS)
@@ -417,10 +417,10 @@ class _RulesReader(Reader):
             self.fail(tree, "reads_everything stands in rules that allow: it is what a program may do")
         return rule
 
-    def expect(self, tree: YamlNode) -> Expect:
+    def expect(self, tree: YamlNode) -> ExpectedMatch:
         """What a rule says of itself: one word."""
         try:
-            check_choice("expect", self.text(tree), get_args(Expect))
+            check_rule_choice("expect", self.text(tree), get_args(ExpectedMatch))
         except AgentError as error:
             self.fail(tree, str(error))
         return "unmatched"

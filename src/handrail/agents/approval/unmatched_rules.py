@@ -30,7 +30,7 @@ from functools import cache
 from typing import Any, Final, Literal, cast
 
 from handrail.agents.approval.decisions import Verdict
-from handrail.agents.approval.matching import Segment, fits_agents, fits_name
+from handrail.agents.approval.matching import Segment, matches_agents, matches_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import ApprovalRulesError
 from handrail.serde.formatting import enumerated, nearest, shortened
@@ -51,7 +51,7 @@ _MADE: Final = " The agents that an agent makes are known only while it runs."
 Takes = Literal["yes", "any", "unsure", "no"]
 """Whether a tool takes an argument: it is declared; any is let through; Python may have another name for one; no."""
 
-Parameters = Callable[[], Mapping[str, Any] | None]
+ParameterSchema = Callable[[], Mapping[str, Any] | None]
 """Gives the JSON Schema of a tool's arguments; `None` if it is not known."""
 
 OtherNames = Callable[[], frozenset[str] | None]
@@ -148,7 +148,7 @@ class _Check:
     def _fitting_names(self, pattern: str) -> tuple[str, ...]:
         if _is_exact(pattern):
             return (pattern,) if pattern in self._tools else ()
-        return tuple(name for name in self._names if fits_name(pattern, name))
+        return tuple(name for name in self._names if matches_name(pattern, name))
 
     def _no_tool(self, pattern: str) -> tuple[str, bool]:
         shown = _shown(pattern)
@@ -203,7 +203,7 @@ class _Check:
             cure = _MADE if makes else f" Fix the name, {_CURE}."
             fault = f"names the agent {_shown(part)}, and the project has no such agent."
             yield f"{fault}{self._near(part, sorted(agents), certain=not makes)}{cure}", not makes
-        if unknown or makes or self._paths is None or any(fits_agents(pattern, path) for path in self._paths):
+        if unknown or makes or self._paths is None or any(matches_agents(pattern, path) for path in self._paths):
             return
         fault = f"has {_shown(pattern)} for its agents, and no agents of the project call each other so."
         yield f"{fault} Fix it, {_CURE}.", False
@@ -261,7 +261,7 @@ class KnownTool:
     """
 
     name: str
-    parameters: Parameters = _nothing
+    parameters: ParameterSchema = _nothing
     other_names: OtherNames = _nothing
 
     def __post_init__(self) -> None:

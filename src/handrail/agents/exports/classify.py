@@ -38,13 +38,13 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.agents.error_text import message_of
+from handrail.agents.error_text import error_message
 from handrail.agents.exports.entries import AgentReference, Entry, Kind, Origin, ToolDef, ToolsetDef, ToolsetFactory
 from handrail.prompt import Section, Tool
 from handrail.prompt.signature import calling_fault, returned_type
 from handrail.serde.formatting import enumerated, shortened
 
-What = Literal["tool", "toolset", "factory", "either", "neither"]
+ExportKind = Literal["tool", "toolset", "factory", "either", "neither"]
 """What an object is."""
 
 _Verdict = Literal["tool", "factory", "either"]
@@ -52,7 +52,7 @@ _Verdict = Literal["tool", "factory", "either"]
 AnyFunction = Callable[..., object]
 """A function, of which it is not known what it takes."""
 
-_INSTANCES: tuple[tuple[type[Any] | tuple[type[Any], ...], What, str, str], ...] = (
+_INSTANCES: tuple[tuple[type[Any] | tuple[type[Any], ...], ExportKind, str, str], ...] = (
     ((PydanticTool, Tool), "tool", "a tool", ""),
     (AbstractToolset, "toolset", "a toolset", ""),
     (Section, "toolset", "a section, which is a toolset", ""),
@@ -62,7 +62,7 @@ _INSTANCES: tuple[tuple[type[Any] | tuple[type[Any], ...], What, str, str], ...]
     (ModuleType, "neither", "a module", "export what is in it"),
 )
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the names of tools, toolsets and agents are made of; all of a name must match."""
 
 Keyed = tuple[str | None, object]
@@ -78,7 +78,7 @@ _LISTS: Mapping[Kind, tuple[str, ...]] = {"tool": ("TOOLS", "__all__"), "toolset
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Classification:
     """What an object is, as far as that can be known without calling it.
 
     Attributes:
@@ -87,22 +87,22 @@ class Evidence:
         cure: what to export instead; empty if that depends on where it is exported.
     """
 
-    what: What
+    what: ExportKind
     words: str
     cure: str = ""
 
 
-def evidence(value: object) -> Evidence:
+def classify(value: object) -> Classification:
     """What an object is. It is neither called nor changed."""
     if isinstance(value, type):
         return _class(value)
     for kind, what, words, cure in _INSTANCES:
         if isinstance(value, kind):
-            return Evidence(what, f"{words} ({type(value).__name__})", cure)
+            return Classification(what, f"{words} ({type(value).__name__})", cure)
     if value is None:
-        return Evidence("neither", "None")
+        return Classification("neither", "None")
     if not callable(value):
-        return Evidence("neither", f"a constant of type {type(value).__name__}")
+        return Classification("neither", f"a constant of type {type(value).__name__}")
     return _function(value)
 
 
@@ -118,22 +118,22 @@ def factory_fault(function: AnyFunction) -> str | None:
     return f"{fault}; a factory takes the run context and returns a toolset: write def {shown}(ctx): ..."
 
 
-def _class(kind: type[Any]) -> Evidence:
+def _class(kind: type[Any]) -> Classification:
     if issubclass(kind, AbstractToolset | Section):
-        return Evidence("neither", f"a class of toolsets ({kind.__name__})", "export an instance, or a factory")
+        return Classification("neither", f"a class of toolsets ({kind.__name__})", "export an instance, or a factory")
     if issubclass(kind, PydanticTool | Tool):
-        return Evidence("neither", f"a class of tools ({kind.__name__})", "export an instance")
-    return Evidence("neither", f"a class ({kind.__name__})", "export an instance, or a function")
+        return Classification("neither", f"a class of tools ({kind.__name__})", "export an instance")
+    return Classification("neither", f"a class ({kind.__name__})", "export an instance, or a function")
 
 
-def _function(function: AnyFunction) -> Evidence:
+def _function(function: AnyFunction) -> Classification:
     verdict = _verdict(_returned(function))
     if verdict == "factory":
-        return Evidence("factory", "a factory of toolsets, by its annotation")
+        return Classification("factory", "a factory of toolsets, by its annotation")
     described = "a function"
     if not inspect.isroutine(function):
         described = f"an object that can be called ({type(cast('object', function)).__name__})"
-    return Evidence("either" if verdict == "either" and _calling_fault(function) is None else "tool", described)
+    return Classification("either" if verdict == "either" and _calling_fault(function) is None else "tool", described)
 
 
 def _calling_fault(function: AnyFunction) -> str | None:
@@ -169,7 +169,7 @@ def _annotation_name(annotation: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Offence:
+class ExportFault:
     """Why something cannot be registered.
 
     Attributes:
@@ -185,7 +185,7 @@ class Offence:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class CollectedEntries:
     """What was exported in one place.
 
     Attributes:
@@ -194,14 +194,14 @@ class Declared:
     """
 
     entries: tuple[Entry, ...] = ()
-    offences: tuple[Offence, ...] = ()
+    offences: tuple[ExportFault, ...] = ()
 
 
 class _Refused(Exception):
     """Something cannot be registered; its argument says why."""
 
 
-def declared(kind: Kind, value: object, origin: Origin, *, field: str = "") -> Declared:
+def collect_entries(kind: Kind, value: object, origin: Origin, *, field: str = "") -> CollectedEntries:
     """The entries of a list, a tuple or a mapping of tools, or of toolsets.
 
     Args:
@@ -213,34 +213,38 @@ def declared(kind: Kind, value: object, origin: Origin, *, field: str = "") -> D
     field = field or _FIELDS[kind]
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value).items()
-        wrong = [Offence(repr(key), f"a key of {field} is a name, a string") for key, _ in pairs if not _is_text(key)]
-        found = declared_items(kind, [(key, item) for key, item in pairs if isinstance(key, str)], origin)
-        return Declared(found.entries, (*wrong, *found.offences))
+        wrong = [
+            ExportFault(repr(key), f"a key of {field} is a name, a string") for key, _ in pairs if not _is_text(key)
+        ]
+        found = exported_items(kind, [(key, item) for key, item in pairs if isinstance(key, str)], origin)
+        return CollectedEntries(found.entries, (*wrong, *found.offences))
     if isinstance(value, list | tuple):
-        return declared_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin)
+        return exported_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin)
     none = f"; write {field} = [] for none" if value is None else ""
-    return Declared(offences=(Offence(field, f"is {_described(value)}, but must be a list, tuple or dict{none}"),))
+    return CollectedEntries(
+        offences=(ExportFault(field, f"is {_described(value)}, but must be a list, tuple or dict{none}"),)
+    )
 
 
-def declared_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> Declared:
+def exported_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> CollectedEntries:
     """The entries of what is exported one by one. A name that comes a second time is an offence."""
     entries: dict[str, Entry] = {}
-    offences: list[Offence] = []
+    offences: list[ExportFault] = []
     for place, (key, item) in enumerate(items, start=1):
         try:
             entry = _entry(kind, key, item, origin)
         except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
             fault = f"cannot be looked at ({type(error).__name__}: {_first_line(error)})"
             told = str(error) if isinstance(error, _Refused) else fault
-            offences.append(Offence(_shown_key(key) or _name_for_messages(item, place), told))
+            offences.append(ExportFault(_shown_key(key) or _name_for_messages(item, place), told))
             continue
         if entry.name in entries:
-            offences.append(Offence(entry.name, f"is there twice as a {kind}; give one of them another name"))
+            offences.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
         entries.setdefault(entry.name, entry)
-    return Declared(tuple(entries.values()), tuple(offences))
+    return CollectedEntries(tuple(entries.values()), tuple(offences))
 
 
-def bulleted(what: str, faults: Sequence[object]) -> str:
+def bullet_list(what: str, faults: Sequence[object]) -> str:
     """A message of one fault on one line, or of several, one a line."""
     return f"{what}: {faults[0]}" if len(faults) == 1 else "\n  - ".join((f"{what}:", *map(str, faults)))
 
@@ -257,7 +261,7 @@ def _tool(item: object) -> ToolDef:
     if isinstance(item, PydanticTool | Tool):
         tool: ToolDef = cast("Any", item)  # whatever its parameters are
         return tool
-    found = evidence(item)
+    found = classify(item)
     if found.what in {"toolset", "factory"}:
         raise _Refused(f"is {found.words}; put it in TOOLSETS, and name it in `toolsets:`")
     if found.what == "neither":
@@ -297,7 +301,7 @@ def _toolset(item: object) -> ToolsetDef:
         return _checked_factory(item)
     if isinstance(item, AbstractToolset | Section | AgentReference):
         return cast("ToolsetDef", item)
-    found = evidence(item)
+    found = classify(item)
     if found.what == "neither":
         raise _Refused(f"is {found.words}, and no toolset; {found.cure or 'export a toolset, a section or a factory'}")
     if isinstance(item, PydanticTool | Tool):
@@ -316,9 +320,9 @@ def fault_of_factory(factory: ToolsetFactory) -> str | None:
     """What keeps a factory from being called with a run context, with the cure; `None` if nothing does."""
     function = cast("object", factory.function)
     if isinstance(function, type):
-        return f"{evidence(function).words} cannot be a factory; write a function, def make(ctx): ..."
+        return f"{classify(function).words} cannot be a factory; write a function, def make(ctx): ..."
     if not callable(function):
-        return f"{evidence(function).words} cannot be called; a factory is a function, def make(ctx): ..."
+        return f"{classify(function).words} cannot be called; a factory is a function, def make(ctx): ..."
     fault = factory_fault(function)
     return None if fault is None else f"the factory {factory.qualname} {fault}"
 
@@ -346,7 +350,7 @@ def _toolset_name(toolset: ToolsetDef) -> str:
 
 
 def _checked(name: object) -> str:
-    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or EXPORT_NAME_PATTERN.fullmatch(name) is None:
         shown = shortened(repr(name), _LONGEST_SHOWN)
         raise _Refused(
             f"has the name {shown}; a name is 1 to 64 letters, digits, '_' and '-' (^[A-Za-z0-9_-]{{1,64}}$)"
@@ -386,7 +390,7 @@ def _is_text(key: object) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    return message_of(error).partition("\n")[0]
+    return error_message(error).partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +408,7 @@ class Definitions:
     lists: frozenset[str]
 
 
-def definitions_of(module: ModuleType, where: str) -> Definitions:
+def unexported_definitions(module: ModuleType, where: str) -> Definitions:
     """What a module defines; it and what it holds are neither called nor changed."""
     names: dict[str, str] = {}
     for variable, value in vars(module).items():

@@ -36,20 +36,20 @@ from symtable import symtable
 from types import ModuleType
 from typing import cast
 
-from handrail.agents.error_text import message_of
+from handrail.agents.error_text import error_message
 from handrail.agents.exports.classify import (
-    NAME,
-    Declared,
+    EXPORT_NAME_PATTERN,
+    CollectedEntries,
     Definitions,
-    Offence,
-    bulleted,
-    declared,
-    declared_items,
-    definitions_of,
+    ExportFault,
+    bullet_list,
+    collect_entries,
+    exported_items,
+    unexported_definitions,
 )
 from handrail.agents.exports.entries import Entry, Kind, Origin
 from handrail.agents.exports.importing import ProjectModule
-from handrail.agents.exports.registry import Offer
+from handrail.agents.exports.registry import PackageExport
 from handrail.errors import DiscoveryError
 
 _OURS = ("TOOLS", "TOOLSETS")
@@ -80,7 +80,7 @@ def discover(modules: Iterable[ProjectModule]) -> Discovered:
     problems: list[DiscoveryError] = []
     defined: list[Definitions] = []
     for found in modules:
-        defined.append(definitions_of(found.module, found.where))
+        defined.append(unexported_definitions(found.module, found.where))
         try:
             entries += exports(found.module, where=found.where)
         except DiscoveryError as problem:
@@ -88,7 +88,7 @@ def discover(modules: Iterable[ProjectModule]) -> Discovered:
     return Discovered(tuple(entries), tuple(problems), tuple(defined))
 
 
-def passed_over(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError, ...]:
+def unused_modules(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError, ...]:
     """What is told of files that export nothing, and define `TOOLS` or `TOOLSETS` all the same; none is executed.
 
     Args:
@@ -132,47 +132,49 @@ def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:
     names = vars(module)
     origin = Origin("module", where)
     if "TOOLS" in names:
-        tools = declared("tool", names["TOOLS"], origin)
+        tools = collect_entries("tool", names["TOOLS"], origin)
     else:
-        tools = _named_by_all(module, origin) if "__all__" in names else Declared()
-    toolsets = declared("toolset", names["TOOLSETS"], origin) if "TOOLSETS" in names else Declared()
+        tools = _named_by_all(module, origin) if "__all__" in names else CollectedEntries()
+    toolsets = collect_entries("toolset", names["TOOLSETS"], origin) if "TOOLSETS" in names else CollectedEntries()
     offences = (*tools.offences, *toolsets.offences)
     if offences:
         hint = _HINT if tools.offences and "TOOLS" not in names else ""
         raise DiscoveryError(
-            bulleted(f"{where} exports what cannot be registered", offences) + hint,
+            bullet_list(f"{where} exports what cannot be registered", offences) + hint,
             module=where,
             offenders=[offence.name for offence in offences],
         )
     return (*tools.entries, *toolsets.entries)
 
 
-def _named_by_all(module: ModuleType, origin: Origin) -> Declared:
+def _named_by_all(module: ModuleType, origin: Origin) -> CollectedEntries:
     """The tools that `__all__` names; everything else in it is an offence."""
     listed: object = vars(module)["__all__"]
     if not isinstance(listed, list | tuple):
         kind = "None" if listed is None else f"of type {type(listed).__name__}"
-        return Declared(offences=(Offence("__all__", f"is {kind}, but must be a list or tuple of names"),))
+        return CollectedEntries(offences=(ExportFault("__all__", f"is {kind}, but must be a list or tuple of names"),))
     items = cast("Sequence[object]", listed)
     counts = Counter(name for name in items if isinstance(name, str))
-    offences = [Offence(repr(item), "is no name") for item in items if not isinstance(item, str)]
-    offences += [Offence(name, f"stands in __all__ {count} times") for name, count in counts.items() if count > 1]
-    offences += [Offence(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)]
+    offences = [ExportFault(repr(item), "is no name") for item in items if not isinstance(item, str)]
+    offences += [ExportFault(name, f"stands in __all__ {count} times") for name, count in counts.items() if count > 1]
+    offences += [
+        ExportFault(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)
+    ]
     exported = [(name, vars(module)[name]) for name in counts if name in vars(module) and name not in _OURS]
-    found = declared_items("tool", exported, origin)
-    return Declared(found.entries, (*offences, *found.offences))
+    found = exported_items("tool", exported, origin)
+    return CollectedEntries(found.entries, (*offences, *found.offences))
 
 
-def package_offers() -> tuple[Offer, ...]:
+def package_offers() -> tuple[PackageExport, ...]:
     """What the installed packages offer, by package and name; nothing is imported."""
     return tuple(sorted(_offers(), key=lambda offer: (offer.kind, offer.origin.where, offer.name)))
 
 
-def _offers() -> Iterator[Offer]:
+def _offers() -> Iterator[PackageExport]:
     for kind, group in GROUPS:
         for point in dict.fromkeys(_points(group)):
-            if NAME.fullmatch(point.name) is not None:
-                yield Offer(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
+            if EXPORT_NAME_PATTERN.fullmatch(point.name) is not None:
+                yield PackageExport(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
 
 
 def _points(group: str) -> Iterable[EntryPoint]:
@@ -208,16 +210,16 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = message_of(error)
+        told = error_message(error)
         raise DiscoveryError(
             f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {told}",
             module=origin.where,
             offenders=(point.name,),
         ) from error
-    found = declared_items(kind, [(point.name, value)], origin)
+    found = exported_items(kind, [(point.name, value)], origin)
     if found.offences:
         raise DiscoveryError(
-            bulleted(f"{origin}, {point.value}, cannot be registered", found.offences),
+            bullet_list(f"{origin}, {point.value}, cannot be registered", found.offences),
             module=origin.where,
             offenders=(point.name,),
         )

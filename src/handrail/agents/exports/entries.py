@@ -19,10 +19,10 @@ from handrail.prompt import Section, Tool
 Kind = Literal["tool", "toolset"]
 """The two namespaces: one name may stand in both for different things."""
 
-Made = AbstractToolset[Any] | Section[Any] | None
+FactoryProduct = AbstractToolset[Any] | Section[Any] | None
 """What a factory may return; `None` for no tools."""
 
-FactoryFunction = Callable[[RunContext[Any]], Made | Awaitable[Made]]
+FactoryFunction = Callable[[RunContext[Any]], FactoryProduct | Awaitable[FactoryProduct]]
 """Makes a toolset when a run begins: takes PydanticAI's run context, plain or `async`."""
 
 ToolDef = PydanticTool[Any] | Tool[Any, Any]

@@ -34,7 +34,7 @@ from pathlib import Path
 from threading import RLock
 from types import ModuleType
 
-from handrail.agents.error_text import message_of, place_of, without_library_path
+from handrail.agents.error_text import error_location, error_message, without_library_path
 from handrail.errors import DiscoveryError
 from handrail.session.persistence.stored_types import forget_types
 
@@ -171,7 +171,7 @@ def _import(folder: Path, name: str, where: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        told = without_library_path(error, message_of(error).replace(f"{package_name(folder)}.", ""), folder)
+        told = without_library_path(error, error_message(error).replace(f"{package_name(folder)}.", ""), folder)
         raise DiscoveryError(
             f"{where} cannot be imported: {type(error).__name__}: {told}{_place(folder, error)}", module=where
         ) from error
@@ -189,7 +189,7 @@ def _place(folder: Path, error: BaseException) -> str:
     """Where in the project an error arose, for the end of a message."""
     if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_relative_to(folder):
         return ""  # the message has file and line
-    place = place_of(error, folder)
+    place = error_location(error, folder)
     return f" ({place})" if place else ""
 
 

@@ -15,7 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.classify import NAME, Definitions, bulleted, declared, export_hints, fault_of_factory
+from handrail.agents.exports.classify import (
+    EXPORT_NAME_PATTERN,
+    Definitions,
+    bullet_list,
+    collect_entries,
+    export_hints,
+    fault_of_factory,
+)
 from handrail.agents.exports.entries import Entry, Kind, Origin, ToolsetFactory
 from handrail.errors import DiscoveryError, RegistryError, ResolutionError
 from handrail.serde.formatting import enumerated, nearest, shortened
@@ -28,7 +35,7 @@ _LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PackageExport:
     """The name of an entry that is not made yet: that of an installed package, say.
 
     Attributes:
@@ -49,11 +56,11 @@ class Offer:
         return f"{self.kind} {self.name} ({self.origin})"
 
 
-class Names(Mapping[str, Entry]):
+class Namespace(Mapping[str, Entry]):
     """One namespace of a registry. All names are known; an offer is loaded when it is looked up."""
 
-    def __init__(self, held: Iterable[Entry | Offer]) -> None:
-        self._held: dict[str, Entry | tuple[Offer, ...]] = {}
+    def __init__(self, held: Iterable[Entry | PackageExport]) -> None:
+        self._held: dict[str, Entry | tuple[PackageExport, ...]] = {}
         for item in held:
             other = self._held.get(item.name, ())
             if isinstance(item, Entry):
@@ -105,19 +112,19 @@ class Registry:
         RegistryError: two entries of one kind have one name, or a name is none; the message has all of them.
     """
 
-    held: tuple[Entry | Offer, ...] = ()
+    held: tuple[Entry | PackageExport, ...] = ()
     defined: tuple[Definitions, ...] = ()
     tools: Mapping[str, Entry] = field(init=False)
     toolsets: Mapping[str, Entry] = field(init=False)
 
     def __post_init__(self) -> None:
         _check(self.held)
-        object.__setattr__(self, "tools", Names(item for item in self.held if item.kind == "tool"))
-        object.__setattr__(self, "toolsets", Names(item for item in self.held if item.kind == "toolset"))
+        object.__setattr__(self, "tools", Namespace(item for item in self.held if item.kind == "tool"))
+        object.__setattr__(self, "toolsets", Namespace(item for item in self.held if item.kind == "toolset"))
 
     @classmethod
     def of(
-        cls, entries: Iterable[Entry], *, offers: Iterable[Offer] = (), defined: Iterable[Definitions] = ()
+        cls, entries: Iterable[Entry], *, offers: Iterable[PackageExport] = (), defined: Iterable[Definitions] = ()
     ) -> Registry:
         """A registry of entries, and of what could be loaded; `defined` is for messages.
 
@@ -138,13 +145,13 @@ class Registry:
             DiscoveryError: some cannot be registered; the message has all of them.
         """
         found = (
-            declared("tool", tools, _PROGRAM, field="tools"),
-            declared("toolset", toolsets, _PROGRAM, field="toolsets"),
+            collect_entries("tool", tools, _PROGRAM, field="tools"),
+            collect_entries("toolset", toolsets, _PROGRAM, field="toolsets"),
         )
         offences = [offence for part in found for offence in part.offences]
         if offences:
             raise DiscoveryError(
-                bulleted("these tools and toolsets of the program cannot be registered", offences),
+                bullet_list("these tools and toolsets of the program cannot be registered", offences),
                 module="program",
                 offenders=[offence.name for offence in offences],
             )
@@ -156,9 +163,9 @@ class Registry:
         return tuple(item for item in self.held if isinstance(item, Entry))
 
     @property
-    def offers(self) -> tuple[Offer, ...]:
+    def offers(self) -> tuple[PackageExport, ...]:
         """What installed packages offer."""
-        return tuple(item for item in self.held if isinstance(item, Offer))
+        return tuple(item for item in self.held if isinstance(item, PackageExport))
 
     def merged(self, other: Registry) -> Registry:
         """The entries of both. What is the very same entry in both is there once.
@@ -172,29 +179,29 @@ class Registry:
         return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"
 
 
-def _once(held: Iterable[Entry | Offer]) -> tuple[Entry | Offer, ...]:
+def _once(held: Iterable[Entry | PackageExport]) -> tuple[Entry | PackageExport, ...]:
     return tuple({id(item): item for item in held}.values())
 
 
-def _check(held: tuple[Entry | Offer, ...]) -> None:
+def _check(held: tuple[Entry | PackageExport, ...]) -> None:
     """Refuse names that are none, and those of two entries; an offer stands back, and is no harm."""
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
     for item in held:
-        if isinstance(item, Entry) or NAME.fullmatch(item.name) is None:
+        if isinstance(item, Entry) or EXPORT_NAME_PATTERN.fullmatch(item.name) is None:
             origins[item.name, item.kind].append(str(item.origin))
     faults = [
         (name, f"{kind} {name!r} ({', '.join(sorted(places))}) is no name; a name is 1 to 64 letters, digits, '_', '-'")
         for (name, kind), places in origins.items()
-        if NAME.fullmatch(name) is None
+        if EXPORT_NAME_PATTERN.fullmatch(name) is None
     ]
     faults += [
         (name, f"{kind} {name} comes from {' and from '.join(sorted(places))}; give one of them another name")
         for (name, kind), places in origins.items()
-        if len(places) > 1 and NAME.fullmatch(name) is not None
+        if len(places) > 1 and EXPORT_NAME_PATTERN.fullmatch(name) is not None
     ]
     if faults:
         raise RegistryError(
-            bulleted("these names cannot be registered", sorted(fault for _, fault in faults)),
+            bullet_list("these names cannot be registered", sorted(fault for _, fault in faults)),
             names=sorted({name for name, _ in faults}),
         )
 
@@ -240,7 +247,7 @@ def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
         where = f" ({file.path})" if file.path is not None else ""
         causes = (fault.cause for fault in faults if fault.cause is not None)
         hints = _hints(file, registry)
-        message = bulleted(f"agent {file.name}{where} names what it cannot have", faults)
+        message = bullet_list(f"agent {file.name}{where} names what it cannot have", faults)
         raise ResolutionError(
             (" " if len(faults) == 1 else "\n").join((message, *hints.values())),
             agent=file.name,

@@ -34,7 +34,7 @@ from handrail.agents.run.events import CallStarted, RunEvent
 from handrail.errors import AgentError, PromptEvaluationError
 from handrail.session.calls import CallRef
 
-Describe = Callable[[CallRef, ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
+DescribeAhead = Callable[[CallRef, ToolCallPart, ToolDefinition, ValidatedToolArgs], GatedCall | None]
 """A call that is about to be made as the gate judges it; `None` for one that will be refused as it is written."""
 
 
@@ -56,7 +56,7 @@ class AgentCapability(PipelineCapability):
 
     gate: ApprovalGate = field(kw_only=True)
     conversation: Conversation = field(kw_only=True)
-    describe: Describe = field(kw_only=True)
+    describe: DescribeAhead = field(kw_only=True)
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
     tools_known: Callable[[], None] = field(kw_only=True)
     count: Callable[[ModelResponse], None] = field(kw_only=True)

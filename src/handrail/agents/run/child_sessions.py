@@ -13,7 +13,7 @@ from handrail.session.calls import CallRef
 
 
 @contextmanager
-def session_of_call(
+def open_child_session(
     caller: Session, call: CallRef, *, agent: str, input: str
 ) -> Generator[tuple[Session, Conversation]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
@@ -29,7 +29,7 @@ def session_of_call(
 
     Raises:
         AgentError: what was said there cannot be read.
-        SessionHeldError: another process has the session.
+        SessionLockedError: another process has the session.
     """
     name = f"{caller.session_id}/{call.key}" if call.call_id else None
     if name is not None and not _exists(caller, name):

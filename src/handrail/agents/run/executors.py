@@ -27,11 +27,11 @@ from handrail.adapters.pydantic_ai.toolset import PIPELINE_METADATA_KEY, RawArgu
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
-from handrail.agents.approval.gate import GatePolicy, approver
+from handrail.agents.approval.gate import GatePolicy, gate_approver
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, rules_on_arguments
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
-from handrail.agents.run.run_group import RunTree
+from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.contrib.tools.vfs.overflow import ToolNames
@@ -41,12 +41,12 @@ from handrail.filesystem.path_filters import excluding
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext
 from handrail.prompt.effect import Effect, effect_hints
-from handrail.prompt.section import registry_of
+from handrail.prompt.section import section_registry
 from handrail.prompt.template import PlacedSection
 from handrail.resources import Binding, ResourceRegistry
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.steps import foresee
+from handrail.runtime.steps import preview_call
 from handrail.serde import digest, dump
 from handrail.session import Session
 from handrail.session.calls import CallRef
@@ -77,7 +77,7 @@ class _Looks(NamedTuple):
     reached: Mapping[str, str] | None = None
 
 
-class RunDoors:
+class RunExecutors:
     """The executors of one run; the one owner of what was described ahead.
 
     Attributes:
@@ -88,7 +88,7 @@ class RunDoors:
 
     def __init__(
         self,
-        tree: RunTree,
+        tree: RunGroup,
         session: Session,
         path: tuple[str, ...],
         stack: ExitStack,
@@ -268,7 +268,7 @@ class RunDoors:
         environment = own.executor.environment
         reach = _reached if name in FILE_TOOLS else None
         call_ahead = ToolCall(ref.call_id, name, given)
-        foreseen = foresee(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
+        foreseen = preview_call(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
         if foreseen is None:
             return None
         looks = _Looks(_arguments(foreseen.params), _written(call), foreseen.reached)
@@ -309,14 +309,14 @@ class RunDoors:
         tree, options = self._tree, self._tree.options
         agent = self._path[-1]
         template = PromptTemplate[str](ns="agents", key=f"agent/{agent}", name=agent, sections=sections)
-        given = registry_of(options.resources)
+        given = section_registry(options.resources)
         bound = bound_resources(template, given)
         self._folders.note(template, given_filesystem(bound), prefix)
         path_filter = self.path_filter
         if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
             path_filter = path_filter.plus(self._rules.paths(prefix))
         programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, self._folders.kept_from_programs)
-        own = registry_of({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
+        own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
         if path_filter or self._rules.speak_of_paths:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         prompt = Prompt(template).bind(resources=given.merge(own))
@@ -331,7 +331,7 @@ class RunDoors:
             effect_ledger=tree.ledger,
             deadline=options.deadline,
             run_context=RunContext(run_id="/".join(self._path), session_id=self._session.session_id),
-            approver=approver(tree.gate, self.describe),
+            approver=gate_approver(tree.gate, self.describe),
         )
 
 

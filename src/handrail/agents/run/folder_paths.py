@@ -18,7 +18,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from handrail.agents.approval.decisions import Mode
+from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.contrib.tools import MountedFilesystem, VfsToolsSection
@@ -59,7 +59,7 @@ class RunRules:
 
     rules: ApprovalRules
     path: tuple[str, ...]
-    mode: Mode
+    mode: ApprovalMode
 
     @property
     def speak_of_paths(self) -> bool:
@@ -68,7 +68,7 @@ class RunRules:
 
     def paths(self, prefix: str = "", *, asks: bool = True) -> PathFilter:
         """What the rules keep back from the tools with a prefix; not `asks`: where nobody would be asked."""
-        mode: Mode = "deny-all" if self.mode == "ask" and not asks else self.mode
+        mode: ApprovalMode = "deny-all" if self.mode == "ask" and not asks else self.mode
         return path_filter_of(self.rules, self.path, mode, prefix=prefix)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_ai.models import Model
 
 from handrail.adapters.pydantic_ai.model_names import check_model_name
-from handrail.agents.approval.decisions import Asker, Mode
+from handrail.agents.approval.decisions import ApprovalMode, Asker
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener
 from handrail.limits import Deadline
@@ -48,7 +48,7 @@ class RunOptions:
 
     session: Session | None = None
     model: Model | str | None = None
-    mode: Mode = "ask"
+    mode: ApprovalMode = "ask"
     asker: Asker | None = None
     rules: ApprovalRules | None = None
     listener: Listener | None = None

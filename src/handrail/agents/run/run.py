@@ -1,7 +1,7 @@
 """One run of one agent, from its file to its answer.
 
 PydanticAI's agent is the loop. It is made anew for each run, of the entries that the file names: each of them is a
-toolset under its label, and all of them together are one (`SourcedToolset`), which PydanticAI enters and leaves once.
+toolset under its label, and all of them together are one (`LabelledToolset`), which PydanticAI enters and leaves once.
 Every call goes through the pipeline (`PipelineCapability`); the gate is asked ahead (`AgentCapability`).
 
 `inspect_run` finds out what an agent would be offered, without asking any model: for `handrail check`, and for tests.
@@ -39,21 +39,27 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.conversation import Conversation
 from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import asked
-from handrail.agents.active_run import running
+from handrail.agents.active_run import as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.approval.unmatched_rules import KnownTool
-from handrail.agents.error_text import place_of
+from handrail.agents.error_text import error_location
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.known_names import Listings, refuse_unmatched, unmatched_rules
+from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
 from handrail.agents.run.capability import AgentCapability
-from handrail.agents.run.child_sessions import session_of_call
+from handrail.agents.run.child_sessions import open_child_session
 from handrail.agents.run.events import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
-from handrail.agents.run.executors import RunDoors, ToolReport
-from handrail.agents.run.run_group import RunTree
-from handrail.agents.toolsets.build import members_of
-from handrail.agents.toolsets.builtin import made_agents
-from handrail.agents.toolsets.labelled_toolset import Reserved, Source, SourcedToolset, static_conflicts, static_names
+from handrail.agents.run.executors import RunExecutors, ToolReport
+from handrail.agents.run.run_group import RunGroup
+from handrail.agents.toolsets.build import build_toolsets
+from handrail.agents.toolsets.builtin import session_agents
+from handrail.agents.toolsets.labelled_toolset import (
+    LabelledSource,
+    LabelledToolset,
+    Reserved,
+    static_conflicts,
+    static_names,
+)
 from handrail.agents.toolsets.listing import listing_of
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
 from handrail.filesystem import HostFilesystem, PathFilter
@@ -89,7 +95,7 @@ class RunResult:
     messages: tuple[ModelMessage, ...] = field(repr=False)
 
 
-class Spent(NamedTuple):
+class SharedUsage(NamedTuple):
     """What runs share of what they may use up.
 
     Attributes:
@@ -113,7 +119,7 @@ class AgentRun:
     """
 
     def __init__(
-        self, tree: RunTree, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
+        self, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> None:
         """Prepare the run; `go` carries it out."""
         self.tree = tree
@@ -122,10 +128,10 @@ class AgentRun:
         self.path = path
         self.model = model
         self._stack = ExitStack()
-        self._doors = RunDoors(tree, session, path, self._stack, agent.file)
+        self._doors = RunExecutors(tree, session, path, self._stack, agent.file)
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
-        self._listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]] = ()
+        self._listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
         self._used = TokenUsage()
 
@@ -143,7 +149,7 @@ class AgentRun:
     def agents(self) -> Mapping[str, AgentFile]:
         """The agents of the project, and those that this run has made."""
         file = self.agent.file
-        made = made_agents(self.session).items()
+        made = session_agents(self.session).items()
         # What an agent makes sees no more of the files than the agent itself.
         bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
         return {**self.tree.project.agents, **bound}
@@ -183,10 +189,10 @@ class AgentRun:
     @contextmanager
     def opened(self) -> Generator[None]:
         """Make this the current run in the block; what its toolsets opened is closed at the end."""
-        with self._stack, running(self):
+        with self._stack, as_current_run(self):
             yield
 
-    def toolset(self, reserved: Reserved) -> SourcedToolset:
+    def toolset(self, reserved: Reserved) -> LabelledToolset:
         """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have.
 
         Raises:
@@ -197,8 +203,8 @@ class AgentRun:
         # Where some names are known only when the run has made their toolsets, the first step tells all of them.
         if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
             raise conflict
-        return SourcedToolset(
-            members_of(self.agent, self.tree.project.agents),
+        return LabelledToolset(
+            build_toolsets(self.agent, self.tree.project.agents),
             reserved=reserved,
             check=checked,
             tell=self._note_listed,
@@ -215,7 +221,7 @@ class AgentRun:
         """A tool of this run, for people."""
         return self._doors.report(definition)
 
-    async def go(self, input: str | None, spent: Spent, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
+    async def go(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
         """Carry the run out, or go on with the one that the session holds.
 
         Args:
@@ -232,20 +238,20 @@ class AgentRun:
             conversation = Conversation(self.session, self.agent.file.name)
             self._check_start(input, conversation)
             self._doors.forget_ended()
-            self.tree.tell(
+            self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
             heard = self.session.dispatcher
-            waits = heard.subscribe(EffectAwaited, lambda wait: self.tree.tell(CallWaits.of(self.path, wait)))
+            waits = heard.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
             try:
                 ends, raises = heard.subscribe(ToolInvoked, self._call_ended), heard.subscribe(ToolRaised, self._raised)
                 with self.opened(), waits, ends, raises:
                     result = await self._run(input, conversation, spent, output_type)
             except BaseException as error:
-                conversation.keep_noted()
-                self.tree.tell(RunEnded(self.path, "failed", _told(error), self._used))
+                conversation.save_pending()
+                self.tree.notify(RunEnded(self.path, "failed", _told(error), self._used))
                 raise
-        self.tree.tell(RunEnded(self.path, result.status, str(result.output), result.usage))
+        self.tree.notify(RunEnded(self.path, result.status, str(result.output), result.usage))
         return result
 
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
@@ -262,14 +268,14 @@ class AgentRun:
             raise AgentError(f"there is no agent {shortened(name, _LONGEST_NAME)!r}; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
-        with session_of_call(self.session, ref, agent=name, input=input) as (session, found):
+        with open_child_session(self.session, ref, agent=name, input=input) as (session, found):
             if found.history and not found.unfinished:
                 return found.answer
             made = name not in self.tree.project.agents  # by this run, whose model it uses
             model = self.model if made else self.tree.model_for(agent.file, self.model)
             run = AgentRun(self.tree, agent, session=session, path=(*self.path, name), model=model)
             try:
-                result = await run.go(None if found.unfinished else input, Spent(ctx.usage, ctx.usage_limits))
+                result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
             except PromptEvaluationError as error:
                 if error.phase not in {"request", "response"}:
                     raise
@@ -281,22 +287,16 @@ class AgentRun:
             raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
         return str(result.output)
 
-    async def _run(self, input: str | None, conversation: Conversation, spent: Spent, output_type: Any) -> RunResult:  # noqa: ANN401 - PydanticAI's
+    async def _run(
+        self,
+        input: str | None,
+        conversation: Conversation,
+        spent: SharedUsage,
+        output_type: Any,  # noqa: ANN401
+    ) -> RunResult:
         output_names: dict[str, str] = {}
         conversation.adopt_records()
-        capability = AgentCapability(
-            self._doors.foreign,
-            policies=(self._doors.policy,),
-            gate=self.tree.gate,
-            conversation=conversation,
-            describe=self._doors.describe_ahead,
-            admit=self._doors.admit,
-            tools_known=self._check_rules,
-            count=self._count,
-            tell=self.tree.tell,
-            output_names=output_names,
-            put_off=self._put_off,
-        )
+        capability = self._capability(conversation, output_names)
         async with open_model(self.model) as model:
             agent: Agent[Any, Any] = Agent(
                 model,
@@ -320,7 +320,7 @@ class AgentRun:
             except RUN_ERRORS as error:
                 raise evaluation_error(error, self.agent.file.name) from error
         waits = isinstance(result.output, DeferredToolRequests)
-        conversation.keep(result.all_messages(), ended=not waits)
+        conversation.save(result.all_messages(), ended=not waits)
         return RunResult(
             status="waiting" if waits else "done",
             output="" if waits else result.output,
@@ -330,7 +330,22 @@ class AgentRun:
             messages=tuple(result.all_messages()),
         )
 
-    def _note_listed(self, listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]) -> None:
+    def _capability(self, conversation: Conversation, output_names: dict[str, str]) -> AgentCapability:
+        return AgentCapability(
+            self._doors.foreign,
+            policies=(self._doors.policy,),
+            gate=self.tree.gate,
+            conversation=conversation,
+            describe=self._doors.describe_ahead,
+            admit=self._doors.admit,
+            tools_known=self._check_rules,
+            count=self._count,
+            tell=self.tree.notify,
+            output_names=output_names,
+            put_off=self._put_off,
+        )
+
+    def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._listed = listed
         self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
 
@@ -340,7 +355,7 @@ class AgentRun:
             return
         self._has_checked_rules = True
         found = unmatched_rules(self.tree.rules, self.tree.project, self.agent.file, self.listings())
-        refuse_unmatched(found)
+        check_rules_match(found)
         self.tree.warn(self.path, [str(each) for each in found])
 
     def _count(self, response: ModelResponse) -> None:
@@ -364,14 +379,14 @@ class AgentRun:
             )
 
     def _raised(self, event: ToolRaised) -> None:
-        self._raised_at[event.ref] = place_of(event.error, self.project_folder)
+        self._raised_at[event.ref] = error_location(event.error, self.project_folder)
 
     def _call_ended(self, event: ToolInvoked) -> None:
         self._doors.forget(event.ref, event.name)
         text, seconds = event.result.render(), event.total_seconds
         path, call_id, reply, place = self.path, event.call_id, event.reply, self._raised_at.pop(event.ref, "")
         ended = CallEnded(path, call_id, event.name, event.success, text, seconds, event.replayed, reply, place)
-        self.tree.tell(ended)
+        self.tree.notify(ended)
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
@@ -381,12 +396,12 @@ class AgentRun:
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 text = event.delta.content_delta
             if text:
-                self.tree.tell(TextDelta(self.path, text))
+                self.tree.notify(TextDelta(self.path, text))
 
 
 def _go_on_with(conversation: Conversation) -> DeferredToolResults | None:
     """Leave to carry out the calls that an earlier run left open; whether each may run is up to the gate."""
-    if not conversation.put_off:
+    if not conversation.postpone:
         return None
     return DeferredToolResults(approvals={call.tool_call_id: True for call in conversation.unanswered})
 

@@ -22,7 +22,7 @@ from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.records import keep_decision, keep_grants, kept_decisions, kept_grants
+from handrail.agents.approval.records import load_decisions, load_grants, record_decision, record_grants
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.project import Project
 from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
@@ -32,7 +32,7 @@ from handrail.errors import AgentError
 from handrail.filesystem import CommitRecordStore, HostFilesystem
 from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.runtime import EffectLedger
-from handrail.runtime.environment import ledger_of
+from handrail.runtime.environment import session_ledger
 from handrail.session import Session
 
 _log = logging.getLogger("handrail.agents")
@@ -43,7 +43,7 @@ _AT_ONCE = timedelta(0)
 """Waiting for another process would hold up the event loop."""
 
 
-class RunTree:
+class RunGroup:
     """A run and all runs nested in it, as far as they are one.
 
     Attributes:
@@ -62,7 +62,7 @@ class RunTree:
         self.options = options
         self.rules = rules
         self.session = Session() if options.session is None else options.session
-        self.ledger: EffectLedger = ledger_of(self.session)
+        self.ledger: EffectLedger = session_ledger(self.session)
         self.gate = ApprovalGate(
             rules,
             options.mode,
@@ -70,7 +70,7 @@ class RunTree:
             can_wait=self.session.store is not None,
             on_event=self._on_question,
         )
-        self.gate.resume(kept_decisions(self.session), kept_grants(self.session))
+        self.gate.resume(load_decisions(self.session), load_grants(self.session))
         self._grants_kept = len(self.gate.grants)
         self.prefixed = PrefixedToolsets()
         self._files: dict[Path, HostFilesystem] = {}
@@ -134,10 +134,10 @@ class RunTree:
                     )
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
-            found = self._files[where] = self._stack.enter_context(FOLDERS.opened(where, decides))
+            found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides))
         return found
 
-    def tell(self, event: RunEvent) -> None:
+    def notify(self, event: RunEvent) -> None:
         """Tell the listener, if there is one; what it raises is logged."""
         listener = self.options.listener
         if listener is None:
@@ -154,17 +154,17 @@ class RunTree:
             shown.append(f"{len(messages) - len(shown):,} more warnings; handrail check shows them")
         for message in shown:
             _log.warning("%s: %s", "/".join(path), message)
-            self.tell(RunWarned(path, message))
+            self.notify(RunWarned(path, message))
 
     def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
         if decision is None:
-            self.tell(QuestionAsked(call))
+            self.notify(QuestionAsked(call))
             return
-        keep_decision(self.session, call, decision)
+        record_decision(self.session, call, decision)
         grants = self.gate.grants
-        keep_grants(self.session, grants[self._grants_kept :])
+        record_grants(self.session, grants[self._grants_kept :])
         self._grants_kept = len(grants)
-        self.tell(QuestionDecided(call, decision))
+        self.notify(QuestionDecided(call, decision))
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class _Open:
     users: int = 0
 
 
-class Folders:
+class OpenFolders:
     """The one owner of what is open. Threads may share it."""
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Folders:
                     found.filesystem.close()
 
 
-FOLDERS = Folders()
+OPEN_FOLDERS = OpenFolders()
 """The folders of this process."""
 
 

@@ -22,15 +22,15 @@ from handrail.agents.active_run import current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
 from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.toolsets.factory_toolset import MadeToolset
-from handrail.agents.toolsets.labelled_toolset import Source
+from handrail.agents.toolsets.factory_toolset import FactoryToolset
+from handrail.agents.toolsets.labelled_toolset import LabelledSource
 from handrail.prompt import Section, Tool
 
 _LONGEST_DESCRIPTION = 1000
 """Characters that a model is told of an agent; providers take 1024."""
 
 
-def members_of(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[Source, ...]:
+def build_toolsets(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[LabelledSource, ...]:
     """The toolsets of a run, tools first, in the order of the agent file.
 
     Args:
@@ -39,7 +39,7 @@ def members_of(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[S
     """
     # The toolset of a single tool has nothing to say beside it, and is not asked at every step.
     return tuple(
-        Source(entry.label, _toolset(entry, agents), instructs=entry.kind == "toolset")
+        LabelledSource(entry.label, _toolset(entry, agents), instructs=entry.kind == "toolset")
         for entry in (*agent.tools, *agent.toolsets)
     )
 
@@ -53,7 +53,7 @@ def _toolset(entry: Entry, agents: Mapping[str, AgentFile]) -> AbstractToolset[A
     if isinstance(value, AbstractToolset):
         return value
     factory = value if isinstance(value, ToolsetFactory) else ToolsetFactory(_Of(value, entry.name))
-    return MadeToolset(factory, name=entry.name, origin=entry.origin, kind=entry.kind)
+    return FactoryToolset(factory, name=entry.name, origin=entry.origin, kind=entry.kind)
 
 
 class _Of:

@@ -43,7 +43,7 @@ You can make agents for parts of your work. agent_create makes one, with instruc
 tools; agent_call gives it a task and returns its answer. It knows nothing of this conversation: say all that it needs.\
 """
 
-Names = Annotated[list[str], Field(default_factory=list[str])]
+ToolsetNames = Annotated[list[str], Field(default_factory=list[str])]
 """Names that a model gives; none if it says nothing."""
 
 FolderOf = Callable[[CurrentRun], Path]
@@ -54,7 +54,7 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
 
 @stored_as("handrail.made_agent")
 @dataclass(frozen=True, slots=True)
-class MadeAgent:
+class DynamicAgent:
     """An agent that a run has made. Its slice is rolled back with the call that made it.
 
     Attributes:
@@ -83,9 +83,9 @@ class MadeAgent:
         )
 
 
-def made_agents(session: Session) -> dict[str, AgentFile]:
+def session_agents(session: Session) -> dict[str, AgentFile]:
     """The agents that were made in a session, by name."""
-    return {made.name: made.file for made in session[MadeAgent]}
+    return {made.name: made.file for made in session[DynamicAgent]}
 
 
 def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
@@ -111,8 +111,8 @@ async def _create(
     _ctx: RunContext[Any],
     name: Annotated[str, Field(pattern=NAME_PATTERN)],
     instructions: Annotated[str, Field(min_length=1)],
-    tools: Names,
-    toolsets: Names,
+    tools: ToolsetNames,
+    toolsets: ToolsetNames,
     description: str = "",
 ) -> str:
     """Make an agent, which agent_call can then give tasks.
@@ -130,8 +130,8 @@ async def _create(
         faults.append(f"there is an agent {name} already; choose another name.")
     if faults:
         raise ToolValidationError(f"agent {name} was not made: {' '.join(faults)}")
-    made = MadeAgent(name, instructions, description, tuple(dict.fromkeys(tools)), tuple(dict.fromkeys(toolsets)))
-    run.session[MadeAgent].append(made)
+    made = DynamicAgent(name, instructions, description, tuple(dict.fromkeys(tools)), tuple(dict.fromkeys(toolsets)))
+    run.session[DynamicAgent].append(made)
     return f"agent {name} is made; give it tasks with agent_call"
 
 
@@ -156,7 +156,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
 
 def _within_reach(run: CurrentRun) -> list[str]:
     """The agents that a run has made, and those among its toolsets."""
-    return [*made_agents(run.session), *(name for name in run.toolset_names if name in run.agents)]
+    return [*session_agents(run.session), *(name for name in run.toolset_names if name in run.agents)]
 
 
 def _not_held(field: str, wanted: Sequence[str], held: Sequence[str]) -> list[str]:

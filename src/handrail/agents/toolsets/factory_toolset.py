@@ -24,12 +24,12 @@ from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.active_run import current_run
-from handrail.agents.exports.entries import Kind, Made, Origin, ToolsetFactory
+from handrail.agents.exports.entries import FactoryProduct, Kind, Origin, ToolsetFactory
 from handrail.errors import AgentError, FactoryError
 from handrail.prompt import Section
 
 
-class MadeToolset(AbstractToolset[Any]):
+class FactoryToolset(AbstractToolset[Any]):
     """The toolset that a factory makes when a run begins, or at every step of it.
 
     Attributes:
@@ -47,7 +47,7 @@ class MadeToolset(AbstractToolset[Any]):
         self.origin = origin
         self.kind: Kind = kind
         self.has_made = False
-        self._raw: Made = None  # what the factory returned last: the same object again is not entered again
+        self._raw: FactoryProduct = None  # what the factory returned last: the same object again is not entered again
         self._current: AbstractToolset[Any] | None = None  # what shows its tools
         self._entered: AbstractToolset[Any] | None = None  # what has to be left; steps may put another one in its place
 
@@ -69,14 +69,14 @@ class MadeToolset(AbstractToolset[Any]):
         return self._current
 
     @override
-    async def for_run(self, ctx: RunContext[Any]) -> MadeToolset:
+    async def for_run(self, ctx: RunContext[Any]) -> FactoryToolset:
         """The toolset of one run; unless the factory is for each step, it is called here.
 
         Raises:
             FactoryError: the factory made something that is no toolset.
             Exception: what the factory raises, with a note that names it.
         """
-        new = MadeToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
+        new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
         if not self.factory.per_run_step:
             new._raw = await new._made(ctx)
             new._current = await new._product(new._raw, ctx)
@@ -84,7 +84,7 @@ class MadeToolset(AbstractToolset[Any]):
         return new
 
     @override
-    async def for_run_step(self, ctx: RunContext[Any]) -> MadeToolset:
+    async def for_run_step(self, ctx: RunContext[Any]) -> FactoryToolset:
         """The same object; a factory for each step has been called, and another product has taken the old one's place.
 
         Raises:
@@ -161,12 +161,12 @@ class MadeToolset(AbstractToolset[Any]):
         """A copy, not entered, over what the visitor puts in the place of what was made."""
         if self._current is None:
             return visitor(self)
-        new = MadeToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
+        new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
         new._raw = self._raw
         new._current = self._current.visit_and_replace(visitor)
         return new
 
-    async def _replace_by(self, raw: Made, ctx: RunContext[Any]) -> None:
+    async def _replace_by(self, raw: FactoryProduct, ctx: RunContext[Any]) -> None:
         product = await self._product(raw, ctx)
         await self.__aexit__(None, None, None)
         await self._enter(product)
@@ -177,7 +177,7 @@ class MadeToolset(AbstractToolset[Any]):
             await product.__aenter__()
             self._entered = product
 
-    async def _made(self, ctx: RunContext[Any]) -> Made:
+    async def _made(self, ctx: RunContext[Any]) -> FactoryProduct:
         """What the factory returns this time."""
         try:
             given = cast("object", self.factory.function(ctx))  # whatever somebody's function returns
@@ -189,7 +189,7 @@ class MadeToolset(AbstractToolset[Any]):
             raise self._refusal(made)
         return made
 
-    async def _product(self, raw: Made, ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
+    async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any] | None:
         """The toolset of this run for what the factory returned."""
         if raw is None:
             return None
@@ -211,7 +211,7 @@ class MadeToolset(AbstractToolset[Any]):
         error.add_note(f"{self.label} was being made by the factory {self.factory.qualname}.")
 
 
-def _can_be_used(made: object) -> TypeGuard[Made]:
+def _can_be_used(made: object) -> TypeGuard[FactoryProduct]:
     return made is None or isinstance(made, (AbstractToolset, Section))
 
 

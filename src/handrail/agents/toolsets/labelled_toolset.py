@@ -40,7 +40,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LabelledSource:
     """A toolset, and what people know it by.
 
     Attributes:
@@ -55,15 +55,15 @@ class Source:
     instructs: bool = True
 
 
-Tell = Callable[[Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]], None]
+NotifyConflict = Callable[[Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]], None]
 """Is told the toolsets of a step, each with its tools by name."""
 
 
-def _tell_nobody(_listed: Sequence[tuple[Source, Mapping[str, ToolsetTool[Any]]]]) -> None:
+def _tell_nobody(_listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
     """Whoever does not ask is not told."""
 
 
-class SourcedToolset(CombinedToolset[Any]):
+class LabelledToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
 
     Attributes:
@@ -75,7 +75,12 @@ class SourcedToolset(CombinedToolset[Any]):
     """
 
     def __init__(
-        self, sources: Sequence[Source], *, reserved: Reserved = dict, check: bool = True, tell: Tell = _tell_nobody
+        self,
+        sources: Sequence[LabelledSource],
+        *,
+        reserved: Reserved = dict,
+        check: bool = True,
+        tell: NotifyConflict = _tell_nobody,
     ) -> None:
         """Combine toolsets; nothing is checked before a run asks for tools."""
         super().__init__([source.toolset for source in sources if source.instructs])
@@ -86,7 +91,7 @@ class SourcedToolset(CombinedToolset[Any]):
         self._entered = AsyncExitStack()
 
     @override
-    async def for_run(self, ctx: RunContext[Any]) -> SourcedToolset:
+    async def for_run(self, ctx: RunContext[Any]) -> LabelledToolset:
         """The toolsets of one run; what is entered and left is this copy.
 
         Raises:
@@ -108,7 +113,7 @@ class SourcedToolset(CombinedToolset[Any]):
         return self._with(toolsets)
 
     @override
-    async def for_run_step(self, ctx: RunContext[Any]) -> SourcedToolset:
+    async def for_run_step(self, ctx: RunContext[Any]) -> LabelledToolset:
         """The toolsets of one step; the same object if no member has put another one in its place."""
         toolsets = [await source.toolset.for_run_step(ctx) for source in self.sources]
         if all(new is source.toolset for new, source in zip(toolsets, self.sources, strict=True)):
@@ -153,20 +158,20 @@ class SourcedToolset(CombinedToolset[Any]):
             source.toolset.apply(visitor)
 
     @override
-    def visit_and_replace(self, visitor: Callable[[AbstractToolset[Any]], AbstractToolset[Any]]) -> SourcedToolset:
+    def visit_and_replace(self, visitor: Callable[[AbstractToolset[Any]], AbstractToolset[Any]]) -> LabelledToolset:
         """A copy, not entered, over what the visitor puts in the places of the members."""
         return self._with([source.toolset.visit_and_replace(visitor) for source in self.sources])
 
-    def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> SourcedToolset:
+    def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
         sources = [replace(source, toolset=toolset) for source, toolset in zip(self.sources, toolsets, strict=True)]
-        return SourcedToolset(sources, reserved=self.reserved, check=self.check, tell=self.tell)
+        return LabelledToolset(sources, reserved=self.reserved, check=self.check, tell=self.tell)
 
 
 class _Listed(WrapperToolset[Any]):
     """The tools that all members have at one step, each with the member that calls it."""
 
     def __init__(
-        self, wrapped: SourcedToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
+        self, wrapped: LabelledToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
     ) -> None:
         super().__init__(wrapped)
         self.owners = owners

@@ -40,7 +40,7 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.approval.unmatched_rules import KnownTool
 from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.build import AgentToolset, Task
-from handrail.agents.toolsets.factory_toolset import MadeToolset
+from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.prompt import Section, Tool
 
@@ -100,7 +100,7 @@ def listing_of(toolset: AbstractToolset[Any] | Section[Any]) -> Listing:
     if isinstance(toolset, Section):
         below = [listing_of(child) for child in toolset.children]
         return _joined([Listing(tuple(map(_of_own, toolset.tools))), *below])
-    if isinstance(toolset, MadeToolset):
+    if isinstance(toolset, FactoryToolset):
         return _of_made(toolset)
     if isinstance(toolset, WrapperToolset):
         return _of_wrapper(toolset)
@@ -138,7 +138,7 @@ def _of_wrapper(toolset: WrapperToolset[Any]) -> Listing:
     return replace(inner, complete=False)
 
 
-def _of_made(toolset: MadeToolset) -> Listing:
+def _of_made(toolset: FactoryToolset) -> Listing:
     """The tools of what a factory made; before it has, those that it says it will make."""
     if toolset.has_made:
         made = Listing() if toolset.product is None else listing_of(toolset.product)

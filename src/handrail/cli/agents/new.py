@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cyclopts import CycloptsError
 
-from handrail.agents.exports.classify import NAME
+from handrail.agents.exports.classify import EXPORT_NAME_PATTERN
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.cli.options import os_error_text
 from handrail.cli.process_exit import DONE
@@ -154,7 +154,7 @@ def create_agent(name: str, parent: Path) -> int:
         CycloptsError: no agent may have that name.
         AgentError: the folder is there already, or cannot be written.
     """
-    if not NAME.fullmatch(name):
+    if not EXPORT_NAME_PATTERN.fullmatch(name):
         raise CycloptsError(msg=f"{name!r} names no agent: a name is 1 to 64 letters (a to z), digits, `_` and `-`")
     if any(entry.name == name for entry in built_ins()):
         raise CycloptsError(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from handrail.agents.error_text import place_of
+from handrail.agents.error_text import error_location
 from handrail.cli.screen import Screen, show_traceback
 from handrail.errors import AgentError, HandrailError
 from handrail.serde.formatting import count_noun
@@ -94,5 +94,5 @@ def format_problem(error: Exception, folder: Path) -> str:
         folder: the folder of the project, from which paths are given.
     """
     notes = "; ".join(getattr(error, "__notes__", ()))
-    place = place_of(error, folder)
+    place = error_location(error, folder)
     return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{f' [{place}]' if place else ''}"

@@ -14,7 +14,7 @@ from cyclopts import CycloptsError
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.options import EXAMPLES
 from handrail.cli.screen import without_passwords
-from handrail.errors import SessionHeldError, StoreError
+from handrail.errors import SessionLockedError, StoreError
 from handrail.session import Session
 from handrail.store import Store
 from handrail.store import open as open_store
@@ -86,9 +86,9 @@ def opened_session(url: str | None, session_id: str) -> Generator[Session | None
 def _held(store: Store, session_id: str) -> Session:
     try:
         return Session.open(store, session_id, wait=_WAIT)
-    except SessionHeldError as error:
+    except SessionLockedError as error:
         fork = shlex.join(["handrail", "sessions", "fork", session_id, "--store", store.url])
-        raise SessionHeldError(
+        raise SessionLockedError(
             f"session {session_id} is in use by another run. Wait until that has ended, or go on with a branch of it: "
             f"{fork}",
             session_id=session_id,

@@ -23,7 +23,7 @@ from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
-from handrail.runtime.ledger.states import expired, removable, resolved
+from handrail.runtime.ledger.states import key_expired, removable, resolved_row
 from handrail.serde.formatting import count_noun
 from handrail.store import EffectRow, Store
 
@@ -159,7 +159,7 @@ def reconcile_effect(
     with options.open(writing=True) as store:
         row = found_effect(store, key, partition)
         now = store.now()
-        resolved(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if there is nothing to find out
+        resolved_row(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if there is nothing to find out
         if finding.happened is None:
             ((_, beside),) = found_beside(store, [row])
             screen.record(show.effect_fields(row, now, beside), aside=True)
@@ -243,7 +243,7 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
     screen = Screen()
     with options.open(writing=not dry_run) as store:
         now = store.now()
-        expiring = (row for row in store.rows() if expired(row, now)) if dry_run else ()
+        expiring = (row for row in store.rows() if key_expired(row, now)) if dry_run else ()
         rows = found_beside(store, newest(expiring, None))
         removed = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:

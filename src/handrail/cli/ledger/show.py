@@ -19,9 +19,9 @@ from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_duration, format_time, format_when
 from handrail.errors import LedgerError
 from handrail.runtime.ledger.recorded_arguments import read_arguments
-from handrail.runtime.ledger.states import expired, lapsed, possible_duplicate
+from handrail.runtime.ledger.states import key_expired, lease_expired, possible_duplicate
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import Entry
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words
 
@@ -82,7 +82,7 @@ Partition = Annotated[
 """Whose key is meant."""
 
 
-def call_of(entry: Entry) -> str:
+def call_of(entry: SessionEntry) -> str:
     """The call of an entry, as `sessions fork --at` takes it: `REPLY/CALL`, or the id where no reply was stated."""
     return str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else NO_VALUE_CELL
 
@@ -122,19 +122,25 @@ def open_call_json(call: OpenCall) -> dict[str, Any]:
 
 def state(row: EffectRow, now: datetime) -> EffectState:
     """The state of an effect, as tables show it and `--status` takes it."""
-    if lapsed(row, now):
+    if lease_expired(row, now):
         return "lapsed"
-    return "expired" if expired(row, now) else row.status
+    return "expired" if key_expired(row, now) else row.status
 
 
 def term(row: EffectRow, now: datetime) -> str:
     """How long the state of an effect lasts, or since when it has been over."""
     if row.lease_until is not None:
         left = row.lease_until - now
-        return f"lease passed {format_duration(left)} ago" if lapsed(row, now) else f"lease for {format_duration(left)}"
+        return (
+            f"lease passed {format_duration(left)} ago"
+            if lease_expired(row, now)
+            else f"lease for {format_duration(left)}"
+        )
     if row.expires_at is not None:
         left = row.expires_at - now
-        return f"expired {format_duration(left)} ago" if expired(row, now) else f"expires in {format_duration(left)}"
+        return (
+            f"expired {format_duration(left)} ago" if key_expired(row, now) else f"expires in {format_duration(left)}"
+        )
     return "needs a person" if row.status == "unknown" else "for ever"
 
 

@@ -122,7 +122,7 @@ class HostChanges:
         """Make sure that this process is the one that has opened the root, and that it is there.
 
         Raises:
-            RootVanishedError: it is not there.
+            RootMissingError: it is not there.
             FilesystemError: the process is one that was forked off.
         """
         self._check_process()

@@ -111,7 +111,7 @@ class HostFilesystem:
             disk: the operating system.
 
         Raises:
-            RootVanishedError: there is no such folder.
+            RootMissingError: there is no such folder.
             JournalError: the journal cannot be kept or read, belongs to something else, or needs its store.
             FilesystemBusyError: another filesystem works on the root.
             PathEscapeError: a pattern is none inside the root.
@@ -137,7 +137,7 @@ class HostFilesystem:
         self._finalizer = weakref.finalize(self, _release, self._root, self._folder, self._disk, self._disk.process())
         try:
             self._folder.belongs_to(self._root.path)
-            self._folder.hold(self._root.descriptor, wait, clock)
+            self._folder.acquire(self._root.descriptor, wait, clock)
             images = BeforeImages(self._folder.descriptor, self._disk)
             git_dir = self._folder.path / GIT_DIR
             shadow = ShadowRepository(self._root.path, git_dir, git=git, max_untracked_bytes=max_untracked_bytes)
@@ -213,7 +213,7 @@ class HostFilesystem:
         """Whether there is anything at a path; see `Filesystem.exists`."""
         path = normalise_on_disk(path)
         with self._looking(path):
-            return self._view.find(path, follow=False).status is not None
+            return self._view.resolve(path, follow=False).status is not None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path; see `Filesystem.stat`."""
@@ -242,7 +242,7 @@ class HostFilesystem:
         """The path without links that a path leads to; see `Filesystem.resolve`."""
         path = normalise_on_disk(path)
         with self._looking(path):
-            return self._root.find(path, follow=follow).path
+            return self._root.resolve(path, follow=follow).path
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
         """What leaves a path out of searches; see `Filesystem.unsearched`."""
@@ -291,7 +291,7 @@ class HostFilesystem:
         Raises:
             FilesystemError: this is no call, so that nothing could undo it; git is missing or fails; files are too
                 large or cannot be read. Nothing has changed, and the program must not be started.
-            ToldToModel: the call may not write; see `check_write`.
+            ModelVisibleError: the call may not write; see `check_write`.
         """
         with self._changing("keep the whole tree", ROOT):
             if current() is None:
@@ -313,7 +313,7 @@ class HostFilesystem:
             SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
             FilesystemError: the disk does not do it. By hand, nothing has changed; in a rollback, the filesystem must
                 be opened again.
-            ToldToModel: the call may not write; see `check_write`.
+            ModelVisibleError: the call may not write; see `check_write`.
         """
         own = UndoJournal[BeforeImage]().own(snapshot)
         with self._changes.lock:

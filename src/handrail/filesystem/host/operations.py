@@ -52,11 +52,11 @@ class TreeReader:
         self.disk = disk
         self.path_filter = path_filter
 
-    def find(self, path: str, *, follow: bool) -> ResolvedPath:
+    def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
         """What a path leads to; nothing where nothing is shown."""
         path_filter = self.path_filter
         if not path_filter:
-            return self.root.find(path, follow=follow)
+            return self.root.resolve(path, follow=follow)
         if path_filter.unreadable(path) is None:
             found = self._found(path, follow=follow)
             if found is not None:
@@ -71,7 +71,7 @@ class TreeReader:
             PathConflictError: the path is hidden, or there is something special at it.
         """
         self.refuse_hidden(path, is_folder=is_folder)
-        found = self.root.find(path, follow=follow)
+        found = self.root.resolve(path, follow=follow)
         if found.path != path:
             self.refuse_hidden(found.path, named=path, is_folder=is_folder)
         if file_kind(found.status) == "special":
@@ -84,7 +84,7 @@ class TreeReader:
         Raises:
             PathNotFoundError: there is nothing.
         """
-        found = self.find(path, follow=follow)
+        found = self.resolve(path, follow=follow)
         if found.status is None:
             raise self._nothing(path, found)
         return found
@@ -215,7 +215,7 @@ class TreeReader:
     def _found(self, path: str, *, follow: bool) -> ResolvedPath | None:
         """What a path leads to; `None` if that is hidden."""
         try:
-            found = self.root.find(path, follow=follow)
+            found = self.root.resolve(path, follow=follow)
         except PathConflictError as error:
             if self.path_filter.unreadable(error.path) is not None:
                 return None  # the refusal would tell what the path leads to

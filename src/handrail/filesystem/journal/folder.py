@@ -47,7 +47,7 @@ class JournalFolder:
     __slots__ = ("_disk", "_lock", "descriptor", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        """Make the folder if it is not there, and open it; `hold` must follow.
+        """Make the folder if it is not there, and open it; `acquire` must follow.
 
         Raises:
             JournalError: it cannot be made or used.
@@ -62,7 +62,7 @@ class JournalFolder:
             msg = f"the journal cannot be kept in {str(path)!r}: {error.strerror}. {_CURE}"
             raise JournalError(msg, path=ROOT) from error
 
-    def hold(self, root: int, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
+    def acquire(self, root: int, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
         """Become the only one that works with the folder, and with the root that a descriptor is open on.
 
         Where folders cannot be locked, as over a network, only those that share the journal's folder are kept away.

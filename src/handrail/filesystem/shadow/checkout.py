@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
-from handrail.errors import RootVanishedError, SnapshotError
+from handrail.errors import RootMissingError, SnapshotError
 from handrail.filesystem.disk import LIST, MAKE, READ
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
@@ -223,7 +223,7 @@ def disk_at(root: Path, come_upon: TreeScan) -> Generator[DiskTree]:
     """The tree at a root, which is made accessible first if a look may do so.
 
     Raises:
-        RootVanishedError: there is no folder.
+        RootMissingError: there is no folder.
         FilesystemError: it cannot be opened.
     """
     try:
@@ -231,7 +231,7 @@ def disk_at(root: Path, come_upon: TreeScan) -> Generator[DiskTree]:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
         msg = f"there is no folder {os.fspath(root)!r} any more; make it again, then try again"
-        raise RootVanishedError(msg, path=ROOT) from error
+        raise RootMissingError(msg, path=ROOT) from error
     except OSError as error:
         raise cannot_snapshot("open", ROOT, error) from error
     try:

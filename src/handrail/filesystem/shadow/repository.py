@@ -127,7 +127,7 @@ class ShadowRepository:
         """Keep the tree as it is, and return the id of the snapshot: the same id for the same tree.
 
         Raises:
-            RootVanishedError: there is no tree.
+            RootMissingError: there is no tree.
             FilesystemBusyError: another process uses the git dir at this moment.
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
@@ -146,7 +146,7 @@ class ShadowRepository:
         Raises:
             SnapshotError: it is no snapshot of this repository.
             JournalError: something that the snapshot needs has been lost.
-            RootVanishedError: there is no tree.
+            RootMissingError: there is no tree.
             FilesystemBusyError: another process uses the git dir at this moment.
             FilesystemError: git is missing or fails, or the disk is full or does not allow it. The message begins with
                 `cannot put back` if the tree is between the two states; to restore again then goes on from there.

@@ -141,10 +141,10 @@ class MayBlock(Protocol):
 
 
 @runtime_checkable
-class ChecksReach(Protocol):
+class ChecksScope(Protocol):
     """A policy that can tell whether it makes sense where it stands; a prompt asks it when it is built."""
 
-    def fault_of_reach(self, tool_names: frozenset[str]) -> str | None:
+    def scope_fault(self, tool_names: frozenset[str]) -> str | None:
         """What is wrong with a policy whose reach is the tools of these names; `None` if nothing is."""
         ...
 

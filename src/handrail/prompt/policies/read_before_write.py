@@ -28,7 +28,7 @@ from handrail.prompt.context import ToolContext
 from handrail.prompt.known_files import (
     FileKnown,
     FileShown,
-    FilesKnown,
+    KnownFiles,
     known_after,
     known_after_edit,
     known_of,
@@ -37,7 +37,7 @@ from handrail.prompt.known_files import (
 from handrail.prompt.policies.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import name_of
+from handrail.prompt.type_parameters import annotation_name
 from handrail.serde.supported_types import field_types
 
 AnyPath = str | PurePath
@@ -82,7 +82,7 @@ def fault_of_path_field(name: str, kind: object) -> str | None:
     """What keeps a field from holding a path or several, in words; `None` if nothing certainly does."""
     if _may_be_path(kind, several=name != _NEW):
         return None
-    return f"its field {name} is {name_of(kind)}, and a path is a str or a pathlib.Path"
+    return f"its field {name} is {annotation_name(kind)}, and a path is a str or a pathlib.Path"
 
 
 def _may_be_path(kind: object, *, several: bool) -> bool:
@@ -132,7 +132,7 @@ class ReadBeforeWritePolicy:
     leaves a file shown only if it was shown whole.
 
     Whether a file has changed is told by `Filesystem.identity`: by the digest of its content, or for a large file on
-    disk by size, time and inode. The memory is the slice of `FilesKnown`: a read or write that is rolled back does not
+    disk by size, time and inode. The memory is the slice of `KnownFiles`: a read or write that is rolled back does not
     count, and all policies of this kind in a session share it.
 
     It needs the `Filesystem` that the tools work on among the resources. Where a provider says that there is none, it
@@ -192,7 +192,7 @@ class ReadBeforeWritePolicy:
         paths = self._paths(tool, params)
         if not paths:
             return PolicyDecision.deny(f"{tool.name} cannot be judged, because its arguments name no path.")
-        known = context.session[FilesKnown]
+        known = context.session[KnownFiles]
         is_edit = tool.name in self.edit_tools
         try:
             faults = [fault for path in paths if (fault := _fault(filesystem, path, known, is_edit=is_edit))]
@@ -205,7 +205,7 @@ class ReadBeforeWritePolicy:
         filesystem = self._filesystem(context)
         if filesystem is None:
             return
-        known = context.session[FilesKnown]
+        known = context.session[KnownFiles]
         if tool.name in self.read_tools or tool.name in self.write_tools:
             told = result.files_shown
             shown = [FileShown(path) for path in self._paths(tool, params)] if told is None else told
@@ -217,7 +217,7 @@ class ReadBeforeWritePolicy:
         if learned.files or learned.gone or learned.moved:
             remember(context.session, learned)
 
-    def fault_of_reach(self, tool_names: frozenset[str]) -> str | None:
+    def scope_fault(self, tool_names: frozenset[str]) -> str | None:
         """What is wrong if tools are held back with none to read by: existing files could never be written."""
         held_back = sorted(tool_names.intersection(self.write_tools))
         if not held_back or not tool_names.isdisjoint(self.read_tools):
@@ -295,7 +295,7 @@ class _Fault(NamedTuple):
     to_read: str
 
 
-def _fault(filesystem: Filesystem, path: str, items: Sequence[FilesKnown], *, is_edit: bool) -> _Fault | None:
+def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is_edit: bool) -> _Fault | None:
     """Why a path must not be written to yet; folders are not this policy's affair."""
     path = normalise(path)
     known = known_of(items, path)
@@ -315,8 +315,8 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[FilesKnown], *, is
 
 
 def _learned(
-    filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[FilesKnown], *, is_edit: bool
-) -> FilesKnown:
+    filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
+) -> KnownFiles:
     """What a call has taught that has shown or written these files; nothing is known of what is not there."""
     files: dict[str, FileKnown] = {}
     gone: list[str] = []
@@ -330,15 +330,15 @@ def _learned(
         before = files.get(path) or known_of(items, path)
         after = known_after_edit if is_edit or each.replaced is not None else known_after
         files[path] = after(before, each, identity)
-    return FilesKnown(files, tuple(gone))
+    return KnownFiles(files, tuple(gone))
 
 
-def _moved(paths: Sequence[str]) -> FilesKnown:
+def _moved(paths: Sequence[str]) -> KnownFiles:
     """What a call has taught that gave the first of two paths the second as its name, where nothing was before."""
     if len(paths) != _OLD_AND_NEW:
-        return FilesKnown()
+        return KnownFiles()
     old, new = map(normalise, paths)
-    return FilesKnown(moved=(old, new))
+    return KnownFiles(moved=(old, new))
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:

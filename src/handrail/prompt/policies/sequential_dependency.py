@@ -76,7 +76,7 @@ class SequentialDependencyPolicy:
         if not succeeded.where(lambda done: done.tool == tool.name):
             succeeded.append(ToolSucceeded(tool.name))
 
-    def fault_of_reach(self, tool_names: frozenset[str]) -> str | None:
+    def scope_fault(self, tool_names: frozenset[str]) -> str | None:
         """What is wrong if tools of the dependencies are out of reach: their calls would not be seen or held back."""
         named = frozenset(self.dependencies).union(*self.dependencies.values())
         missing = sorted(named - tool_names)

@@ -33,7 +33,7 @@ from uuid import UUID
 from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.failures import told, unknown_because
+from handrail.runtime.failures import describe_error, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.states import TestimonyWord
@@ -67,7 +67,7 @@ _LATE = threading.Lock()
 """Held while a claim notes that it is settled, or what it has learned late: the second of the two testifies."""
 
 
-class Effect(NamedTuple):
+class EffectRef(NamedTuple):
     """An effect's key, and its identity, which is new each time the key expires and runs again."""
 
     key: str
@@ -88,13 +88,13 @@ class Claim:
     """
 
     stored: ToolResult[Any] | None = None
-    effect: Effect | None = None
+    effect: EffectRef | None = None
     fence: int | None = None
     enlisted: tuple[CommitParticipant, ...] = ()
     unsettled = False
     left_behind = False
 
-    def beat(self) -> None:
+    def renew(self) -> None:
         """Give a sign of life for the claim.
 
         Raises:
@@ -104,23 +104,23 @@ class Claim:
     def outcome_unknown(self, why: str) -> None:
         """Note that it is not known whether the effect happened; the first line of `why` is shown to the model."""
 
-    def happened(self, returned: object) -> None:
+    def record_now(self, returned: object) -> None:
         """Note what the handler returned, before anything else can fail."""
 
-    def keep(self, result: ToolResult[Any]) -> None:
+    def record_on_commit(self, result: ToolResult[Any]) -> None:
         """Note the result that is to be recorded with the commit of the transaction."""
 
     def not_recorded(self, error: Exception) -> None:
         """Note that the commit of the transaction has failed because a store did.
 
         Raises:
-            ToldToModel: the effect has happened, and stays.
+            ModelVisibleError: the effect has happened, and stays.
         """
 
     def ended_late(self, ended: Future[Any]) -> None:
         """Take note of what a handler ended with that had overrun its time; see `handrail.runtime.execution.Late`."""
 
-    def aftermath(self) -> str:
+    def unresolved_note(self) -> str:
         """What the model is to know of the effect when the call has failed, in sentences; empty if there is nothing."""
         return ""
 
@@ -129,10 +129,10 @@ NO_CLAIM = Claim()
 """The claim of every call in which the ledger has no part."""
 
 
-class StoredResult(Claim):
+class ReplayedResult(Claim):
     """The effect has happened before: its result is there, and the handler is not run."""
 
-    def __init__(self, effect: Effect, stored: ToolResult[Any]) -> None:
+    def __init__(self, effect: EffectRef, stored: ToolResult[Any]) -> None:
         """Go on with what came of the effect."""
         self.effect = effect
         self.stored = stored
@@ -182,7 +182,7 @@ class EffectClaim(Claim):
         self._earlier = _EARLIER if claimed.retried and tool.external is not None else None
         self._unknown = self._earlier
         self._result: ToolResult[Any] | None = None
-        self.effect = self._effect = Effect(claimed.key, claimed.effect_id)
+        self.effect = self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.fence = claimed.fence
         self.enlisted = (self,)
         self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
@@ -192,20 +192,20 @@ class EffectClaim(Claim):
         own = self._claimed.row
         return (own.effect_id, own.fence) == (row.effect_id, row.fence)
 
-    def finished(self) -> StoredResult | None:
+    def finished(self) -> ReplayedResult | None:
         """The result, if the call that holds this claim has succeeded inside one that has not ended yet."""
-        return None if self._result is None else StoredResult(self._effect, self._result)
+        return None if self._result is None else ReplayedResult(self._effect, self._result)
 
-    def beat(self) -> None:
-        """Give a sign of life; see `Claim.beat`."""
+    def renew(self) -> None:
+        """Give a sign of life; see `Claim.renew`."""
         self._ledger.heartbeat(self._claimed)
 
     def outcome_unknown(self, why: str) -> None:
         """Note that it is not known; see `Claim.outcome_unknown`."""
         self._unknown = why
 
-    def happened(self, returned: object) -> None:
-        """Record an effect that stays, at once or with the call; see `Claim.happened`.
+    def record_now(self, returned: object) -> None:
+        """Record an effect that stays, at once or with the call; see `Claim.record_now`.
 
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
@@ -215,12 +215,12 @@ class EffectClaim(Claim):
         if is_result(returned) and not returned.success:
             return
         self._unknown = None
-        self._happened = to_store(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+        self._happened = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
         if not self._in_unit:
             self._record(self._happened)
 
-    def keep(self, result: ToolResult[Any]) -> None:
-        """Leave it to the transaction to record the result; see `Claim.keep`."""
+    def record_on_commit(self, result: ToolResult[Any]) -> None:
+        """Leave it to the transaction to record the result; see `Claim.record_on_commit`."""
         self._result = result
 
     def not_recorded(self, error: Exception) -> None:
@@ -233,11 +233,11 @@ class EffectClaim(Claim):
                 f"{_done(self._tool.name)} What it was to change here was not kept: {error}"
             ) from error
         self._given_up = True
-        self._ledger.give_up(self._claimed)
+        self._ledger.stop_renewing(self._claimed)
         raise _unrecorded(self._tool.name, error) from error
 
-    def aftermath(self) -> str:
-        """Whether the effect has happened all the same, or may have; see `Claim.aftermath`."""
+    def unresolved_note(self) -> str:
+        """Whether the effect has happened all the same, or may have; see `Claim.unresolved_note`."""
         if self._unknown is not None:
             return _unknown(self._tool)
         if self._happened is None or self._told:
@@ -261,11 +261,11 @@ class EffectClaim(Claim):
         error = ended.exception()
         if error is not None:
             why = unknown_because(error, self._tool, entered=True)
-            return NotApplied(told(error)) if why is None else NotKnown(why)
+            return NotApplied(describe_error(error)) if why is None else NotKnown(why)
         returned: object = ended.result()
         if is_result(returned) and not returned.success:
             return NotApplied(returned.message)
-        return to_store(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+        return dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
 
     def _testify(self, said: EffectResult | NotApplied | NotKnown) -> bool:
         """Record what is known of an effect whose claim is lost; returns whether that settles the effect.
@@ -298,7 +298,7 @@ class EffectClaim(Claim):
             self._ledger.note_applied(self._claimed)
         if self._result is not None and not self._recorded:
             applied = self.store is not None  # then session and effect are committed together
-            self._complete(self._happened or to_store(self._tool, self._result), applied=applied)
+            self._complete(self._happened or dump_result(self._tool, self._result), applied=applied)
             self._recorded = self.store is None  # a unit may still fail, and is undone by the store then
 
     def after_commit(self) -> None:
@@ -309,7 +309,7 @@ class EffectClaim(Claim):
     def in_doubt(self) -> None:
         """Give no more signs of life: if the effect has not been recorded, it is unknown when the lease has passed."""
         self._let_go()
-        self._ledger.give_up(self._claimed)
+        self._ledger.stop_renewing(self._claimed)
 
     def after_rollback(self) -> None:
         """Give the claim up; called when the transaction has been rolled back.
@@ -344,7 +344,7 @@ class EffectClaim(Claim):
         except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
             self.unsettled = True
             _log.exception("what became of the effect of %s could not be recorded", self._tool.name)
-            self._ledger.give_up(self._claimed)
+            self._ledger.stop_renewing(self._claimed)
 
     def _let_go(self) -> None:
         if _HOLDERS.get(self._claimed.row.effect_id) is self._ticket:
@@ -368,7 +368,7 @@ class EffectClaim(Claim):
                 attempts += 1
                 if attempts == _ATTEMPTS_TO_RECORD:
                     self._given_up = True
-                    self._ledger.give_up(self._claimed)
+                    self._ledger.stop_renewing(self._claimed)
                     raise _unrecorded(self._tool.name, error) from error
 
     def _complete(self, result: EffectResult, *, applied: bool = False) -> None:
@@ -404,7 +404,7 @@ def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:
     )
 
 
-def holder_of(row: EffectRow) -> Ticket | None:
+def holding_ticket(row: EffectRow) -> Ticket | None:
     """The ticket of the call of this process that carries out the effect of a row, if it is one of this process."""
     return _HOLDERS.get(row.effect_id)
 
@@ -414,12 +414,12 @@ def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
     return isinstance(returned, ToolResult)
 
 
-def to_store(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
+def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
     """A result as the ledger keeps it; a value that JSON cannot say is left out, for the effect has happened."""
     return EffectResult(result.message, tool.dump_value(result.value), result.exclude_value_from_context)
 
 
-def from_store(tool: Tool[Any, Any], hit: Hit) -> StoredResult:
+def load_result(tool: Tool[Any, Any], hit: Hit) -> ReplayedResult:
     """The stored result of an effect, ready to go on with.
 
     Raises:
@@ -432,4 +432,4 @@ def from_store(tool: Tool[Any, Any], hit: Hit) -> StoredResult:
     elif tool.value_codec is not None and found.value != b"null":
         value = tool.value_codec.parse_json(found.value)
     result = ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)
-    return StoredResult(Effect(hit.row.key, hit.effect_id), result)
+    return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), result)

@@ -1,10 +1,11 @@
 """What happens to effects while time passes: claims are kept alive, and those who wait are told of a change.
 
-`EffectKeeper` owns the ledger's one timer, on which both rest. The timer, `Pulse`, owns one thread, which sleeps for as
-long as there is nothing to do.
+`LeaseRenewer` owns the ledger's one timer, on which both rest. The timer, `RecurringTimer`, owns one thread, which
+sleeps for as long as there is nothing to do.
 
 Tasks are due by a `Clock`; the thread sleeps in real time, because that is how threads sleep. Both agree on the
-system's clock. On a clock that is told the time, nothing is due before it is told, and `Pulse.tick` performs what is.
+system's clock. On a clock that is told the time, nothing is due before it is told, and `RecurringTimer.tick` performs
+what is.
 
 How a task is scheduled without a lock, in about half a microsecond: an entry is put into a dictionary, and the thread
 is woken only if it would otherwise sleep past the task. `_wakes_at` is when it wakes by itself; it is set to "never"
@@ -29,7 +30,7 @@ from typing import Generic, TypeVar
 
 from handrail.clock import Clock
 from handrail.runtime.ledger.effects import Claimed
-from handrail.runtime.ledger.states import kept_alive, lapsed
+from handrail.runtime.ledger.states import lease_expired, lease_renewed
 from handrail.store.protocol import EffectRow, LedgerStore
 
 _SHORTEST_BEAT = 0.001  # seconds; an absurd lease must not keep a processor busy
@@ -73,7 +74,7 @@ class _Watch:
             self.future.set_result(None)
 
 
-class EffectKeeper:
+class LeaseRenewer:
     """Gives the signs of life of the claims it holds, a third of a lease apart, and watches running rows.
 
     Args:
@@ -88,9 +89,11 @@ class EffectKeeper:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._pulse: Pulse[Claimed | _Watch] = Pulse(self._perform, clock=clock, name="handrail-ledger")
+        self._pulse: RecurringTimer[Claimed | _Watch] = RecurringTimer(
+            self._perform, clock=clock, name="handrail-ledger"
+        )
 
-    def hold(self, claim: Claimed) -> None:
+    def add(self, claim: Claimed) -> None:
         """Keep a claim alive until it is dropped or lost, or its `beat_until` has passed."""
         self._pulse.schedule(claim, _beat_seconds(claim))
 
@@ -98,9 +101,9 @@ class EffectKeeper:
         """Keep a claim alive no longer; nothing happens if it was not held."""
         self._pulse.unschedule(claim)
 
-    def beat(self, claim: Claimed) -> bool:
+    def renew(self, claim: Claimed) -> bool:
         """Extend a claim by its lease, from now on; returns whether it was still its owner's."""
-        return self._store.replace(claim.row, kept_alive(claim.row, self._store.now() + claim.lease))
+        return self._store.replace(claim.row, lease_renewed(claim.row, self._store.now() + claim.lease))
 
     def watch(self, row: EffectRow) -> Future[None]:
         """A future that is done when `row` is no longer running as it is, or its lease has passed."""
@@ -136,7 +139,7 @@ class EffectKeeper:
             return self._look(task)
         if task.beat_until is not None and task.beat_until <= self._clock.now():
             return None
-        return _beat_seconds(task) if self.beat(task) else None
+        return _beat_seconds(task) if self.renew(task) else None
 
     def _look(self, watch: _Watch) -> float | None:
         """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
@@ -144,7 +147,7 @@ class EffectKeeper:
         if watch.look(row) or row is None or row.lease_until is None:
             return None
         now = self._store.now()
-        if lapsed(row, now) or self._store.is_dead(row.owner.process):
+        if lease_expired(row, now) or self._store.is_dead(row.owner.process):
             watch.resolve()
             return None
         left = (row.lease_until - now).total_seconds()
@@ -156,7 +159,7 @@ def _beat_seconds(claim: Claimed) -> float:
     return max(claim.lease.total_seconds() / 3, _SHORTEST_BEAT)
 
 
-class Pulse(Generic[T]):
+class RecurringTimer(Generic[T]):
     """Performs tasks when they are due, again and again, until they are unscheduled or say that they are through.
 
     Args:

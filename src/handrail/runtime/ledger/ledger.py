@@ -37,7 +37,7 @@ from handrail.runtime.ledger.effects import (
     ToolEffect,
     Unknown,
 )
-from handrail.runtime.ledger.lease_renewal import EffectKeeper
+from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, has_ambiguous_unions, masking_of, stored_codec
 from handrail.store.memory import MemoryStore
@@ -93,7 +93,7 @@ class EffectLedger:
         self._units = self._store if isinstance(self._store, UnitStore) else None
         self._new_id = new_id
         self.has_old_slots = self._store.has_old_slots
-        self._keeper = EffectKeeper(self._store, clock=clock, jitter=jitter)
+        self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
         weakref.finalize(self, self._keeper.stop).atexit = False
 
@@ -136,7 +136,7 @@ class EffectLedger:
         Raises:
             LeaseLostError: the effect has passed to another owner, or is no longer running.
         """
-        if not self._keeper.beat(claim):
+        if not self._keeper.renew(claim):
             self._keeper.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 
@@ -151,11 +151,11 @@ class EffectLedger:
         still held, so that it can be tried again: a row that says already what was to be recorded was written by a try
         whose answer has been lost.
         """
-        row = states.done(claim.row, result, now=self._store.now(), ttl=ttl, applied=applied)
+        row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl, applied=applied)
         kept = self._store.replace(claim.row, row)
         if not kept:
             standing = self._store.get(row.partition, row.key)
-            kept = standing is not None and states.says_the_same(standing, row)
+            kept = standing is not None and states.same_outcome(standing, row)
         self._keeper.drop(claim)
         return kept
 
@@ -167,13 +167,13 @@ class EffectLedger:
 
     def fail(self, claim: Claimed, why: str = "") -> bool:
         """Record that the effect has surely not happened: the same call may run again. Returns as `complete` does."""
-        return self._end(claim, states.failed(claim.row, why, now=self._store.now(), ttl=DAY))
+        return self._end(claim, states.failed_row(claim.row, why, now=self._store.now(), ttl=DAY))
 
     def mark_unknown(self, claim: Claimed, why: str) -> bool:
         """Record that nobody knows whether the effect has happened. Returns as `complete` does."""
-        return self._end(claim, states.lost(claim.row, why))
+        return self._end(claim, states.unknown_row(claim.row, why))
 
-    def give_up(self, claim: Claimed) -> None:
+    def stop_renewing(self, claim: Claimed) -> None:
         """Give no more signs of life for a claim, and write nothing: it lapses with its lease unless it is finished."""
         self._keeper.drop(claim)
         self._given_up.append(claim.row)
@@ -194,7 +194,7 @@ class EffectLedger:
         """
         fresh = self._fresh(request, self._store.now())
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
-            passed_on = states.passed_on(row, fresh)
+            passed_on = states.taken_over(row, fresh)
             if self._store.replace(row, passed_on):
                 return self._held(passed_on, request)
         return self.claim(request)
@@ -214,7 +214,7 @@ class EffectLedger:
             LedgerError: the row is no riddle: it is running within its lease, or done or failed already.
         """
         now = self._store.now()
-        return self._store.replace(row, states.resolved(row, finding, now=now, ttl=ttl, forget=DAY))
+        return self._store.replace(row, states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY))
 
     def testify(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None = DAY
@@ -258,9 +258,9 @@ class EffectLedger:
         """
         return self._store.testimony(row.effect_id)
 
-    def distrust(self, row: EffectRow, why: str) -> bool:
+    def mark_unreadable(self, row: EffectRow, why: str) -> bool:
         """Turn a done effect whose result cannot be read into an unknown one; returns whether the row was still so."""
-        return row.status == "done" and self._store.replace(row, states.lost(row, why))
+        return row.status == "done" and self._store.replace(row, states.unknown_row(row, why))
 
     def row(self, key: str, *, partition: str = "") -> EffectRow | None:
         """The entry of a key as it stands, in whatever state; `None` if there is none."""
@@ -271,7 +271,7 @@ class EffectLedger:
         row = self._store.get(key.partition, key.key)
         if row is None or (row.tool, row.params_hash) != (tool, key.params_hash):
             return False
-        return row.status != "failed" and not states.expired(row, self._store.now())
+        return row.status != "failed" and not states.key_expired(row, self._store.now())
 
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
         """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
@@ -306,7 +306,7 @@ class EffectLedger:
         row = self._store.get(partition, key)
         if row is None:
             return None
-        if states.expired(row, self._store.now()):
+        if states.key_expired(row, self._store.now()):
             self._store.delete(row)
             return None
         wrong = states.fault(row)
@@ -317,7 +317,7 @@ class EffectLedger:
         except ValueError as error:
             effect, wrong = None, f"its result cannot be read: {error}"
         if effect is None:
-            self._store.replace(row, states.lost(row, f"the stored row is corrupt: {wrong}"))
+            self._store.replace(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
         return effect
 
     def record(  # noqa: PLR0913 - the documents' five arguments, and the partition
@@ -348,9 +348,9 @@ class EffectLedger:
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
         while True:
             now = self._store.now()
-            fresh = states.done(self._fresh(request, now), outcome, now=now, ttl=ttl)
+            fresh = states.completed_row(self._fresh(request, now), outcome, now=now, ttl=ttl)
             standing = self._store.insert(fresh)
-            row = fresh if standing is None else states.recorded(standing, fresh, now=now)
+            row = fresh if standing is None else states.recorded_row(standing, fresh, now=now)
             if standing is None or row is standing or self._store.replace(standing, row):
                 return ToolEffect.of(row)
 
@@ -378,7 +378,7 @@ class EffectLedger:
     def prune_expired(self) -> int:
         """Remove the entries that have expired; returns how many."""
         now = self._store.now()
-        return self._remove(lambda row: states.expired(row, now))
+        return self._remove(lambda row: states.key_expired(row, now))
 
     # --------------------------------------------------------------------------------------------------------- private
 
@@ -401,7 +401,7 @@ class EffectLedger:
         """
         store, now, owner = self._store, self._store.now(), claim.row.owner
         row = store.get(claim.row.partition, claim.row.key)
-        testimony = states.testimony_of(claim.row, said, now=now)
+        testimony = states.new_testimony(claim.row, said, now=now)
         given = {each.fence: each for each in store.testimony(testimony.effect_id)}
         is_first = testimony.fence not in given
         testimony = given.get(testimony.fence, testimony)
@@ -449,7 +449,7 @@ class EffectLedger:
 
     def _left(self, row: EffectRow, now: datetime) -> EffectRow | None:
         """An unresolved slot as it is to be looked at; `None` if its owner is at work, or it did not happen."""
-        if row.status in {"unknown", "done"} or states.lapsed(row, now):
+        if row.status in {"unknown", "done"} or states.lease_expired(row, now):
             return row
         return states.orphaned(row, now) if self._owner_is_dead(row) else None
 
@@ -461,10 +461,10 @@ class EffectLedger:
 
     def _held(self, row: EffectRow, request: ClaimRequest, *, retried: bool = False) -> Claimed:
         claim = Claimed(row, request.lease, request.beat_until, retried=retried)
-        self._keeper.hold(claim)
+        self._keeper.add(claim)
         return claim
 
-    def _answer(self, word: states.ClaimWord, row: EffectRow) -> ClaimAnswer:
+    def _answer(self, word: states.ClaimVerdict, row: EffectRow) -> ClaimAnswer:
         if word == "hit":
             return Hit(row)
         if word == "busy":

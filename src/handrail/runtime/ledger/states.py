@@ -61,7 +61,7 @@ records once more what it has recorded is answered `kept`, because the first ans
     running     resolve: it happened      as it was           error
     done        resolve: it did not       as it was           error
     failed      resolve: it happened      as it was           error
-    done        distrust                  unknown, fence + 1  kept
+    done        mark_unreadable           unknown, fence + 1  kept
     absent      record                    done, fence 1       kept
     expired     record                    done, fence 1       kept
     failed      record                    done, fence + 1     kept
@@ -124,7 +124,7 @@ from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime.ledger.effects import EffectResult, NotApplied, NotKnown
 from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, Testimony
 
-ClaimWord = Literal["claimed", "hit", "busy", "conflict", "unknown"]
+ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """How a claim is answered."""
 
 TestimonyWord = Literal["accepted", "kept", "duplicate", "dropped"]
@@ -134,12 +134,12 @@ twice; or it is not stored, because the entry of the effect has been removed."""
 _EFFECT_ID = re.compile("[0-9a-f]{32}")
 
 
-def expired(row: EffectRow, now: datetime) -> bool:
+def key_expired(row: EffectRow, now: datetime) -> bool:
     """Whether a row counts as absent: it is done or failed, and its time is up."""
     return row.expires_at is not None and row.expires_at <= now and row.status in {"done", "failed"}
 
 
-def lapsed(row: EffectRow, now: datetime) -> bool:
+def lease_expired(row: EffectRow, now: datetime) -> bool:
     """Whether a row is running, and its owner's lease has passed."""
     return row.status == "running" and row.lease_until is not None and row.lease_until <= now
 
@@ -157,7 +157,7 @@ def fault(row: EffectRow) -> str:
 
 def claimed(
     row: EffectRow | None, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
-) -> tuple[ClaimWord, EffectRow]:
+) -> tuple[ClaimVerdict, EffectRow]:
     """Answer a claim: the word, and the row that is to stand for the word to be true; `row` itself if it is to stay.
 
     Args:
@@ -166,32 +166,32 @@ def claimed(
         on_orphan: what becomes of a lapsed row, and of an unknown one.
         now: the store's time.
     """
-    if row is None or expired(row, now):
+    if row is None or key_expired(row, now):
         return "claimed", fresh
     wrong = fault(row)
     if wrong:
-        return "unknown", lost(row, f"the stored row is corrupt: {wrong}")
+        return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
     mended = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has mended its arguments
     if row.tool != fresh.tool or (row.params_hash != fresh.params_hash and not mended):
         return "conflict", row
     if row.status == "running":
         return _claimed_from_owner(row, fresh, on_orphan=on_orphan, now=now)
     if row.status == "failed" or (row.status == "unknown" and on_orphan == "retry"):
-        return "claimed", passed_on(row, fresh)
+        return "claimed", taken_over(row, fresh)
     return ("hit" if row.status == "done" else "unknown"), row
 
 
 def _claimed_from_owner(
     row: EffectRow, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
-) -> tuple[ClaimWord, EffectRow]:
-    if not lapsed(row, now):
+) -> tuple[ClaimVerdict, EffectRow]:
+    if not lease_expired(row, now):
         return "busy", row
     if on_orphan == "retry":
-        return "claimed", passed_on(row, fresh)
-    return "unknown", lost(row, row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired")
+        return "claimed", taken_over(row, fresh)
+    return "unknown", unknown_row(row, row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired")
 
 
-def passed_on(row: EffectRow, fresh: EffectRow) -> EffectRow:
+def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     """The row in the hands of the next owner: the same effect, under the next fence."""
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
@@ -202,12 +202,12 @@ def orphaned(row: EffectRow, now: datetime) -> EffectRow:
     return row._replace(lease_until=now, note=note)
 
 
-def kept_alive(row: EffectRow, lease_until: datetime) -> EffectRow:
+def lease_renewed(row: EffectRow, lease_until: datetime) -> EffectRow:
     """A running row with a later end of its lease."""
     return row._replace(lease_until=lease_until)
 
 
-def done(
+def completed_row(
     row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None, applied: bool = False
 ) -> EffectRow:
     """The row of an effect that has happened; its result may be forgotten `ttl` from now, or never.
@@ -246,14 +246,14 @@ def applied(row: EffectRow, *, now: datetime) -> EffectRow:
     return row._replace(applied_at=now)
 
 
-def failed(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> EffectRow:
+def failed_row(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> EffectRow:
     """The row of an effect that has surely not happened; it may be forgotten `ttl` from now."""
     return EffectRow(
         *row[:6], "failed", row.fence, row.created_at, None, now, now + ttl, note=why, arguments=row.arguments
     )
 
 
-def lost(row: EffectRow, why: str) -> EffectRow:
+def unknown_row(row: EffectRow, why: str) -> EffectRow:
     """The row of an effect of which nobody knows whether it happened, out of the reach of its last owner."""
     unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why, arguments=row.arguments)
     if _EFFECT_ID.fullmatch(row.effect_id):
@@ -262,7 +262,7 @@ def lost(row: EffectRow, why: str) -> EffectRow:
     return unknown._replace(effect_id=sha256(row.effect_id.encode(errors="replace")).hexdigest()[:32])
 
 
-def resolved(
+def resolved_row(
     row: EffectRow, finding: EffectResult | NotApplied, *, now: datetime, ttl: timedelta | None, forget: timedelta
 ) -> EffectRow:
     """The row once it has been found out what happened; one that nobody had declared unknown yet is fenced as well.
@@ -273,16 +273,16 @@ def resolved(
         LedgerError: the row is no riddle: it is running within its lease, or it is done or failed already.
     """
     if row.status != "unknown":
-        if not fault(row) and not lapsed(row, now):
+        if not fault(row) and not lease_expired(row, now):
             raise LedgerError(_no_riddle(row), key=row.key, status=row.status)
-        row = lost(row, "")
+        row = unknown_row(row, "")
     if isinstance(finding, NotApplied):
-        return failed(row, finding.why, now=now, ttl=forget)
+        return failed_row(row, finding.why, now=now, ttl=forget)
     # Nothing says when the call of a slot is asked for again: it may not have learned what happened yet.
-    return done(row, finding, now=now, ttl=None if row.is_slot else ttl)
+    return completed_row(row, finding, now=now, ttl=None if row.is_slot else ttl)
 
 
-def testimony_of(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:
+def new_testimony(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:
     """What the owner of a row, as it was claimed, says of the effect."""
     if isinstance(said, EffectResult):
         return Testimony(row.effect_id, row.fence, now, "done", *said)
@@ -313,12 +313,12 @@ def resolved_by(
     """The row once accepted testimony, which says that the effect is done or failed, has resolved it.
 
     Raises:
-        LedgerError: as for `resolved`.
+        LedgerError: as for `resolved_row`.
     """
     if testimony.status == "done":
         result = EffectResult(testimony.message, testimony.value, testimony.exclude_value_from_context)
-        return resolved(row, result, now=now, ttl=ttl, forget=forget)
-    return resolved(row, NotApplied(testimony.note), now=now, ttl=ttl, forget=forget)
+        return resolved_row(row, result, now=now, ttl=ttl, forget=forget)
+    return resolved_row(row, NotApplied(testimony.note), now=now, ttl=ttl, forget=forget)
 
 
 def _is_left_by(row: EffectRow, testimony: Testimony) -> bool:
@@ -351,13 +351,13 @@ def possible_duplicate(row: EffectRow, testimony: Testimony, owner: ClaimOwner |
     return passed_on or bool(testimony.note) or row.status in {"running", "failed"}
 
 
-def recorded(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
+def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
     """The row after a result was recorded by hand; `row` itself if it holds a result of the same call already.
 
     Raises:
         LedgerError: the key stands for another call, or its effect is running or unknown.
     """
-    if row is None or expired(row, now):
+    if row is None or key_expired(row, now):
         return fresh
     if row.params_hash != fresh.params_hash or row.tool != fresh.tool:
         raise LedgerError(
@@ -369,7 +369,7 @@ def recorded(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> Effec
     if row.status == "done":
         return row
     if row.status == "failed":
-        return passed_on(row, fresh)
+        return taken_over(row, fresh)
     raise LedgerError(
         f"the effect {row.key} is {row.status}, so no result can be recorded beside its owner. "
         "Complete it with its claim; if it is unknown or its owner is dead, resolve it.",
@@ -393,7 +393,7 @@ def check_removable(row: EffectRow) -> None:
         )
 
 
-def says_the_same(standing: EffectRow, row: EffectRow) -> bool:
+def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
     """Whether a row that stands is the one that was to be written, whatever the time at which it was."""
     return standing._replace(lease_until=None, completed_at=None, expires_at=None, applied_at=None) == row._replace(
         lease_until=None, completed_at=None, expires_at=None, applied_at=None

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, cast
 
-from handrail.session.persistence.protocol import Entry
+from handrail.session.persistence.protocol import SessionEntry
 
 _FORMAT = "handrail.checkpoint/1"
 
 
-class Run(NamedTuple):
+class ItemRange(NamedTuple):
     """Neighbouring items of a slice.
 
     Attributes:
@@ -35,7 +35,7 @@ class Run(NamedTuple):
     total: int
 
 
-class Layout(NamedTuple):
+class EntryIndex(NamedTuple):
     """Where the items of one slice stand.
 
     Attributes:
@@ -45,7 +45,7 @@ class Layout(NamedTuple):
     """
 
     role: Literal["state", "log"]
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ItemRange, ...] = ()
     last: int = 0
 
     @property
@@ -54,21 +54,21 @@ class Layout(NamedTuple):
         runs = self.runs
         return runs[0].size if len(runs) == 1 else sum([run.size for run in runs])
 
-    def after(self, entry: Entry) -> Layout:
+    def after(self, entry: SessionEntry) -> EntryIndex:
         """The layout once an entry of the slice has changed it."""
         number, added = entry.number, entry.added
         if not entry.removed and self.runs and entry.start == self.length:
             newest = self.runs[-1]
             if newest.last == self.last and newest.offset + newest.size == newest.total:
-                grown = Run(newest.first, number, newest.offset, newest.size + added, newest.total + added)
-                return Layout(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
+                grown = ItemRange(newest.first, number, newest.offset, newest.size + added, newest.total + added)
+                return EntryIndex(self.role, (*self.runs[:-1], grown) if len(self.runs) > 1 else (grown,), number)
         before = tuple(_between(self.runs, 0, entry.start))
         behind = tuple(_between(self.runs, entry.start + entry.removed, self.length))
-        come = (Run(number, number, 0, added, added),) if added else ()
-        return Layout(self.role, (*before, *come, *behind), number)
+        come = (ItemRange(number, number, 0, added, added),) if added else ()
+        return EntryIndex(self.role, (*before, *come, *behind), number)
 
 
-def _between(runs: tuple[Run, ...], start: int, stop: int) -> Iterator[Run]:
+def _between(runs: tuple[ItemRange, ...], start: int, stop: int) -> Iterator[ItemRange]:
     """The runs of the items from `start` up to `stop`."""
     position = 0
     for run in runs:
@@ -79,20 +79,20 @@ def _between(runs: tuple[Run, ...], start: int, stop: int) -> Iterator[Run]:
         position += run.size
 
 
-def layout_of(layouts: Mapping[str, Layout], name: str, role: Literal["state", "log"]) -> Layout:
+def index_of(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:
     """The layout of a slice before a change; an empty slice may become one of the other role."""
     layout = layouts.get(name)
-    return Layout(role) if layout is None or (layout.role != role and not layout.runs) else layout
+    return EntryIndex(role) if layout is None or (layout.role != role and not layout.runs) else layout
 
 
-def dump_layouts(layouts: Mapping[str, Layout]) -> bytes:
+def dump_indexes(layouts: Mapping[str, EntryIndex]) -> bytes:
     """The layouts of a session's slices, by the names of their types, as JSON for a checkpoint."""
     slices = {name: [layout.role, layout.last, layout.runs] for name, layout in layouts.items()}
     return json.dumps({"format": _FORMAT, "slices": slices}, separators=(",", ":")).encode()
 
 
-def load_layouts(data: bytes) -> dict[str, Layout]:
-    """What `dump_layouts` wrote.
+def load_indexes(data: bytes) -> dict[str, EntryIndex]:
+    """What `dump_indexes` wrote.
 
     Raises:
         ValueError: it is something else.
@@ -107,17 +107,17 @@ def load_layouts(data: bytes) -> dict[str, Layout]:
     return layouts
 
 
-def _layout(role: object, last: object, runs: list[list[int]]) -> Layout:
-    parsed = tuple(Run(*run) for run in runs)
+def _layout(role: object, last: object, runs: list[list[int]]) -> EntryIndex:
+    parsed = tuple(ItemRange(*run) for run in runs)
     numbers = [last, *(number for run in parsed for number in run)]
     if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("it is no checkpoint: a slice is neither state nor log, or not told in numbers")
     if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in parsed):
         raise ValueError("it is no checkpoint: a slice has more items than its entries bring")
-    return Layout("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
+    return EntryIndex("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
 
 
-def spans(runs: tuple[Run, ...], *, most: int) -> tuple[tuple[int, int], ...]:
+def entry_ranges(runs: tuple[ItemRange, ...], *, most: int) -> tuple[tuple[int, int], ...]:
     """The stretches of entries that hold the items of some runs, in order; neighbours are joined down to `most`."""
     stretches = sorted({(run.first, run.last) for run in runs})
     while len(stretches) > most:

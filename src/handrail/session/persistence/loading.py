@@ -23,11 +23,11 @@ from handrail.errors import (
 )
 from handrail.errors.mistakes import check_argument
 from handrail.session.calls import CallRef, shown_id, storable_id
-from handrail.session.persistence.entry_index import Layout, layout_of, load_layouts, spans
-from handrail.session.persistence.protocol import Entry, Hold, SessionRow, SessionStore
-from handrail.session.persistence.recorder import Kept
+from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
+from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow, SessionStore
+from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
-from handrail.session.slices import Owner, SlicePolicy, StoredItems, Version
+from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
 
 _log = logging.getLogger("handrail.session")
 
@@ -41,7 +41,7 @@ _MOST_QUERIES = 16
 """In how many stretches the items of a slice are read, if they are scattered over many."""
 
 
-class Opening(NamedTuple):
+class LoadedSession(NamedTuple):
     """How a session is opened, and how its forks and children are.
 
     Attributes:
@@ -59,13 +59,15 @@ class Opening(NamedTuple):
     checkpoint_every: int
 
     @classmethod
-    def checked(cls, store: object, types: object, *, create: bool, wait: object, checkpoint_every: int) -> Opening:
+    def checked(
+        cls, store: object, types: object, *, create: bool, wait: object, checkpoint_every: int
+    ) -> LoadedSession:
         """What `Session.open` was given.
 
         Raises:
             InvalidArgumentError: something is of another type.
         """
-        if not hasattr(store, "hold"):
+        if not hasattr(store, "acquire"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="Session.open", argument="store", given=store, expected=expected)
         check_argument("Session.open", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
@@ -91,14 +93,14 @@ class Opening(NamedTuple):
         return cls(cast("SessionStore", store), classes, create, cast("timedelta", wait), checkpoint_every)
 
 
-def open_kept(
-    opening: Opening, session_id: str, tags: Mapping[str, str], parent: str | None
-) -> tuple[Kept, SessionRow]:
+def load_session(
+    opening: LoadedSession, session_id: str, tags: Mapping[str, str], parent: str | None
+) -> tuple[SessionRecorder, SessionRow]:
     """Become the one who writes to a session, and learn where its items stand; begin it if it is not there.
 
     Raises:
         SessionNotFoundError: it is not there, and is not to be begun.
-        SessionHeldError: somebody else writes to it.
+        SessionLockedError: somebody else writes to it.
         StoreCorruptError: what is stored of it makes no sense; the message names the entry.
         UnknownTypeError: it holds values of a class that is not known here.
     """
@@ -109,7 +111,7 @@ def open_kept(
         if not opening.create:
             _row_of(store, session_id)
         store.create(SessionRow(session_id, tags, parent, store.now()))
-    hold = store.hold(session_id, wait=opening.wait)
+    hold = store.acquire(session_id, wait=opening.wait)
     try:
         if not hold.was_released:
             for claim in store.end_leases_of_dead(session_id):
@@ -117,7 +119,7 @@ def open_kept(
         row = _row_of(store, session_id)
         layouts, covered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
-        kept = Kept(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds)
+        kept = SessionRecorder(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds)
     except BaseException:
         store.release(hold)
         raise
@@ -135,7 +137,7 @@ def _row_of(store: SessionStore, session_id: str) -> SessionRow:
 
 
 def stored_slices(
-    kept: Kept, owner: Owner
+    kept: SessionRecorder, owner: SliceOwner
 ) -> tuple[dict[type[Any], Version[Any]], dict[type[Any], Version[Any]], dict[type[Any], SlicePolicy]]:
     """The STATE slices, the LOG slices and the policies of a session as its store has them; no item is read."""
     state: dict[type[Any], Version[Any]] = {}
@@ -144,7 +146,7 @@ def stored_slices(
         kind = kept.kinds.get(name)
         if kind is None:  # empty, and of a class that is gone
             continue
-        load = partial(_load, kept.store, kept.hold.session_id, layout, kind)
+        load = partial(_load, kept.store, kept.session_lock.session_id, layout, kind)
         items: StoredItems[Any] = StoredItems(layout.length, load)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
     policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
@@ -156,16 +158,16 @@ class RecordsInStore:
 
     __slots__ = ("_kept",)
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: SessionRecorder) -> None:
         self._kept = kept
 
     def newest(self, limit: int) -> list[tuple[CallRef, int]]:
         """The calls of the newest records with the number of the entry, the newest first."""
-        return self._kept.store.recorded_calls(self._kept.hold.session_id, limit=limit)
+        return self._kept.store.recorded_calls(self._kept.session_lock.session_id, limit=limit)
 
     def number_of(self, call: CallRef) -> int | None:
         """The number of the entry that records a call; `None` if there is none."""
-        return self._kept.store.record_of_call(self._kept.hold.session_id, call)
+        return self._kept.store.record_of_call(self._kept.session_lock.session_id, call)
 
     def read(self, number: int) -> Any:  # noqa: ANN401 - of the class that the entry names
         """The record in an entry.
@@ -173,7 +175,7 @@ class RecordsInStore:
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        kept, session_id = self._kept, self._kept.hold.session_id
+        kept, session_id = self._kept, self._kept.session_lock.session_id
         (entry,) = kept.store.entries(session_id, after=number - 1, until=number)
         return _items(stored_type(kept.kinds[entry.type_name]), entry, session_id, kept.store)[0]
 
@@ -229,15 +231,15 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     return None if kind is None else _items(stored_type(kind), entry, session_id, store)[0]
 
 
-def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, Layout], int]:
+def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex], int]:
     """Where the items of a session stand, and up to which entry a checkpoint has told it."""
-    layouts: dict[str, Layout] = {}
+    layouts: dict[str, EntryIndex] = {}
     covered = 0
     checkpoint = store.checkpoint(row.session_id, until=row.head)
     if checkpoint is not None:
         covered = checkpoint.number
         try:
-            layouts = load_layouts(checkpoint.data)
+            layouts = load_indexes(checkpoint.data)
         except ValueError as error:
             raise StoreCorruptError(
                 f"the checkpoint of session {row.session_id!r} at entry {covered} cannot be read: {error}. Delete that "
@@ -250,7 +252,7 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, Layout], i
             break
         number = entry.number
         if entry.role != "event":
-            layout = layout_of(layouts, entry.type_name, entry.role)
+            layout = index_of(layouts, entry.type_name, entry.role)
             layouts[entry.type_name] = _following(layout, entry, row, store)
     if number != row.head:
         raise StoreCorruptError(
@@ -261,7 +263,7 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, Layout], i
     return layouts, covered
 
 
-def _following(layout: Layout, entry: Entry, row: SessionRow, store: SessionStore) -> Layout:
+def _following(layout: EntryIndex, entry: SessionEntry, row: SessionRow, store: SessionStore) -> EntryIndex:
     if layout.role != entry.role or entry.start + entry.removed > layout.length:
         raise StoreCorruptError(
             f"entry {entry.number} of session {row.session_id!r} in {store.url} does not fit the slice "
@@ -271,7 +273,7 @@ def _following(layout: Layout, entry: Entry, row: SessionRow, store: SessionStor
     return layout.after(entry)
 
 
-def _kinds(opening: Opening, layouts: Mapping[str, Layout], session_id: str) -> dict[str, type[Any]]:
+def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id: str) -> dict[str, type[Any]]:
     kinds: dict[str, type[Any]] = {}
     for name, layout in layouts.items():
         kind = find_type(name, opening.types)
@@ -282,11 +284,11 @@ def _kinds(opening: Opening, layouts: Mapping[str, Layout], session_id: str) -> 
     return kinds
 
 
-def _load(store: SessionStore, session_id: str, layout: Layout, kind: type[Any]) -> list[Any]:
+def _load(store: SessionStore, session_id: str, layout: EntryIndex, kind: type[Any]) -> list[Any]:
     """The items of a slice, from the entries in which they stand."""
     stored = stored_type(kind)
-    entries: list[Entry] = []
-    for first, last in spans(layout.runs, most=_MOST_QUERIES):
+    entries: list[SessionEntry] = []
+    for first, last in entry_ranges(layout.runs, most=_MOST_QUERIES):
         read_of_type = store.entries(session_id, after=first - 1, until=last, type_name=stored.name)
         entries.extend(entry for entry in read_of_type if entry.role != "event")
     numbers = [entry.number for entry in entries]
@@ -306,7 +308,7 @@ def _load(store: SessionStore, session_id: str, layout: Layout, kind: type[Any])
     return items
 
 
-def _items(stored: StoredType, entry: Entry, session_id: str, store: SessionStore) -> list[Any]:
+def _items(stored: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
     try:
         items = stored.load(entry.items, entry.type_version)
     except (ValueError, UnknownTypeError) as error:
@@ -357,11 +359,11 @@ def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | t
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
 
 
-def release_with(session: object, store: SessionStore, hold: Hold) -> None:
+def release_with(session: object, store: SessionStore, hold: SessionLock) -> None:
     """Have a session released that is collected without having been closed. A process that ends holds nothing."""
     weakref.finalize(session, _release, store, hold).atexit = False
 
 
-def _release(store: SessionStore, hold: Hold) -> None:
+def _release(store: SessionStore, hold: SessionLock) -> None:
     """Release a session from a thread: who collects garbage may hold any lock."""
     threading.Thread(target=store.release, args=(hold,), name="handrail-release", daemon=True).start()

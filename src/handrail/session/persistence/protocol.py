@@ -6,7 +6,8 @@ the session's affair (`handrail.session.persistence.recorder`).
 The rules that every store keeps:
 
 1. A session has one row, and entries numbered 1, 2, 3, ... without gaps; `head` is the number of the newest.
-2. At most one `Hold` of a session is valid. A process that dies loses its holds at once, without any lease running out.
+2. At most one `SessionLock` of a session is valid. A process that dies loses its holds at once, without any lease
+running out.
 3. `append` counts only if the hold is still valid and `head` is what the holder believes; then all of it counts.
 4. Everything that is written between entering and leaving `unit()`, by the same thread and in the same context, is
    committed at one stroke when the block is left, and not at all when the block raises. A unit inside a unit joins it.
@@ -47,7 +48,7 @@ class SessionRow(NamedTuple):
     head: int = 0
 
 
-class Entry(NamedTuple):
+class SessionEntry(NamedTuple):
     """One change of a session, or one event that it has taken in.
 
     Attributes:
@@ -87,8 +88,8 @@ class Checkpoint(NamedTuple):
     data: bytes
 
 
-class Hold(NamedTuple):
-    """The right to write to one session, as `SessionStore.hold` gave it.
+class SessionLock(NamedTuple):
+    """The right to write to one session, as `SessionStore.acquire` gave it.
 
     Attributes:
         session_id: the session.
@@ -101,7 +102,7 @@ class Hold(NamedTuple):
     was_released: bool = True
 
 
-class Cursor(Protocol):
+class DatabaseCursor(Protocol):
     """The rows of a statement that a handler has executed; what `sqlite3` and psycopg return fits."""
 
     @property
@@ -118,14 +119,14 @@ class Cursor(Protocol):
         ...
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The store's database, inside the transaction that commits the call: what `context.connection` is."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Cursor:
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> DatabaseCursor:
         """Execute one statement; what it writes is committed with the call, and undone with it.
 
         Raises:
-            ToldToModel: the call may not write (see `handrail.transaction.check_write`).
+            ModelVisibleError: the call may not write (see `handrail.transaction.check_write`).
             SessionError: the statement would begin or end a transaction, which is the call's to do.
             Exception: what the database says, as its driver raises it.
         """
@@ -156,20 +157,20 @@ class SessionStore(UnitStore, Protocol):
         """All sessions, the newest first."""
         ...
 
-    def hold(self, session_id: str, *, wait: timedelta) -> Hold:
+    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
         """Acquire the right to write to a session; waits for another holder to release it.
 
         Raises:
             SessionNotFoundError: there is no such session.
-            SessionHeldError: another process, or another `Session` of this one, still holds it after `wait`.
+            SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         ...
 
-    def release(self, hold: Hold) -> None:
+    def release(self, lock: SessionLock) -> None:
         """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
         ...
 
-    def check(self, hold: Hold, head: int) -> None:
+    def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the store answers and that the hold is valid.
 
         Raises:
@@ -178,11 +179,13 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
+    def append(
+        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
+    ) -> None:
         """Add entries after `head`, and keep a checkpoint that covers the last of them.
 
         Raises:
-            SessionLostError: as for `check`. Nothing has been written.
+            SessionLostError: as for `check_lock`. Nothing has been written.
         """
         ...
 
@@ -192,7 +195,7 @@ class SessionStore(UnitStore, Protocol):
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
         ...
 
@@ -229,7 +232,7 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         """The database of the store, inside the transaction of the call that runs in this context.
 
         Raises:

@@ -6,7 +6,7 @@ Theory of operation
     of the program. What a call has done to the STATE slices is found by comparing them, when its transaction commits,
     with what they were before it: nothing is written before, so nothing of a call that fails ever reaches the store.
 
-    A `Part` is enlisted in the outermost transaction of each call that writes
+    A `SessionCommit` is enlisted in the outermost transaction of each call that writes
     (`handrail.transaction.CommitParticipant`). It adds the entries in the store's unit of work, beside whatever else is
     settled with the call: the row of the ledger, the decision about files. What a LOG gets while no call is being
     settled goes with the next unit, or at once if no call runs here.
@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 
 from handrail.errors import CommitInDoubtError, SessionError, SessionLostError, StoreError
 from handrail.session.calls import CallRecord, CallRecords, CallRef
-from handrail.session.persistence.entry_index import Layout, dump_layouts, layout_of
-from handrail.session.persistence.protocol import Checkpoint, Entry, Hold, Role, SessionStore
+from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
+from handrail.session.persistence.protocol import Checkpoint, Role, SessionEntry, SessionLock, SessionStore
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import FixedView, StoredItems, Version
-from handrail.session.state import Log, State
+from handrail.session.slices import StoredItems, Version, VersionView
+from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction
 from handrail.transaction.commit import commit_participants
 
@@ -44,7 +44,7 @@ _MOST_RUNS = 512
 """The most runs that a slice may be scattered over before a change writes the whole of it anew."""
 
 
-class Noted(NamedTuple):
+class PendingItem(NamedTuple):
     """An item that a LOG has got and the store has not.
 
     Attributes:
@@ -60,17 +60,17 @@ class Noted(NamedTuple):
     data: bytes
 
 
-class Plan(NamedTuple):
+class EntryBatch(NamedTuple):
     """What a unit of work writes of a session, and what is true once it is committed."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[SessionEntry, ...]
     checkpoint: Checkpoint | None
-    layouts: dict[str, Layout]
+    layouts: dict[str, EntryIndex]
     noted: int
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class SessionRecorder:
     """What a session knows of its store.
 
     Attributes:
@@ -89,18 +89,18 @@ class Kept:
     """
 
     store: SessionStore
-    hold: Hold
+    session_lock: SessionLock
     head: int
-    layouts: dict[str, Layout]
+    layouts: dict[str, EntryIndex]
     covered: int
     checkpoint_every: int
     kinds: dict[str, type[Any]]
     lock: threading.RLock = field(default_factory=threading.RLock)
     writing: threading.Lock = field(default_factory=threading.Lock)
     closed: str = ""
-    parts: dict[int, Part] = field(default_factory=dict["int", "Part"])
+    parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     unsure: bool = False
-    _noted: list[Noted] = field(default_factory=list[Noted])
+    _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def check(self) -> None:
         """Make sure that what a call does could be recorded.
@@ -113,7 +113,7 @@ class Kept:
             self.check_open()
             head = self.head
             try:
-                self.store.check(self.hold, head)
+                self.store.check_lock(self.session_lock, head)
             except SessionLostError:
                 with self.writing:  # a unit of this session may have been committed meanwhile
                     lost = self.head == head
@@ -129,18 +129,18 @@ class Kept:
             SessionError: it is.
         """
         if self.closed:
-            raise SessionError(f"session {self.hold.session_id!r} {self.closed}; open it again to go on")
+            raise SessionError(f"session {self.session_lock.session_id!r} {self.closed}; open it again to go on")
 
-    def noting(self, kind: type[Any], item: object, call: CallRef | None = None) -> Noted:
+    def noting(self, kind: type[Any], item: object, call: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG; to be handed to `note`.
 
         Raises:
             SessionError: it cannot be stored.
         """
         named = call.stored if call is not None and call.is_named else None
-        return Noted(kind, named, item, self.named(kind).dump((item,)))
+        return PendingItem(kind, named, item, self.named(kind).dump((item,)))
 
-    def note(self, noted: Noted) -> None:
+    def note(self, noted: PendingItem) -> None:
         """Have the store get an item of a LOG with the next unit."""
         self._noted.append(noted)
 
@@ -158,20 +158,20 @@ class Kept:
             )
         return stored
 
-    def part_of(self, root: Transaction, state: State, log: Log) -> Part:
+    def part_of(self, root: Transaction, state: StateSlices, log: LogSlices) -> SessionCommit:
         """What is enlisted in an outermost transaction for this session; one for each."""
         part = self.parts.get(id(root))
         if part is None:
-            part = Part(self, state, log, root)
+            part = SessionCommit(self, state, log, root)
             root.enlist(part)
             self.parts[id(root)] = part
         return part
 
-    def flush(self, state: State, log: Log) -> None:
+    def flush(self, state: StateSlices, log: LogSlices) -> None:
         """Write what LOGs have got; if the store fails, it is logged, and goes with the next unit."""
         if not self._noted:
             return
-        part = Part(self, state, log, None)
+        part = SessionCommit(self, state, log, None)
         word, error = commit_participants((part,), attempts=1)  # nobody has to wait: it goes with the next unit
         if word == "kept":
             part.after_commit()
@@ -183,9 +183,9 @@ class Kept:
             raise error
         if error is not None:
             told = "could not be stored yet" if word == "not kept" else "may or may not be stored"
-            _log.error("what session %s has logged %s", self.hold.session_id, told, exc_info=error)
+            _log.error("what session %s has logged %s", self.session_lock.session_id, told, exc_info=error)
 
-    def plan(self, part: Part) -> Plan:
+    def plan(self, part: SessionCommit) -> EntryBatch:
         """What a part is to write now."""
         draft = _Draft(self)
         for kind, call, _, data in self._noted:
@@ -197,10 +197,10 @@ class Kept:
         entries = tuple(draft.entries)
         checkpoint = None
         if draft.number - self.covered >= self.checkpoint_every:
-            checkpoint = Checkpoint(draft.number, dump_layouts(draft.layouts))
-        return Plan(entries, checkpoint, draft.layouts, noted)
+            checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
+        return EntryBatch(entries, checkpoint, draft.layouts, noted)
 
-    def advance(self, plan: Plan) -> None:
+    def advance(self, plan: EntryBatch) -> None:
         """Take note of what has been committed."""
         self.head += len(plan.entries)
         self.layouts = plan.layouts
@@ -209,7 +209,7 @@ class Kept:
         del self._noted[: plan.noted]
 
 
-class Part:
+class SessionCommit:
     """What one outermost transaction writes of a session; see `handrail.transaction.CommitParticipant`.
 
     Attributes:
@@ -221,16 +221,16 @@ class Part:
 
     __slots__ = ("_kept", "_log", "_plan", "_record", "_writes", "_written", "call", "closing", "root", "state")
 
-    def __init__(self, kept: Kept, state: State, log: Log, root: Transaction | None) -> None:
-        """Made by `Kept`."""
+    def __init__(self, kept: SessionRecorder, state: StateSlices, log: LogSlices, root: Transaction | None) -> None:
+        """Made by `SessionRecorder`."""
         self._kept = kept
         self._log = log
-        self._plan = Plan((), None, kept.layouts, 0)
+        self._plan = EntryBatch((), None, kept.layouts, 0)
         self._written = False
         self._writes = False
         self.root = root
         self.state = state
-        self.closing: list[Noted] = []
+        self.closing: list[PendingItem] = []
         self.call: CallRef | None = None
         self._record: tuple[CallRecords, CallRef, CallRecord] | None = None
 
@@ -262,7 +262,7 @@ class Part:
         self._writes = True
         kept.check_open()
         if kept.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
-            kept.store.check(kept.hold, kept.head)
+            kept.store.check_lock(kept.session_lock, kept.head)
             kept.unsure = False
         with kept.lock:
             self._plan = kept.plan(self)
@@ -277,7 +277,7 @@ class Part:
         kept, plan = self._kept, self._plan
         if plan.entries:
             self._written = True
-            kept.store.append(kept.hold, kept.head, plan.entries, plan.checkpoint)
+            kept.store.append(kept.session_lock, kept.head, plan.entries, plan.checkpoint)
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
@@ -314,31 +314,31 @@ class Part:
 class _Draft:
     """The entries of one unit while they are put together."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: SessionRecorder) -> None:
         self._kept = kept
         self.number = kept.head
         self.layouts = dict(kept.layouts)
-        self.entries: list[Entry] = []
+        self.entries: list[SessionEntry] = []
 
     def add_log(self, kind: type[Any], call: CallRef | None, data: bytes) -> None:
         stored = self._kept.named(kind)
         layout = self.layouts.get(stored.name)
         self._add("log", stored, call, 0 if layout is None else layout.length, 0, 1, data)
 
-    def add_state(self, part: Part) -> None:
+    def add_state(self, part: SessionCommit) -> None:
         writer, working, before = part.state.now
         if part.root is None or writer is not part.root:
             return
         get = before.get
-        differences = {kind: difference(get(kind), now) for kind, now in working.items() if get(kind) is not now}
+        differences = {kind: slice_difference(get(kind), now) for kind, now in working.items() if get(kind) is not now}
         if not before.keys() <= working.keys():
-            differences |= {kind: difference(was, None) for kind, was in before.items() if kind not in working}
-        for kind, change in in_order(part.state.taken, differences):
+            differences |= {kind: slice_difference(was, None) for kind, was in before.items() if kind not in working}
+        for kind, change in order_differences(part.state.taken, differences):
             stored = self._kept.named(kind)
             start, removed, items = change.start, change.removed, change.items
             layout = self.layouts.get(stored.name)
             if layout is not None and start < layout.length and len(layout.runs) > _MOST_RUNS:
-                start, removed, items = 0, layout.length, FixedView(working.get(kind)).all()
+                start, removed, items = 0, layout.length, VersionView(working.get(kind)).all()
             self._add(change.role, stored, part.call, start, removed, len(items), stored.dump(items))
 
     def _add(  # noqa: PLR0913, PLR0917 - the columns of an entry
@@ -346,10 +346,12 @@ class _Draft:
     ) -> None:
         self.number += 1
         reply, call_id = ("", "") if call is None else (call.reply or "", call.call_id)
-        entry = Entry(self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data)
+        entry = SessionEntry(
+            self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data
+        )
         self.entries.append(entry)
         if role != "event":
-            self.layouts[stored.name] = layout_of(self.layouts, stored.name, role).after(entry)
+            self.layouts[stored.name] = index_of(self.layouts, stored.name, role).after(entry)
 
 
 class SliceDifference(NamedTuple):
@@ -361,7 +363,7 @@ class SliceDifference(NamedTuple):
     role: Role = "state"
 
 
-def difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
+def slice_difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
     """What has become of a slice, told by the identity of its items; `None` if nothing has.
 
     What is read of `before` is no more than what has been read already.
@@ -388,7 +390,7 @@ def difference(before: Version[Any] | None, after: Version[Any] | None) -> Slice
     return SliceDifference(start, removed, come) if removed or come else None
 
 
-def in_order(
+def order_differences(
     taken: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
 ) -> Iterator[tuple[type[Any], SliceDifference]]:
     """The differences in the order of the events that made them, and between them the events that no slice has kept.

@@ -33,7 +33,7 @@ _NAMED: dict[str, type[Any]] = {}
 """The classes that `stored_as` has named; a class is named when its module is imported, once."""
 
 
-class Form(Protocol):
+class StoredForm(Protocol):
     """Writes and reads the values of a class that has no declared form in JSON of its own."""
 
     def dump(self, value: Any, /) -> bytes:  # noqa: ANN401 - a value of the class
@@ -50,11 +50,11 @@ class _Mark:
     name: str
     version: int
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
-    form: Form | None = None
+    form: StoredForm | None = None
 
 
 def stored_as(
-    name: str, *, version: int = 1, upgrades: Mapping[int, Upgrade] | None = None, form: Form | None = None
+    name: str, *, version: int = 1, upgrades: Mapping[int, Upgrade] | None = None, form: StoredForm | None = None
 ) -> Callable[[C], C]:
     """Give a dataclass a stable name in stores; write it above `@dataclass`.
 

@@ -108,25 +108,25 @@ class PostgresDriver:
             num_workers=1,
         )
 
-    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; asked once more if its connection is lost."""
-        link = self.take()
+        link = self.acquire()
         try:
-            return link.ask(sql, parameters)
+            return link.query(sql, parameters)
         except StoreUnavailableError:
             if not link.is_lost:
                 raise
         finally:
-            self.give_back(link)
+            self.release(link)
         with self._taken() as link:
-            return link.ask(sql, parameters)
+            return link.query(sql, parameters)
 
-    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
+    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         with self._taken() as link:
-            return link.change(sql, parameters)
+            return link.execute(sql, parameters)
 
-    def take(self) -> PostgresConnection:
+    def acquire(self) -> PostgresConnection:
         """A connection for one unit of work."""
         self._server.refuse_forked(self._process)
         try:
@@ -136,29 +136,29 @@ class PostgresDriver:
         except psycopg.Error as error:
             raise self._server.translated(error) from error
 
-    def give_back(self, link: DriverConnection) -> None:
+    def release(self, link: DriverConnection) -> None:
         """Take a connection back; a transaction that is still open is undone."""
         if isinstance(link, PostgresConnection):
             link.rollback()
             self._pool.putconn(link.connection)
 
-    def lend(self) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
-        return self.take()
+        return self.acquire()
 
-    def take_back(self, link: DriverConnection) -> None:
+    def release_from_call(self, link: DriverConnection) -> None:
         """Take a connection back from a call, as new; a transaction that is still open is undone."""
         if isinstance(link, PostgresConnection):
             link.clean()
-        self.give_back(link)
+        self.release(link)
 
     def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
-        return bool(statements.ask(_HAS_TABLE, (name,)))
+        return bool(statements.query(_HAS_TABLE, (name,)))
 
     def exclude_migrations(self, link: DriverConnection) -> None:
         """Take the lock that everybody takes who makes or changes the tables."""
-        link.ask("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
+        link.query("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
 
     def close(self) -> None:
         """Close all connections; closing twice is closing once. In a process that was forked off nothing is closed."""
@@ -168,14 +168,14 @@ class PostgresDriver:
 
     @contextmanager
     def _taken(self) -> Generator[PostgresConnection]:
-        link = self.take()
+        link = self.acquire()
         try:
             yield link
         finally:
-            self.give_back(link)
+            self.release(link)
 
     def _server_time(self) -> datetime:
-        found: datetime = self.ask("SELECT clock_timestamp()")[0][0]
+        found: datetime = self.query("SELECT clock_timestamp()")[0][0]
         return found.astimezone(UTC)
 
 
@@ -207,7 +207,7 @@ class PostgresConnection:
         """Whether the connection has come to its end."""
         return self.connection.closed
 
-    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._server.refuse_forked(self.connection.process)
         try:
@@ -215,7 +215,7 @@ class PostgresConnection:
         except (psycopg.Error, ValueError) as error:
             raise self._server.translated(error) from error
 
-    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
+    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         self._server.refuse_forked(self.connection.process)
         try:
@@ -225,7 +225,7 @@ class PostgresConnection:
 
     def begin(self) -> None:
         """Begin a transaction that may write."""
-        self.change("BEGIN")
+        self.execute("BEGIN")
         self._begun = True
 
     def commit(self) -> None:
@@ -234,7 +234,7 @@ class PostgresConnection:
             msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
             raise StoreError(msg, store=self._server.url)
         self._begun = False  # whatever comes now, comes in answer to the commit
-        self.change("COMMIT")
+        self.execute("COMMIT")
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one; raises no error of the store."""
@@ -252,16 +252,16 @@ class PostgresConnection:
         """
         first = rows[:_ROWS_AT_ONCE]
         if not first:
-            return bool(self.change(change, parameters))
+            return bool(self.execute(change, parameters))
         sql = _insertion(into, len(first[0]), len(first), change)
-        if not self.change(sql, (*parameters, *(value for row in first for value in row))):
+        if not self.execute(sql, (*parameters, *(value for row in first for value in row))):
             return False
         for start in range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE):
             some = rows[start : start + _ROWS_AT_ONCE]
-            self.change(_insertion(into, len(some[0]), len(some)), [value for row in some for value in row])
+            self.execute(_insertion(into, len(some[0]), len(some)), [value for row in some for value in row])
         return True
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
 
         Raises:

@@ -66,8 +66,8 @@ class CallConnection:
         "_link",
         "_lock",
         "_lost",
-        "_marks",
         "_root",
+        "_savepoints",
         "_settling",
         "store",
         "turn",
@@ -85,13 +85,13 @@ class CallConnection:
         self._enlisted = False
         self._lost = False
         self._settling = False
-        self._marks = 0
+        self._savepoints = 0
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
         """Execute one statement; what it writes is committed with the call, and undone with it.
 
         Raises:
-            ToldToModel: the call may not write (see `handrail.transaction.check_write`).
+            ModelVisibleError: the call may not write (see `handrail.transaction.check_write`).
             SessionError: the statement would begin or end a transaction, which is the call's to do; or no call runs
                 here.
             StoreError: the database cannot be reached, or the transaction has been lost.
@@ -111,7 +111,7 @@ class CallConnection:
                     self._give_back()  # it was borrowed too late for anybody else to give it back
                 raise
             link = self._borrowed()
-            rows = link.execute(sql, parameters)
+            rows = link.execute_native(sql, parameters)
             self._borrowed()  # the statement may have ended the transaction all the same
             return rows
 
@@ -123,9 +123,9 @@ class CallConnection:
             if self._link is None:
                 self._begin()
             link = self._borrowed()
-            self._marks += 1
-            name = f"handrail_call_{self._marks}"
-            link.change(f"SAVEPOINT {name}")
+            self._savepoints += 1
+            name = f"handrail_call_{self._savepoints}"
+            link.execute(f"SAVEPOINT {name}")
             return name
 
     def restore(self, snapshot: str, /) -> None:
@@ -134,7 +134,7 @@ class CallConnection:
             if self._link is None or self._lost:
                 return
             try:
-                self._link.change(f"ROLLBACK TO SAVEPOINT {snapshot}")
+                self._link.execute(f"ROLLBACK TO SAVEPOINT {snapshot}")
             except StoreError:
                 self._lost = True
                 self._link.rollback()
@@ -187,7 +187,7 @@ class CallConnection:
         self._lock.acquire()
         try:
             self._settling = False
-            self._borrowed().change(f"SAVEPOINT {_UNIT}")
+            self._borrowed().execute(f"SAVEPOINT {_UNIT}")
         except BaseException:
             self._lock.release()
             raise
@@ -199,35 +199,35 @@ class CallConnection:
             link.commit()
             self._give_back()
         else:
-            link.change(f"RELEASE SAVEPOINT {_UNIT}")
+            link.execute(f"RELEASE SAVEPOINT {_UNIT}")
         self._lock.release()
 
     def rollback(self) -> None:
         """Undo what the unit wrote; what the handler wrote before stays."""
         try:
-            self._borrowed().change(f"ROLLBACK TO SAVEPOINT {_UNIT}")
+            self._borrowed().execute(f"ROLLBACK TO SAVEPOINT {_UNIT}")
         except StoreError:
             self._lost = True
         finally:
             self._lock.release()
 
-    def mark(self) -> str:
+    def savepoint(self) -> str:
         """Set a savepoint inside the unit, and return its name."""
-        self._marks += 1
-        name = f"handrail_mark_{self._marks}"
-        self._borrowed().change(f"SAVEPOINT {name}")
+        self._savepoints += 1
+        name = f"handrail_savepoint_{self._savepoints}"
+        self._borrowed().execute(f"SAVEPOINT {name}")
         return name
 
-    def back_to(self, mark: str) -> None:
+    def rollback_to(self, savepoint: str) -> None:
         """Go back to a savepoint."""
-        self._borrowed().change(f"ROLLBACK TO SAVEPOINT {mark}")
+        self._borrowed().execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
 
     def _begin(self) -> None:
         """Begin the transaction. Whatever interrupts this, the outermost call knows of it, and will give it back."""
         if not self._enlisted:
             self._root.enlist(self)
             self._enlisted = True
-        self._link = self._driver.lend()
+        self._link = self._driver.acquire_for_call()
         try:
             self._link.begin()
         except BaseException:
@@ -238,7 +238,7 @@ class CallConnection:
         with self._letting_go:
             link, self._link = self._link, None
         if link is not None:
-            self._driver.take_back(link)
+            self._driver.release_from_call(link)
 
     @contextmanager
     def _cancelled(self) -> Generator[None]:

@@ -40,7 +40,7 @@ class Database:
         return self._unit() if outer is None else nullcontext(outer)
 
     def separate(self) -> AbstractContextManager[Unit[Any]]:
-        """The unit that is open here, or a new one; like `change`, it never belongs to the call that runs here.
+        """The unit that is open here, or a new one; like `execute`, it never belongs to the call that runs here.
 
         Raises:
             StoreUnavailableError: that call writes through `context.connection`, and nobody else can until it ends.
@@ -60,15 +60,15 @@ class Database:
         link: DriverConnection = unit.work.link
         return link
 
-    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
 
         Raises:
             StoreError: what went wrong.
         """
-        return (self.link or self.driver).ask(sql, parameters)
+        return (self.link or self.driver).query(sql, parameters)
 
-    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
+    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
 
         Raises:
@@ -76,14 +76,14 @@ class Database:
         """
         link = self.link
         if link is not None:
-            return link.change(sql, parameters)
+            return link.execute(sql, parameters)
         self._refuse_beside_writer()
-        return self.driver.change(sql, parameters)
+        return self.driver.execute(sql, parameters)
 
     def change_with_call(self, sql: str, parameters: StatementParameters) -> int:
-        """As `change`, but in the transaction of the call that runs here, if that is the only one that can write."""
+        """As `execute`, but in the transaction of the call that runs here, if that is the only one that can write."""
         call = self._calls.borrowed() if self.driver.one_writer and self.link is None else None
-        return self.change(sql, parameters) if call is None else call.link.change(sql, parameters)
+        return self.execute(sql, parameters) if call is None else call.link.execute(sql, parameters)
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of that name."""
@@ -113,35 +113,35 @@ class Database:
 class _UnitWork:
     """A unit on a connection of its own."""
 
-    __slots__ = ("_driver", "_marks", "link")
+    __slots__ = ("_driver", "_savepoints", "link")
 
     link: DriverConnection
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._marks = 0
+        self._savepoints = 0
 
     def begin(self) -> None:
-        link = self._driver.take()
+        link = self._driver.acquire()
         try:
             link.begin()
         except BaseException:
-            self._driver.give_back(link)
+            self._driver.release(link)
             raise
         self.link = link
 
     def commit(self) -> None:
         self.link.commit()
-        self._driver.give_back(self.link)
+        self._driver.release(self.link)
 
     def rollback(self) -> None:
-        self._driver.give_back(self.link)
+        self._driver.release(self.link)
 
-    def mark(self) -> str:
-        self._marks += 1
-        name = f"handrail_mark_{self._marks}"
-        self.link.change(f"SAVEPOINT {name}")
+    def savepoint(self) -> str:
+        self._savepoints += 1
+        name = f"handrail_savepoint_{self._savepoints}"
+        self.link.execute(f"SAVEPOINT {name}")
         return name
 
-    def back_to(self, mark: str) -> None:
-        self.link.change(f"ROLLBACK TO SAVEPOINT {mark}")
+    def rollback_to(self, savepoint: str) -> None:
+        self.link.execute(f"ROLLBACK TO SAVEPOINT {savepoint}")

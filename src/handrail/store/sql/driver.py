@@ -39,7 +39,7 @@ class ColumnTypes(NamedTuple):
 
 
 class FetchedRows:
-    """What a handler's statement came to; a `handrail.session.persistence.protocol.Cursor`.
+    """What a handler's statement came to; a `handrail.session.persistence.protocol.DatabaseCursor`.
 
     Attributes:
         rowcount: how many rows the statement changed or found; -1 where the database does not tell.
@@ -63,7 +63,7 @@ class FetchedRows:
 class StatementExecutor(Protocol):
     """What executes statements: a link, inside its transaction; a driver, each as a transaction of its own."""
 
-    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
 
         Raises:
@@ -71,7 +71,7 @@ class StatementExecutor(Protocol):
         """
         ...
 
-    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
+    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
 
         Raises:
@@ -121,7 +121,7 @@ class DriverConnection(StatementExecutor, Protocol):
         """
         ...
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
 
         A statement that fails has changed nothing, and the transaction goes on.
@@ -173,7 +173,7 @@ class Driver(StatementExecutor, Protocol):
         """Its time, aware and in UTC."""
         ...
 
-    def take(self) -> DriverConnection:
+    def acquire(self) -> DriverConnection:
         """A connection for one unit of work, to be given back in the same thread.
 
         Raises:
@@ -181,19 +181,19 @@ class Driver(StatementExecutor, Protocol):
         """
         ...
 
-    def give_back(self, link: DriverConnection) -> None:
+    def release(self, link: DriverConnection) -> None:
         """Take a connection back from a unit; a transaction that is still open is undone."""
         ...
 
-    def lend(self) -> DriverConnection:
-        """A connection for a call, to be returned with `take_back` from any thread.
+    def acquire_for_call(self) -> DriverConnection:
+        """A connection for a call, to be returned with `release_from_call` from any thread.
 
         Raises:
             StoreError: there is none to be had.
         """
         ...
 
-    def take_back(self, link: DriverConnection) -> None:
+    def release_from_call(self, link: DriverConnection) -> None:
         """Take a connection back from a call; a transaction that is still open is undone.
 
         What else the call's statements have left on the connection (settings, temporary tables) does not reach the

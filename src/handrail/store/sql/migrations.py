@@ -132,15 +132,15 @@ def _migrate(database: Database, migrations: Sequence[Migration], new_key: Calla
     known = len(migrations)
     found = _version(database, known)
     if found == 0:
-        database.change("CREATE TABLE handrail_schema (version INTEGER NOT NULL)")
-        database.change("INSERT INTO handrail_schema (version) VALUES (?)", (known,))
+        database.execute("CREATE TABLE handrail_schema (version INTEGER NOT NULL)")
+        database.execute("INSERT INTO handrail_schema (version) VALUES (?)", (known,))
     for migration in migrations[found:]:
         for statement in migration:
-            database.change(_in_words_of(database, statement))
-    database.change("UPDATE handrail_schema SET version = ?", (known,))
+            database.execute(_in_words_of(database, statement))
+    database.execute("UPDATE handrail_schema SET version = ?", (known,))
     if found < _KNOWS_ITS_ORIGIN <= known:
         made_in = found or known
-        database.change("UPDATE handrail_schema SET made_in = ?, hash_key = ?", (made_in, new_key()))
+        database.execute("UPDATE handrail_schema SET made_in = ?, hash_key = ?", (made_in, new_key()))
 
 
 def has_old_slots(database: Database) -> bool:
@@ -148,10 +148,10 @@ def has_old_slots(database: Database) -> bool:
 
     Asked once for each store that is opened, and only of tables that were made in that version.
     """
-    if database.ask("SELECT made_in FROM handrail_schema")[0][0] >= _KNOWS_ITS_ORIGIN:
+    if database.query("SELECT made_in FROM handrail_schema")[0][0] >= _KNOWS_ITS_ORIGIN:
         return False
     slots = "owner_process = '' AND substr(key, 1, 5) = 'call:' AND partition <> ''"
-    return bool(database.ask(f"SELECT 1 FROM handrail_effects WHERE {slots} LIMIT 1"))  # noqa: S608 - our own words
+    return bool(database.query(f"SELECT 1 FROM handrail_effects WHERE {slots} LIMIT 1"))  # noqa: S608 - our own words
 
 
 def read_hash_key(database: Database) -> bytes:
@@ -161,7 +161,7 @@ def read_hash_key(database: Database) -> bytes:
         StoreCorruptError: there is none.
         StoreError: the database cannot be read.
     """
-    found = database.ask("SELECT hash_key FROM handrail_schema")
+    found = database.query("SELECT hash_key FROM handrail_schema")
     key: object = found[0][0] if len(found) == 1 else None
     if type(key) is not bytes or not key:
         msg = f"{database.url} has no key for the hashes of secrets; something other than Handrail has changed it"
@@ -178,7 +178,7 @@ def _version(database: Database, known: int) -> int:
     """The version of the tables; 0 if there are none."""
     if not database.has_table("handrail_schema"):
         return 0
-    rows = database.ask("SELECT version FROM handrail_schema")
+    rows = database.query("SELECT version FROM handrail_schema")
     found = rows[0][0] if len(rows) == 1 else None
     if type(found) is not int or found < 1:
         msg = f"{database.url} does not say which version its tables have; put it back from a copy"

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
-from handrail.session.persistence.protocol import Checkpoint, Entry, Role, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, Role, SessionEntry, SessionRow
 from handrail.store.protocol import TESTIMONY_STATUSES, ClaimOwner, EffectRow, Testimony
 
 Columns: TypeAlias = Sequence[Any]
@@ -38,8 +38,8 @@ TESTIMONY_COLUMNS = ", ".join(Testimony._fields)
 SESSION_COLUMNS = ", ".join(SessionRow._fields)
 """The columns of a session, in the order of `SessionRow`."""
 
-ENTRY_COLUMNS = ", ".join(Entry._fields)
-"""The columns of an entry, in the order of `Entry`."""
+ENTRY_COLUMNS = ", ".join(SessionEntry._fields)
+"""The columns of an entry, in the order of `SessionEntry`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONLY_TEXT, _MAYBE_BYTES = {str}, {bytes, type(None)}
@@ -166,13 +166,13 @@ def session_of(columns: Columns, *, store: str) -> SessionRow:
     raise _corrupt(f"the row of session {session_id!r}", faults, store)
 
 
-def entry_of(columns: Columns, *, session_id: str, store: str) -> Entry:
+def entry_of(columns: Columns, *, session_id: str, store: str) -> SessionEntry:
     """The entry that columns hold.
 
     Raises:
         StoreCorruptError: they cannot be read.
     """
-    entry = Entry(*columns)
+    entry = SessionEntry(*columns)
     if (
         type(entry.items) is bytes
         and entry.role in _ROLES
@@ -181,7 +181,7 @@ def entry_of(columns: Columns, *, session_id: str, store: str) -> Entry:
         and type(entry.added) is int
     ):
         return entry
-    wanted = zip(Entry._fields, entry, (int, str, str, str, str, int, int, int, int, bytes), strict=True)
+    wanted = zip(SessionEntry._fields, entry, (int, str, str, str, str, int, int, int, int, bytes), strict=True)
     faults = [fault for name, value, kind in wanted for fault in _faults(name, value, kind)]
     what = f"entry {entry.number!r} of session {session_id!r}"
     raise _corrupt(what, faults or [f"role is {_shown(entry.role)}"], store)

@@ -13,7 +13,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreError
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import Checkpoint, Connection, Entry, Hold, SessionRow
+from handrail.session.persistence.protocol import Checkpoint, DatabaseConnection, SessionEntry, SessionLock, SessionRow
 from handrail.store import session_locks
 from handrail.store.protocol import EffectRow, Testimony, Wake, open_call
 from handrail.store.session_locks import SessionLockTable
@@ -119,7 +119,7 @@ class SqlStore:
         """
         return self._database.unit()
 
-    def connection(self) -> Connection:
+    def connection(self) -> DatabaseConnection:
         """The database, inside the transaction of the call that runs in this context.
 
         Raises:
@@ -154,7 +154,7 @@ class SqlStore:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
         rows = [
             effect_of(columns)
-            for columns in self._database.ask(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
+            for columns in self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
         ]
         return tuple(
             open_call(row, owner_is_dead=row.status == "running" and self.is_dead(row.owner.process)) for row in rows
@@ -162,27 +162,27 @@ class SqlStore:
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
-        found = self._database.ask(statements.RUNNING_EFFECTS_OF_SESSION, (session_id, session_id))
+        found = self._database.query(statements.RUNNING_EFFECTS_OF_SESSION, (session_id, session_id))
         now = self.now() if found else None
         others: list[OpenCall] = []
         for row in map(effect_of, found):
             if now is None or row.lease_until is None or row.lease_until <= now:
                 continue
             if self.is_dead(row.owner.process):
-                self._database.change(statements.END_LEASE, (to_micros(now), *row[:3], row.fence, row.status))
+                self._database.execute(statements.END_LEASE, (to_micros(now), *row[:3], row.fence, row.status))
             else:
                 others.append(open_call(row))
         return tuple(others)
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The row as it stands; `None` if there is none."""
-        found = self._database.ask(statements.GET_EFFECT, (partition, key))
+        found = self._database.query(statements.GET_EFFECT, (partition, key))
         return effect_of(found[0]) if found else None
 
     def insert(self, row: EffectRow) -> EffectRow | None:
         """Add the row if its key has none, and return `None`; else change nothing and return the row that stands."""
         columns = effect_columns(row)
-        while not self._database.change(statements.INSERT_EFFECT, columns):
+        while not self._database.execute(statements.INSERT_EFFECT, columns):
             standing = self.get(row.partition, row.key)
             if standing is not None:
                 return standing
@@ -203,23 +203,23 @@ class SqlStore:
 
     def testify(self, testimony: Testimony) -> bool:
         """Add testimony; returns whether it is the first of its effect and fencing token."""
-        added = bool(self._database.change(statements.INSERT_TESTIMONY, testimony_columns(testimony)))
+        added = bool(self._database.execute(statements.INSERT_TESTIMONY, testimony_columns(testimony)))
         if added and open_unit(self._database) is not None:
             reached("unit-testimony-written")
         return added
 
     def testimony(self, effect_id: str) -> tuple[Testimony, ...]:
         """All testimony about an effect, in the order of the fencing tokens."""
-        found = map(load_testimony, self._database.ask(statements.GET_TESTIMONY, (effect_id,)))
+        found = map(load_testimony, self._database.query(statements.GET_TESTIMONY, (effect_id,)))
         return tuple(sorted(found, key=lambda testimony: testimony.fence))
 
     def rows(self) -> Iterator[EffectRow]:
         """All rows in the order of their keys; each as it stood when the iteration came near it."""
-        found = self._database.ask(statements.FIRST_EFFECTS)
+        found = self._database.query(statements.FIRST_EFFECTS)
         while found:
             yield from map(effect_of, found)
             found = (
-                self._database.ask(statements.NEXT_EFFECTS, found[-1][:2])
+                self._database.query(statements.NEXT_EFFECTS, found[-1][:2])
                 if len(found) == statements.EFFECTS_PER_PAGE
                 else []
             )
@@ -231,7 +231,7 @@ class SqlStore:
         """
         unresolved = self._database.watchers.unresolved
         if unresolved.of(partition) is None:
-            unresolved.load(partition, map(effect_of, self._database.ask(statements.UNRESOLVED_SLOTS, (partition,))))
+            unresolved.load(partition, map(effect_of, self._database.query(statements.UNRESOLVED_SLOTS, (partition,))))
         keys = unresolved.keys(partition, tool, reply)
         return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
 
@@ -243,7 +243,7 @@ class SqlStore:
 
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
-        return self._database.change(statements.INSERT_SESSION, session_columns(row._replace(head=0))) == 1
+        return self._database.execute(statements.INSERT_SESSION, session_columns(row._replace(head=0))) == 1
 
     def find(self, session_id: str) -> SessionRow | None:
         """The row of a session as it stands; `None` if there is none.
@@ -251,7 +251,7 @@ class SqlStore:
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        found = self._database.ask(statements.GET_SESSION, (session_id,))
+        found = self._database.query(statements.GET_SESSION, (session_id,))
         return session_of(found[0], store=self._database.url) if found else None
 
     def sessions(self) -> Iterator[SessionRow]:
@@ -260,13 +260,15 @@ class SqlStore:
         Raises:
             StoreCorruptError: one cannot be read.
         """
-        found = self._database.ask(statements.NEWEST_SESSIONS)
+        found = self._database.query(statements.NEWEST_SESSIONS)
         while found:
             rows = [session_of(columns, store=self._database.url) for columns in found]
             yield from rows
             last = (to_micros(rows[-1].created_at), rows[-1].session_id)
             found = (
-                self._database.ask(statements.OLDER_SESSIONS, last) if len(found) == statements.ENTRIES_PER_PAGE else []
+                self._database.query(statements.OLDER_SESSIONS, last)
+                if len(found) == statements.ENTRIES_PER_PAGE
+                else []
             )
 
     def copy(self, source: str, row: SessionRow) -> bool:
@@ -283,26 +285,26 @@ class SqlStore:
                 raise session_locks.session_not_found(source, database.url)
             if row.head > kept.head:
                 raise session_locks.too_few_entries(source, kept.head, row.head)
-            if database.change(statements.INSERT_SESSION, session_columns(row)) == 0:
+            if database.execute(statements.INSERT_SESSION, session_columns(row)) == 0:
                 return False
             for sql in (statements.COPY_ENTRIES, statements.COPY_CHECKPOINTS):
-                database.change(sql, (row.session_id, source, row.head))
+                database.execute(sql, (row.session_id, source, row.head))
             return True
 
     # ---------------------------------------------------------------------------------------------------------- holds
 
-    def hold(self, session_id: str, *, wait: timedelta) -> Hold:
+    def acquire(self, session_id: str, *, wait: timedelta) -> SessionLock:
         """Become the only one that writes to a session; waits for another holder to let go.
 
         Raises:
             SessionNotFoundError: there is no such session.
-            SessionHeldError: another process, or another `Session` of this one, still holds it after `wait`.
+            SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
-        self._held.take(session_id, wait=wait)
+        self._held.acquire(session_id, wait=wait)
         try:
-            found = self._database.ask(statements.GET_HOLDER, (session_id,))
-            hold = Hold(session_id, self._new_token(), was_released=not (found and found[0][0]))
-            is_there = found and self._database.change(statements.SET_HOLDER, (hold.token, session_id))
+            found = self._database.query(statements.GET_HOLDER, (session_id,))
+            hold = SessionLock(session_id, self._new_token(), was_released=not (found and found[0][0]))
+            is_there = found and self._database.execute(statements.SET_HOLDER, (hold.token, session_id))
         except BaseException:
             self._held.give(session_id)
             raise
@@ -313,14 +315,14 @@ class SqlStore:
         self._database.watchers.unresolved.forget(session_id)
         return hold
 
-    def release(self, hold: Hold) -> None:
+    def release(self, lock: SessionLock) -> None:
         """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
-        if self._held.holds(hold):
+        if self._held.holds(lock):
             with suppress(StoreError):
-                self._database.change(statements.CLEAR_HOLDER, hold[:2])
-            self._held.give(hold.session_id)
+                self._database.execute(statements.CLEAR_HOLDER, lock[:2])
+            self._held.give(lock.session_id)
 
-    def check(self, hold: Hold, head: int) -> None:
+    def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the store answers, that the hold is valid and that nobody else has written.
 
         Raises:
@@ -328,32 +330,34 @@ class SqlStore:
             StoreUnavailableError: the store does not answer.
         """
         self._held.refresh()
-        stands = self._stands(hold)
-        if stands != (hold.token, head):
-            raise session_locks.session_lost(hold, head, stands)
+        stands = self._stands(lock)
+        if stands != (lock.token, head):
+            raise session_locks.session_lost(lock, head, stands)
 
     # -------------------------------------------------------------------------------------------------------- entries
 
-    def append(self, hold: Hold, head: int, entries: Sequence[Entry], checkpoint: Checkpoint | None) -> None:
+    def append(
+        self, lock: SessionLock, head: int, entries: Sequence[SessionEntry], checkpoint: Checkpoint | None
+    ) -> None:
         """Add entries after `head`, and keep a checkpoint that covers the last of them.
 
         Raises:
-            SessionLostError: as for `check`. Nothing has been written.
+            SessionLostError: as for `check_lock`. Nothing has been written.
             SessionError: the entries are not numbered from `head + 1` on. Nothing has been written.
         """
-        session_id = hold.session_id
+        session_id = lock.session_id
         newest = session_locks.newest_number(session_id, head, entries)
         with self._database.joined() as unit:
             link: DriverConnection = unit.work.link
             added = [(session_id, *entry) for entry in entries]
-            move = (newest, session_id, head, hold.token)
+            move = (newest, session_id, head, lock.token)
             if not link.insert_if(statements.SET_HEAD, move, f"handrail_entries (session_id, {ENTRY_COLUMNS})", added):
-                stands = self._stands(hold)
-                if stands == (hold.token, newest):
+                stands = self._stands(lock)
+                if stands == (lock.token, newest):
                     return
-                raise session_locks.session_lost(hold, head, stands)
+                raise session_locks.session_lost(lock, head, stands)
             if checkpoint is not None:
-                link.change(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
+                link.execute(statements.INSERT_CHECKPOINT, (session_id, *checkpoint))
             reached("unit-session-written")
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
@@ -362,12 +366,12 @@ class SqlStore:
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        found = self._database.ask(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
+        found = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
         return checkpoint_of(found[0], session_id=session_id, store=self._database.url) if found else None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named.
 
         Raises:
@@ -382,7 +386,7 @@ class SqlStore:
         more = () if type_name is None else (type_name,)
         place = max(after, 0)
         while place < last:
-            found = self._database.ask(sql, (session_id, place, last, *more))
+            found = self._database.query(sql, (session_id, place, last, *more))
             for columns in found:
                 entry = entry_of(columns, session_id=session_id, store=url)
                 if type_name is None and entry.number != place + 1:
@@ -397,40 +401,40 @@ class SqlStore:
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         if call_id is None:
-            found = self._database.ask(statements.NEWEST_RECORDS, (session_id, limit))
+            found = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
         else:
-            found = self._database.ask(statements.RECORDS_OF_ID, (session_id, call_id, limit))
+            found = self._database.query(statements.RECORDS_OF_ID, (session_id, call_id, limit))
         return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
 
     def record_of_call(self, session_id: str, call: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        found = self._database.ask(statements.NEWEST_RECORD, (session_id, call.reply or "", call.call_id))
+        found = self._database.query(statements.NEWEST_RECORD, (session_id, call.reply or "", call.call_id))
         return int(found[0][2]) if found else None
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
     def record_commit(self, journal_id: str) -> None:
         """Record that the call which a journal belongs to has been committed; doing it twice is once."""
-        self._database.change(statements.INSERT_DECISION, (journal_id,))
+        self._database.execute(statements.INSERT_DECISION, (journal_id,))
 
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
-        return bool(self._database.ask(statements.GET_DECISION, (journal_id,)))
+        return bool(self._database.query(statements.GET_DECISION, (journal_id,)))
 
     def delete_commit_record(self, journal_id: str) -> None:
         """Keep no more what was decided of a journal; that nothing was is no fault."""
-        self._database.change(statements.DELETE_DECISION, (journal_id,))
+        self._database.execute(statements.DELETE_DECISION, (journal_id,))
 
     # -------------------------------------------------------------------------------------------------------- private
 
     def _running_processes(self) -> list[str]:
         """The processes that running claims name."""
-        return [str(process) for (process,) in self._database.ask(statements.RUNNING_PROCESSES)]
+        return [str(process) for (process,) in self._database.query(statements.RUNNING_PROCESSES)]
 
     def _replace(self, seen: EffectRow, row: EffectRow) -> bool:
         values = (*effect_columns(row)[2:], seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
         a_sign_of_life = row.status == seen.status and row.fence == seen.fence
-        change = self._database.change_with_call if a_sign_of_life else self._database.change
+        change = self._database.change_with_call if a_sign_of_life else self._database.execute
         done = bool(change(statements.REPLACE_EFFECT, values)) or (
             seen.status == "unknown" and self._change_unread(seen, statements.REPLACE_READ_EFFECT, values[:-3])
         )
@@ -441,7 +445,7 @@ class SqlStore:
     def _delete(self, seen: EffectRow) -> bool:
         identity = (seen.partition, seen.key)
         done = bool(
-            self._database.change(statements.DELETE_EFFECT, (*identity, seen.effect_id, seen.fence, seen.status))
+            self._database.execute(statements.DELETE_EFFECT, (*identity, seen.effect_id, seen.fence, seen.status))
         ) or (seen.status == "unknown" and self._change_unread(seen, statements.DELETE_READ_EFFECT, identity))
         if done:
             self._written(seen, None)
@@ -453,7 +457,7 @@ class SqlStore:
         On PostgreSQL testimony that another transaction is adding meanwhile is not seen. It stays, and is never
         read: testimony is looked up by the id in the row of its effect.
         """
-        self._database.change(statements.DELETE_TESTIMONY, (seen.effect_id,))
+        self._database.execute(statements.DELETE_TESTIMONY, (seen.effect_id,))
         return True
 
     def _change_unread(self, seen: EffectRow, sql: str, values: tuple[object, ...]) -> bool:
@@ -465,7 +469,7 @@ class SqlStore:
                 seen.status,
             ):
                 return False
-            return bool(self._database.change(sql, values))
+            return bool(self._database.execute(sql, values))
 
     def _written(self, seen: EffectRow, row: EffectRow | None) -> None:
         if row is not None and row.status == "running":
@@ -474,11 +478,11 @@ class SqlStore:
             self._claimed.discard(seen[:2])
         unit = open_unit(self._database)
         if unit is not None:
-            unit.tell(seen.partition, seen.key, row)
+            unit.notify(seen.partition, seen.key, row)
             reached("unit-ledger-written")
         else:
-            self._database.watchers.tell(seen.partition, seen.key, row)
+            self._database.watchers.notify(seen.partition, seen.key, row)
 
-    def _stands(self, hold: Hold) -> tuple[str, int] | None:
-        found = self._database.ask(statements.GET_HOLDER, (hold.session_id,))
+    def _stands(self, lock: SessionLock) -> tuple[str, int] | None:
+        found = self._database.query(statements.GET_HOLDER, (lock.session_id,))
         return (found[0][0], found[0][1]) if found else None

@@ -101,29 +101,29 @@ class SqliteDriver:
         self._taken = False
         self._closed = False
 
-    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._enter()
         try:
-            return self._link.ask(sql, parameters)
+            return self._link.query(sql, parameters)
         finally:
             self._lock.release()
 
-    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
+    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         self._enter()
         try:
-            return self._link.change(sql, parameters)
+            return self._link.execute(sql, parameters)
         finally:
             self._lock.release()
 
-    def take(self) -> DriverConnection:
+    def acquire(self) -> DriverConnection:
         """The connection, for one unit of work; other threads wait until it is given back."""
         self._enter()
         self._taken = True
         return self._link
 
-    def give_back(self, link: DriverConnection) -> None:
+    def release(self, link: DriverConnection) -> None:
         """Take the connection back from a unit; a transaction that is still open is undone."""
         try:
             link.rollback()
@@ -131,7 +131,7 @@ class SqliteDriver:
             self._taken = False
             self._lock.release()
 
-    def lend(self) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
         self._enter()
         try:
@@ -139,14 +139,14 @@ class SqliteDriver:
         finally:
             self._lock.release()
 
-    def take_back(self, link: DriverConnection) -> None:
+    def release_from_call(self, link: DriverConnection) -> None:
         """Close a connection of a call, with what the call left on it; a transaction that is still open is undone."""
         if isinstance(link, SqliteConnection):
             link.close()
 
     def has_table(self, statements: StatementExecutor, name: str) -> bool:
         """Whether there is a table of that name."""
-        return bool(statements.ask("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
+        return bool(statements.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
 
     def exclude_migrations(self, link: DriverConnection) -> None:
         """Nobody else can: the transaction is the only one that writes."""
@@ -202,7 +202,7 @@ class SqliteConnection:
         """Whether a transaction is open."""
         return self._connection.in_transaction
 
-    def ask(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; text that is not UTF-8 comes as bytes."""
         try:
             return self._connection.execute(sql, parameters).fetchall()
@@ -213,7 +213,7 @@ class SqliteConnection:
         except ValueError as error:
             raise self._file.translated(error) from error
 
-    def change(self, sql: str, parameters: StatementParameters = ()) -> int:
+    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         try:
             return self._connection.execute(sql, parameters).rowcount
@@ -222,11 +222,11 @@ class SqliteConnection:
 
     def begin(self) -> None:
         """Begin a transaction that may write, as soon as no other one may."""
-        self.change("BEGIN IMMEDIATE")
+        self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         """Commit the transaction."""
-        self.change("COMMIT")
+        self.execute("COMMIT")
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one; raises no error of the store."""
@@ -236,7 +236,7 @@ class SqliteConnection:
         self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
     ) -> bool:
         """Change one row, and if there was one to change, add rows; returns whether there was."""
-        if not self.change(change, parameters):
+        if not self.execute(change, parameters):
             return False
         if rows:
             marks = ", ".join("?" * len(rows[0]))
@@ -246,7 +246,7 @@ class SqliteConnection:
                 raise self._file.translated(error) from error
         return True
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler; raises what `sqlite3` raises."""
         cursor = self._connection.execute(sql, parameters)
         return FetchedRows(cursor.fetchall(), cursor.rowcount)

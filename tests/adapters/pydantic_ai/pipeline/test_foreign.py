@@ -138,7 +138,7 @@ async def test_a_retry_that_a_tool_asks_for_stays_a_retry() -> None:
 
 ENDS: dict[str, tuple[Exception, type[Exception], str]] = {
     "UsageLimitExceeded": (UsageLimitExceeded("too many"), PromptEvaluationError, "spend: too many"),
-    "EndsRun": (VisibilityExpansionRequired("open it"), VisibilityExpansionRequired, "open it"),
+    "RunAbortedError": (VisibilityExpansionRequired("open it"), VisibilityExpansionRequired, "open it"),
 }
 
 

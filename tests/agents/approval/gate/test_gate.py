@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from handrail.agents.approval.decisions import Answer, Decision, GatedCall, Grant, Mode
+from handrail.agents.approval.decisions import Answer, ApprovalMode, Decision, GatedCall, Grant
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import AgentError
@@ -19,7 +19,7 @@ KEY = ("s", CallRef("r", "call-1"))
 
 
 def gate(
-    asker: Any = None, *, rules: ApprovalRules = NO_RULES, mode: Mode = "ask", heard: Heard | None = None
+    asker: Any = None, *, rules: ApprovalRules = NO_RULES, mode: ApprovalMode = "ask", heard: Heard | None = None
 ) -> ApprovalGate:
     """A gate of a run that is not stored."""
     return ApprovalGate(rules, mode, asker, on_event=heard)
@@ -93,7 +93,7 @@ async def test_a_no_denies_with_its_reason() -> None:
     ],
 )
 async def test_nobody_is_asked_where_rules_or_mode_decide(
-    rules: ApprovalRules, mode: Mode, verdict: str, by: str
+    rules: ApprovalRules, mode: ApprovalMode, verdict: str, by: str
 ) -> None:
     """The decision says which of them it was, and is told once."""
     person, heard = Person(), Heard()

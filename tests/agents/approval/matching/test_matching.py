@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from handrail.agents.approval.matching import (
     Reading,
     argument_path,
-    fits_agents,
-    fits_argument,
-    fits_call,
-    fits_name,
+    matches_agents,
+    matches_argument,
+    matches_call,
+    matches_name,
     shortest,
 )
 from handrail.errors import AgentError
@@ -22,23 +22,23 @@ from handrail.errors import AgentError
 
 def fits(pattern: str, value: Any, reading: Reading) -> bool:
     """Whether a glob over `path` fits a call with that argument."""
-    return fits_argument(pattern, argument_path("path"), {"path": value}, reading)
+    return matches_argument(pattern, argument_path("path"), {"path": value}, reading)
 
 
 def test_a_glob_over_tools_takes_slashes_for_letters() -> None:
     """A name of a tool has no folders."""
-    assert fits_name("*", "server/lookup")
-    assert fits_name("write_?*", "write_file")
-    assert not fits_name("write_*", "rewrite_file")
+    assert matches_name("*", "server/lookup")
+    assert matches_name("write_?*", "write_file")
+    assert not matches_name("write_*", "rewrite_file")
 
 
 def test_a_glob_over_agents_is_about_who_called_whom() -> None:
     """`*` is one agent, `**` any number."""
-    assert fits_agents("desk/*", ("desk", "research"))
-    assert not fits_agents("desk/*", ("desk",))
-    assert not fits_agents("desk/*", ("desk", "research", "reader"))
-    assert fits_agents("**/reader", ("desk", "research", "reader"))
-    assert fits_agents("**", ())
+    assert matches_agents("desk/*", ("desk", "research"))
+    assert not matches_agents("desk/*", ("desk",))
+    assert not matches_agents("desk/*", ("desk", "research", "reader"))
+    assert matches_agents("**/reader", ("desk", "research", "reader"))
+    assert matches_agents("**", ())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_narrow_glob_holds_only_if_every_reading_fits(pattern: str, value: Any
 def test_an_argument_that_is_not_there_does_not_fit(reading: Reading) -> None:
     """A rule about a path is not about tools without one."""
     for place in ("path", "options.path", "steps[0]", "steps[0].title", "steps[*]", "name.first"):
-        assert not fits_argument("**", argument_path(place), {"name": "x", "steps": []}, reading)
+        assert not matches_argument("**", argument_path(place), {"name": "x", "steps": []}, reading)
 
 
 def test_a_place_may_be_deep_or_several() -> None:
@@ -183,7 +183,7 @@ def test_a_place_may_be_deep_or_several() -> None:
     arguments = {"options": {"force": True}, "steps": [{"title": "a"}, {"title": "b"}], "by": {"x": ["1"], "y": ["2"]}}
 
     def found(place: str, pattern: str, reading: Reading = "narrow") -> bool:
-        return fits_argument(pattern, argument_path(place), arguments, reading)
+        return matches_argument(pattern, argument_path(place), arguments, reading)
 
     assert found("options.force", "true")
     assert found("steps[1].title", "b")
@@ -258,7 +258,7 @@ def test_the_shortest_form_of_a_path(path: str, short: str) -> None:
 
 def fits_both(pattern: str, arguments: Any, written: Any, reading: Reading) -> bool:
     """Whether a glob over `path` fits a call that runs with `arguments` and was written as `written`."""
-    return fits_call(pattern, argument_path("path"), arguments, written, reading)
+    return matches_call(pattern, argument_path("path"), arguments, written, reading)
 
 
 SHOWN: dict[str, dict[str, Any]] = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.approval.decisions import Mode, Verdict
-from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule, judge
+from handrail.agents.approval.decisions import ApprovalMode, Verdict
+from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule, judge_call
 from handrail.errors import AgentError
 from tests.agents.approval.calls import gated
 
@@ -20,50 +20,50 @@ NO_RULES = ApprovalRules()
 @pytest.mark.parametrize("effect,verdict", [("read", "allow"), ("state", "ask"), ("external", "ask")])
 def test_without_rules_the_effect_decides(effect: Any, verdict: str) -> None:
     """What reads runs, and what changes something is asked."""
-    found = judge(gated(effect=effect), NO_RULES, "ask")
+    found = judge_call(gated(effect=effect), NO_RULES, "ask")
     assert (found.verdict, found.explicit) == (verdict, False)
     assert found.reason == f"the default for effect {effect} is {verdict}"
 
 
 def test_an_effect_without_a_default_is_asked() -> None:
     """What nobody has thought of does not run by itself."""
-    assert judge(gated(effect=cast("Any", "magic")), NO_RULES, "ask").verdict == "ask"
+    assert judge_call(gated(effect=cast("Any", "magic")), NO_RULES, "ask").verdict == "ask"
 
 
 def test_defaults_that_are_given_leave_the_others_as_they_are() -> None:
     """One may be set without the rest."""
     rules = ApprovalRules(defaults={"external": "deny"})
     assert dict(rules.defaults) == {**DEFAULTS, "external": "deny"}
-    assert judge(gated(effect="external"), rules, "ask").verdict == "deny"
+    assert judge_call(gated(effect="external"), rules, "ask").verdict == "deny"
 
 
 def test_deny_wins_over_ask_and_ask_over_allow() -> None:
     """Whatever their order and number."""
     call = gated()
-    assert judge(call, ApprovalRules(allow=(EVERY,), ask=(EVERY,), deny=(EVERY,)), "ask").verdict == "deny"
-    assert judge(call, ApprovalRules(allow=(EVERY, EVERY), ask=(EVERY,)), "ask").verdict == "ask"
-    found = judge(call, ApprovalRules(allow=(Rule("x"), EVERY)), "ask")
+    assert judge_call(call, ApprovalRules(allow=(EVERY,), ask=(EVERY,), deny=(EVERY,)), "ask").verdict == "deny"
+    assert judge_call(call, ApprovalRules(allow=(EVERY, EVERY), ask=(EVERY,)), "ask").verdict == "ask"
+    found = judge_call(call, ApprovalRules(allow=(Rule("x"), EVERY)), "ask")
     assert (found.verdict, found.explicit, found.reason) == ("allow", True, 'the allow rule "*" fits')
 
 
 def test_a_rule_wins_over_the_tools_word_and_that_over_the_default() -> None:
     """A tool may say itself what is done with its calls, where no rule speaks."""
     call = gated(effect="read", default="deny")
-    assert judge(call, NO_RULES, "ask").verdict == "deny"
-    assert judge(call, NO_RULES, "ask").reason == "write_file itself says deny"
-    assert judge(call, ApprovalRules(allow=(EVERY,)), "ask").verdict == "allow"
-    assert judge(gated(effect="external", default="allow"), NO_RULES, "ask").verdict == "allow"
+    assert judge_call(call, NO_RULES, "ask").verdict == "deny"
+    assert judge_call(call, NO_RULES, "ask").reason == "write_file itself says deny"
+    assert judge_call(call, ApprovalRules(allow=(EVERY,)), "ask").verdict == "allow"
+    assert judge_call(gated(effect="external", default="allow"), NO_RULES, "ask").verdict == "allow"
 
 
 def test_rules_look_at_what_runs_and_at_what_the_model_wrote() -> None:
     """To deny or ask, either is enough; to allow, both must fit."""
     env, notes = Rule("*", {"path": "**/.env"}), Rule("*", {"path": "*.md"})
     renamed = gated(arguments={"p": ".env"}, written={"path": ".env"})
-    assert judge(renamed, ApprovalRules(deny=(env,)), "approve-all").verdict == "deny"
-    assert judge(renamed, ApprovalRules(allow=(EVERY,), ask=(env,)), "ask").verdict == "ask"
+    assert judge_call(renamed, ApprovalRules(deny=(env,)), "approve-all").verdict == "deny"
+    assert judge_call(renamed, ApprovalRules(allow=(EVERY,), ask=(env,)), "ask").verdict == "ask"
     changed = gated(arguments={"path": "a.md"}, written={"path": "../a.md"})
-    assert judge(changed, ApprovalRules(allow=(notes,)), "ask").verdict == "ask"
-    assert judge(gated(arguments={"path": "a.md"}), ApprovalRules(allow=(notes,)), "ask").verdict == "allow"
+    assert judge_call(changed, ApprovalRules(allow=(notes,)), "ask").verdict == "ask"
+    assert judge_call(gated(arguments={"path": "a.md"}), ApprovalRules(allow=(notes,)), "ask").verdict == "allow"
 
 
 def test_all_that_a_rule_names_must_fit() -> None:
@@ -86,50 +86,53 @@ def test_a_deny_rule_over_a_path_is_not_dodged_and_an_allow_rule_not_stretched()
     )
 
     def said(path: str) -> Verdict:
-        return judge(gated(arguments={"path": path}), rules, "approve-all" if path == "x/../.env" else "ask").verdict
+        return judge_call(
+            gated(arguments={"path": path}), rules, "approve-all" if path == "x/../.env" else "ask"
+        ).verdict
 
     assert said("reports/a.md") == "allow"
     assert said("reports/a.lock") == "ask"
     assert said("reports/.env") == "deny"
     assert said("x/../.env") == "deny"
     assert said("reports/../../etc/passwd") == "ask"
-    assert judge(gated(arguments={}, effect="read"), rules, "ask").verdict == "allow"
+    assert judge_call(gated(arguments={}, effect="read"), rules, "ask").verdict == "allow"
 
 
 @pytest.mark.parametrize("rules", [ApprovalRules(allow=(EVERY,)), ApprovalRules(defaults={"state": "allow"})])
 def test_a_policys_question_makes_an_allow_an_ask(rules: ApprovalRules) -> None:
     """Whoever allowed it, unless the mode answers."""
     call = gated(asks=("Is it over 100?",))
-    found = judge(call, rules, "ask")
+    found = judge_call(call, rules, "ask")
     assert (found.verdict, found.reason) == ("ask", "a policy asks: Is it over 100?")
-    assert judge(call, rules, "approve-all").verdict == "allow"
-    assert judge(call, rules, "deny-all").verdict == "deny"
+    assert judge_call(call, rules, "approve-all").verdict == "allow"
+    assert judge_call(call, rules, "deny-all").verdict == "deny"
 
 
 def test_a_policys_question_is_told_beside_the_rules_and_lifts_no_denial() -> None:
     """The person reads both; what is denied is not asked."""
     call = gated(asks=("Sure?", "Really?"))
     assert (
-        judge(call, NO_RULES, "ask").reason == "the default for effect state is ask, and a policy asks: Sure?; Really?"
+        judge_call(call, NO_RULES, "ask").reason
+        == "the default for effect state is ask, and a policy asks: Sure?; Really?"
     )
-    assert judge(call, ApprovalRules(deny=(EVERY,)), "ask").verdict == "deny"
+    assert judge_call(call, ApprovalRules(deny=(EVERY,)), "ask").verdict == "deny"
 
 
 def test_approve_all_answers_questions_and_lifts_no_denial() -> None:
     """Deny stays deny."""
-    found = judge(gated(), NO_RULES, "approve-all")
+    found = judge_call(gated(), NO_RULES, "approve-all")
     assert found.verdict == "allow"
     assert found.reason == "the default for effect state is ask, and the mode approve-all says yes"
-    assert judge(gated(), ApprovalRules(deny=(EVERY,)), "approve-all").verdict == "deny"
-    assert judge(gated(default="deny"), NO_RULES, "approve-all").verdict == "deny"
+    assert judge_call(gated(), ApprovalRules(deny=(EVERY,)), "approve-all").verdict == "deny"
+    assert judge_call(gated(default="deny"), NO_RULES, "approve-all").verdict == "deny"
 
 
 def test_deny_all_lets_run_what_a_rule_allows_and_nothing_else() -> None:
     """Neither a default nor a tool's own word is enough."""
-    assert judge(gated(), ApprovalRules(allow=(EVERY,)), "deny-all").verdict == "allow"
-    assert judge(gated(effect="read"), NO_RULES, "deny-all").verdict == "deny"
-    assert judge(gated(default="allow"), NO_RULES, "deny-all").verdict == "deny"
-    found = judge(gated(), ApprovalRules(ask=(EVERY,)), "deny-all")
+    assert judge_call(gated(), ApprovalRules(allow=(EVERY,)), "deny-all").verdict == "allow"
+    assert judge_call(gated(effect="read"), NO_RULES, "deny-all").verdict == "deny"
+    assert judge_call(gated(default="allow"), NO_RULES, "deny-all").verdict == "deny"
+    found = judge_call(gated(), ApprovalRules(ask=(EVERY,)), "deny-all")
     assert (found.verdict, found.reason) == ("deny", 'the ask rule "*" fits, and the mode deny-all says no')
 
 
@@ -212,7 +215,7 @@ CALLS = st.builds(
     asks=st.sampled_from([(), ("?",)]),
     default=st.sampled_from([None, "allow", "ask", "deny"]),
 )
-MODES: st.SearchStrategy[Mode] = st.sampled_from(["ask", "approve-all", "deny-all"])
+MODES: st.SearchStrategy[ApprovalMode] = st.sampled_from(["ask", "approve-all", "deny-all"])
 STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
@@ -230,18 +233,18 @@ def test_one_more_rule_never_turns_a_verdict_the_wrong_way(  # noqa: PLR0913, PL
     ask: tuple[Rule, ...],
     deny: tuple[Rule, ...],
     rule: Rule,
-    mode: Mode,
+    mode: ApprovalMode,
 ) -> None:
     """A deny rule makes nothing laxer; an allow rule lifts no denial that a rule has spoken, nor a rule's question."""
     rules = ApprovalRules(allow=allow, ask=ask, deny=deny)
-    before = judge(call, rules, mode)
-    assert STRICTNESS[judge(call, more(rules, "deny", rule), mode).verdict] >= STRICTNESS[before.verdict]
-    after = judge(call, more(rules, "allow", rule), mode)
+    before = judge_call(call, rules, mode)
+    assert STRICTNESS[judge_call(call, more(rules, "deny", rule), mode).verdict] >= STRICTNESS[before.verdict]
+    after = judge_call(call, more(rules, "allow", rule), mode)
     if before.explicit and before.verdict != "allow":
         assert after.verdict == before.verdict
     else:
         assert STRICTNESS[after.verdict] <= STRICTNESS[before.verdict]
-    asked = judge(call, more(rules, "ask", rule), mode)
+    asked = judge_call(call, more(rules, "ask", rule), mode)
     if mode == "ask" and before.explicit:
         assert STRICTNESS[asked.verdict] >= STRICTNESS[before.verdict]
 
@@ -252,6 +255,6 @@ def test_modes_only_answer_questions(
 ) -> None:
     """With `approve-all` nothing is asked and nothing more is denied; with `deny-all` nothing is asked or laxer."""
     rules = ApprovalRules(allow=allow, ask=ask, deny=deny)
-    plain = judge(call, rules, "ask").verdict
-    assert judge(call, rules, "approve-all").verdict == ("deny" if plain == "deny" else "allow")
-    assert judge(call, rules, "deny-all").verdict in {plain, "deny"} - {"ask"}
+    plain = judge_call(call, rules, "ask").verdict
+    assert judge_call(call, rules, "approve-all").verdict == ("deny" if plain == "deny" else "allow")
+    assert judge_call(call, rules, "deny-all").verdict in {plain, "deny"} - {"ask"}

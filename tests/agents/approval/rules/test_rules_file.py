@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.agents.approval import rules as rules_module
-from handrail.agents.approval.rules import ApprovalRules, Rule, judge, parse_rules, read_rules
+from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call, parse_rules, read_rules
 from handrail.errors import ApprovalRulesError
 from tests.agents.approval.calls import gated
 
@@ -51,7 +51,7 @@ def test_a_file_that_says_nothing_holds_no_rules(text: str) -> None:
 def test_a_verdict_names_the_rule_with_file_and_line() -> None:
     """So that it is found; the model reads no folder."""
     rules = parse_rules("ask: []\ndeny:\n- write_*\n", file="/srv/desk/approval.yaml")
-    assert judge(gated(), rules, "ask").reason == 'the deny rule "write_*" (approval.yaml:3) fits'
+    assert judge_call(gated(), rules, "ask").reason == 'the deny rule "write_*" (approval.yaml:3) fits'
 
 
 def test_arguments_that_are_no_text_are_what_json_writes() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handrail.agents.exports.classify import What, evidence, factory_fault
+from handrail.agents.exports.classify import ExportKind, classify, factory_fault
 from tests.agents.folders import module_of
 
 
@@ -40,7 +40,7 @@ def defined(folder: Path, source: str) -> Any:
         pytest.param("async def it(ctx) -> Section: ...", "factory", id="an async factory of a section"),
         pytest.param("def it(ctx) -> Awaitable[AbstractToolset[Any]]: ...", "factory", id="awaitable"),
         pytest.param("def it(ctx) -> Coroutine[Any, Any, Section]: ...", "factory", id="a coroutine"),
-        pytest.param("def it(ctx) -> Made: ...", "factory", id="all that may be made"),
+        pytest.param("def it(ctx) -> FactoryProduct: ...", "factory", id="all that may be made"),
         pytest.param("def it(ctx) -> Annotated[FunctionToolset, 1]: ...", "factory", id="annotated"),
         pytest.param("it = functools.partial(make)", "factory", id="a partial of a factory"),
         pytest.param("def it() -> FunctionToolset: ...", "factory", id="a factory without parameters"),
@@ -65,9 +65,9 @@ def defined(folder: Path, source: str) -> Any:
         pytest.param("it = print", "either", id="built in"),
     ],
 )
-def test_what_is_certain_is_told_and_the_rest_is_either(tmp_path: Path, source: str, what: What) -> None:
+def test_what_is_certain_is_told_and_the_rest_is_either(tmp_path: Path, source: str, what: ExportKind) -> None:
     """Instances, annotations and parameters are evidence; without any, a function may be a tool or a factory."""
-    assert evidence(defined(tmp_path, source)).what == what
+    assert classify(defined(tmp_path, source)).what == what
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_is_certain_is_told_and_the_rest_is_either(tmp_path: Path, source: 
 )
 def test_evidence_says_in_words_what_a_thing_is(tmp_path: Path, source: str, words: str, cure: str) -> None:
     """Messages say what was found, and what to export instead."""
-    found = evidence(defined(tmp_path, source))
+    found = classify(defined(tmp_path, source))
     assert found.words == words
     assert cure in found.cure
 

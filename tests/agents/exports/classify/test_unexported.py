@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from handrail.agents import Project
-from handrail.agents.exports.classify import Definitions, definitions_of, export_hints
+from handrail.agents.exports.classify import Definitions, export_hints, unexported_definitions
 from handrail.errors import ResolutionError
 from tests.agents.folders import agent, module_of, write
 
 
 def definitions(folder: Path, source: str) -> Definitions:
     """What a module with this source defines."""
-    return definitions_of(module_of(folder, source), "tools.py")
+    return unexported_definitions(module_of(folder, source), "tools.py")
 
 
 def test_functions_and_tools_of_a_module_are_what_it_defines(tmp_path: Path) -> None:

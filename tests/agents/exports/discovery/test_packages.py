@@ -13,7 +13,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.exports.discovery import package_offers
 from handrail.agents.exports.entries import BUILT_IN, Entry
-from handrail.agents.exports.registry import Offer
+from handrail.agents.exports.registry import PackageExport
 from handrail.agents.project import Project
 from handrail.errors import DiscoveryError, ResolutionError
 from tests.agents.folders import IMPORTS, agent, write
@@ -47,7 +47,7 @@ def install(tmp_path: Path) -> Iterator[Install]:
         sys.modules.pop(module, None)
 
 
-def offered(name: str) -> Offer:
+def offered(name: str) -> PackageExport:
     """The offer of that name."""
     (found,) = [offer for offer in package_offers() if offer.name == name]
     return found

@@ -12,7 +12,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Kind, Origin, ToolsetFactory
-from handrail.agents.exports.registry import Offer, Registry
+from handrail.agents.exports.registry import PackageExport, Registry
 from handrail.errors import DiscoveryError, RegistryError
 
 
@@ -31,7 +31,7 @@ def entry(name: str, origin: Origin = BUILT_IN, kind: Kind = "toolset") -> Entry
     return Entry(name, kind, AgentReference(name), origin)
 
 
-def offer(name: str, loads: list[str]) -> Offer:
+def offer(name: str, loads: list[str]) -> PackageExport:
     """An offer that says when it is loaded; the one called `broken` cannot be."""
 
     def load() -> Entry:
@@ -40,7 +40,7 @@ def offer(name: str, loads: list[str]) -> Offer:
             raise DiscoveryError("broken is broken", module="shop")
         return entry(name, Origin("package", "shop"))
 
-    return Offer(name, "toolset", Origin("package", "shop"), load)
+    return PackageExport(name, "toolset", Origin("package", "shop"), load)
 
 
 @pytest.mark.requirement("A-16")
@@ -124,7 +124,7 @@ def test_what_is_built_in_or_of_the_project_wins_over_every_offer_of_its_name() 
 def test_a_name_that_several_packages_offer_is_at_fault_when_it_is_looked_up() -> None:
     """Both packages are named, none is imported, and the other names are sound."""
     loads: list[str] = []
-    others = Offer("desk", "toolset", Origin("package", "other"), offer("desk", loads).load)
+    others = PackageExport("desk", "toolset", Origin("package", "other"), offer("desk", loads).load)
     registry = Registry.of([entry("alone")], offers=[offer("desk", loads), others])
     assert registry.toolsets["alone"].name == "alone"
     assert "desk" in registry.toolsets

@@ -10,7 +10,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, Entry, FactoryFunction, Origin, ToolsetFactory
-from handrail.agents.exports.registry import Offer, Registry, resolve
+from handrail.agents.exports.registry import PackageExport, Registry, resolve
 from handrail.errors import DiscoveryError, ResolutionError
 
 
@@ -121,7 +121,7 @@ def test_a_package_that_cannot_be_loaded_is_told_along_with_the_others() -> None
     def load() -> Entry:
         raise DiscoveryError("it is broken", module="shop")
 
-    registry = Registry.of([], offers=[Offer("shop", "toolset", Origin("package", "shop"), load)])
+    registry = Registry.of([], offers=[PackageExport("shop", "toolset", Origin("package", "shop"), load)])
     error = refused(agent(tools=("x",), toolsets=("shop",)), registry)
     assert error.names == ("x", "shop")
     assert "`toolsets:` has 'shop': it is broken" in str(error)

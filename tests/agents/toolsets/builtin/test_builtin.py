@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents.active_run import CurrentRun, running
+from handrail.agents.active_run import CurrentRun, as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, ToolsetFactory
 from handrail.agents.toolsets.builtin import built_ins, files_toolset, shell_toolset
@@ -73,7 +73,7 @@ class Run:
     def made(self, factory: object) -> AbstractToolset[Any]:
         """What a factory makes in this run, as a toolset."""
         assert isinstance(factory, ToolsetFactory)
-        with running(cast("CurrentRun", self)):
+        with as_current_run(cast("CurrentRun", self)):
             made = factory.function(context())
         return (
             self.section_toolset(made, id="made") if isinstance(made, Section) else cast("AbstractToolset[Any]", made)
@@ -148,7 +148,7 @@ async def test_each_run_gets_a_toolset_of_its_own(run: Run) -> None:
     """Two runs that share folder and filesystem share nothing else."""
     for name in ("files", "files_ro", "project_files", "project_files_ro", "planning", "shell"):
         value = cast("ToolsetFactory", factory(name))
-        with running(cast("CurrentRun", run)):
+        with as_current_run(cast("CurrentRun", run)):
             first, second = value.function(context()), value.function(context())
         assert first is not second
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.toolsets.builtin import MadeAgent, made_agents
+from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import called, desk, inside, outcomes, play, texts
@@ -43,7 +43,7 @@ async def test_an_agent_is_made_and_called_in_one_reply(tmp_path: Path) -> None:
     answer = called(**told)[1]
     script = [first, inner, Reply(text="found", within="c2", expect=answer.expect), last]
     await play(loaded, script, session=session)
-    assert session[MadeAgent].all() == (MadeAgent("helper", "Work.", "", ("ping",), ()),)
+    assert session[DynamicAgent].all() == (DynamicAgent("helper", "Work.", "", ("ping",), ()),)
     assert outcomes(session) == [("c1", True), ("c2", True)]
     assert list(texts(tmp_path)) == ["desk.agent"]
 
@@ -60,7 +60,7 @@ async def test_an_agent_cannot_be_given_what_its_maker_does_not_have(tmp_path: P
     calls = [create("helper", tools=["nope", "ping", "pong", "nope"], toolsets=["shell", "other"]), task("helper")]
     unknown = "there is no agent 'helper' that you may call. The agents are: none; make one with agent_create."
     await play(loaded, called(*calls, c1=Outcome.failed(*told), c2=Outcome.failed(unknown)), session=session)
-    assert made_agents(session) == {}
+    assert session_agents(session) == {}
 
 
 async def test_a_name_that_is_taken_or_none_is_refused(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_a_name_that_is_taken_or_none_is_refused(tmp_path: Path) -> None:
         *calls, c1=taken, c2=taken, c3=Outcome.ok(), c4=taken, c5=Outcome.failed("$.name"), c6=Outcome.failed("$.name")
     )
     await play(loaded, script, session=session)
-    assert list(made_agents(session)) == ["new"]
+    assert list(session_agents(session)) == ["new"]
 
 
 async def test_only_agents_within_reach_are_called(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_an_agent_that_was_made_may_make_agents_if_its_maker_lets_it(tmp_p
     }
     inner = inside("c2", called(*calls, **told))
     await play(loaded, [first, *inner, last], session=session, max_depth=2)
-    assert list(made_agents(session)) == ["helper"]
+    assert list(session_agents(session)) == ["helper"]
 
 
 async def test_in_deny_all_no_agent_is_made_or_called(tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ async def test_in_deny_all_no_agent_is_made_or_called(tmp_path: Path) -> None:
     loaded = desk(tmp_path, also=["dynamic_agents"])
     script = called(create("helper"), task("helper"), c1=Outcome.failed("deny-all"), c2=Outcome.failed("deny-all"))
     await play(loaded, script, session=session, mode="deny-all")
-    assert made_agents(session) == {}
+    assert session_agents(session) == {}

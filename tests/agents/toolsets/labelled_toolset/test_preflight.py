@@ -10,7 +10,7 @@ from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
-from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset, static_conflicts, static_names
+from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset, static_conflicts, static_names
 from handrail.agents.toolsets.shared_toolset import shared
 from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection, Section
@@ -105,9 +105,11 @@ def test_what_need_not_conflict_is_left_to_the_run() -> None:
 async def test_a_run_says_of_a_conflict_what_was_said_before_it() -> None:
     """The same words at resolution and at a step."""
     entries = [toolset(ping(), "a"), toolset(ping(), "b", BUILT_IN)]
-    members = [Source(entry.label, value) for entry in entries if isinstance(value := entry.value, FunctionToolset)]
+    members = [
+        LabelledSource(entry.label, value) for entry in entries if isinstance(value := entry.value, FunctionToolset)
+    ]
     with pytest.raises(ToolConflictError) as caught:
-        await run(SourcedToolset(members))
+        await run(LabelledToolset(members))
     assert str(caught.value) == str(static_conflicts(entries))
 
 

@@ -12,23 +12,23 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.agents.exports.entries import Made
-from handrail.agents.toolsets.labelled_toolset import Source, SourcedToolset
+from handrail.agents.exports.entries import FactoryProduct
+from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from handrail.errors import AgentError, FactoryError, ToolConflictError
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
 
 HINT = "Rename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x')."
 
 
-def tool_source(name: str, where: str = "tools.py") -> Source:
+def tool_source(name: str, where: str = "tools.py") -> LabelledSource:
     """A tool in a toolset of its own."""
-    return Source(f"tool {name} ({where})", FunctionToolset([named(name)]), instructs=False)
+    return LabelledSource(f"tool {name} ({where})", FunctionToolset([named(name)]), instructs=False)
 
 
-def of(*toolsets: AbstractToolset[Any]) -> SourcedToolset:
+def of(*toolsets: AbstractToolset[Any]) -> LabelledToolset:
     """Toolsets under the names `a`, `b` and so on, from `tools.py`."""
     labels = (f"toolset {letter} (tools.py)" for letter in "abcdefgh")
-    return SourcedToolset([Source(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
+    return LabelledToolset([LabelledSource(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
 
 
 async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflictError:
@@ -43,7 +43,9 @@ async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflic
 async def test_a_tool_and_a_static_toolset_with_one_name_are_told_with_both_origins() -> None:
     """Kind, name and origin of each, and how to cure it."""
     desk = FunctionToolset([named("ping"), named("pong")])
-    error = await conflict_of(SourcedToolset([tool_source("ping"), Source("toolset desk (tools/desk.py)", desk)]))
+    error = await conflict_of(
+        LabelledToolset([tool_source("ping"), LabelledSource("toolset desk (tools/desk.py)", desk)])
+    )
     assert str(error) == (
         "the tools of an agent need different names, and these are taken more than once:\n"
         f"  ping: tool ping (tools.py), toolset desk (tools/desk.py)\n{HINT}"
@@ -57,12 +59,12 @@ async def test_every_name_that_is_taken_twice_is_told_at_once() -> None:
     """Two factories, an agent as a tool beside a tool, and a name that three have."""
     sources = [
         tool_source("research"),
-        Source("toolset files (built-in)", made(lambda _: Traced("f", tools=["read_file", "write_file"]))),
-        Source("toolset files_ro (built-in)", made(lambda _: Traced("r", tools=["read_file", "list"]))),
-        Source("toolset research (research.agent)", Traced("research")),
-        Source("toolset mine (package shop (entry point mine))", Traced("m", tools=["read_file", "alone"])),
+        LabelledSource("toolset files (built-in)", made(lambda _: Traced("f", tools=["read_file", "write_file"]))),
+        LabelledSource("toolset files_ro (built-in)", made(lambda _: Traced("r", tools=["read_file", "list"]))),
+        LabelledSource("toolset research (research.agent)", Traced("research")),
+        LabelledSource("toolset mine (package shop (entry point mine))", Traced("m", tools=["read_file", "alone"])),
     ]
-    error = await conflict_of(SourcedToolset(sources))
+    error = await conflict_of(LabelledToolset(sources))
     assert error.tools == ("research", "read_file")
     assert "  research: tool research (tools.py), toolset research (research.agent)\n" in str(error)
     assert (
@@ -92,10 +94,10 @@ async def test_the_name_of_an_output_tool_is_taken_too() -> None:
         call = ToolCallPart("ping", {}) if len(messages) == 1 else ToolCallPart(output.name, {"guilty": False})
         return ModelResponse([call])
 
-    ping = SourcedToolset([tool_source("ping")], reserved=reserved)
+    ping = LabelledToolset([tool_source("ping")], reserved=reserved)
     result = await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[ping]).run("go")
     assert (result.output, len(asked)) == (Verdict(guilty=False), 2)
-    clash = SourcedToolset([tool_source("final_result")], reserved=reserved)
+    clash = LabelledToolset([tool_source("final_result")], reserved=reserved)
     with pytest.raises(ToolConflictError, match=r"final_result: the answer of agent judge, tool final_result"):
         await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[clash]).run("go")
 
@@ -106,16 +108,16 @@ async def test_a_factory_that_collides_at_a_later_step_only_is_found_there() -> 
     """The first step runs, the second one does not, and what was entered is left."""
     log: list[Traced] = []
 
-    def make(ctx: RunContext[Any]) -> Made:
+    def make(ctx: RunContext[Any]) -> FactoryProduct:
         log.append(Traced("desk", tools=["pong" if ctx.run_step == 1 else "ping"]))
         return log[-1]
 
     ping = Traced("ping")
     sources = [
-        Source("toolset first (tools.py)", ping),
-        Source("toolset desk (tools.py)", made(make, per_run_step=True)),
+        LabelledSource("toolset first (tools.py)", ping),
+        LabelledSource("toolset desk (tools.py)", made(make, per_run_step=True)),
     ]
-    error = await conflict_of(SourcedToolset(sources), "pong", "pong")
+    error = await conflict_of(LabelledToolset(sources), "pong", "pong")
     assert "ping: toolset first (tools.py), toolset desk (tools.py)" in str(error)
     assert [(one.entries, one.depth) for one in (*log, ping)] == [(1, 0)] * 3
 
@@ -129,7 +131,7 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown() -> Non
         return definition if ctx.run_step > 1 else None
 
     hidden = FunctionToolset([Tool(named("ping"), prepare=later)])
-    toolset = SourcedToolset([tool_source("ping"), Source("toolset desk (tools.py)", hidden)])
+    toolset = LabelledToolset([tool_source("ping"), LabelledSource("toolset desk (tools.py)", hidden)])
     assert "ping: tool ping (tools.py), toolset desk" in str(await conflict_of(toolset, "ping"))
     caller = await run(toolset)
     assert caller.seen == [["ping"]]
@@ -139,11 +141,11 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown() -> Non
 @pytest.mark.requirement("A-35")
 async def test_without_our_check_pydantic_ai_still_ends_the_run() -> None:
     """In its own words, which know no origins."""
-    sources = [tool_source("ping"), Source("toolset desk (tools.py)", Traced("ping"))]
+    sources = [tool_source("ping"), LabelledSource("toolset desk (tools.py)", Traced("ping"))]
     with pytest.raises(UserError, match="defines a tool whose name conflicts with existing tool from") as caught:
-        await run(SourcedToolset(sources, check=False))
+        await run(LabelledToolset(sources, check=False))
     assert not isinstance(caught.value, ToolConflictError)
-    unchecked = SourcedToolset(sources[:1], check=False)
+    unchecked = LabelledToolset(sources[:1], check=False)
     assert (await run(unchecked, "ping")).told == ["ping"]
 
 
@@ -177,7 +179,9 @@ async def test_instructions_keep_the_order_of_the_members_and_their_ids() -> Non
     """Members without any are passed over, and each part is known by the id of its member."""
     desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
     bell = FunctionToolset(id="bell", instructions="Ring twice.")
-    toolset = SourcedToolset([tool_source("ping"), Source("toolset desk", desk), Source("toolset bell", bell)])
+    toolset = LabelledToolset(
+        [tool_source("ping"), LabelledSource("toolset desk", desk), LabelledSource("toolset bell", bell)]
+    )
     caller = await run(toolset, "ping")
     assert caller.instructions == ["Keep notes.\n\nRing twice."] * 2
     given = await toolset.get_instructions(CONTEXT)
@@ -193,7 +197,7 @@ async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> N
         async def get_instructions(self, ctx: RunContext[Any]) -> None:
             raise AssertionError("there are none")
 
-    toolset = SourcedToolset([Source("tool ping (tools.py)", Mute("ping"), instructs=False)])
+    toolset = LabelledToolset([LabelledSource("tool ping (tools.py)", Mute("ping"), instructs=False)])
     assert (await run(toolset, "ping")).told == ["ping"]
 
 
@@ -230,7 +234,7 @@ async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None
 async def test_visitors_meet_every_member() -> None:
     """Also those that have no instructions; a replacement keeps label and place."""
     ping = Traced("ping")
-    toolset = SourcedToolset([Source("tool ping (tools.py)", ping, instructs=False), tool_source("pong")])
+    toolset = LabelledToolset([LabelledSource("tool ping (tools.py)", ping, instructs=False), tool_source("pong")])
     visited: list[AbstractToolset[Any]] = []
     toolset.apply(visited.append)
     assert visited == [source.toolset for source in toolset.sources]
@@ -242,16 +246,18 @@ async def test_visitors_meet_every_member() -> None:
 @pytest.mark.anyio
 async def test_an_agent_may_have_no_toolsets_at_all() -> None:
     """No tools, no instructions, nothing to leave."""
-    caller = await run(SourcedToolset([]))
+    caller = await run(LabelledToolset([]))
     assert (caller.seen, caller.instructions) == ([[]], [None])
-    assert not await SourcedToolset([]).__aexit__(None, None, None)
+    assert not await LabelledToolset([]).__aexit__(None, None, None)
 
 
 @pytest.mark.anyio
 async def test_a_label_may_hold_any_text() -> None:
     """An origin is a path, and a path may be odd."""
     odd = "toolset \U0001f600 (tools/ü%s{0}\n.py)"
-    error = await conflict_of(SourcedToolset([Source(odd, Traced("ping")), Source(odd, Traced("ping"))]))
+    error = await conflict_of(
+        LabelledToolset([LabelledSource(odd, Traced("ping")), LabelledSource(odd, Traced("ping"))])
+    )
     assert f"  ping: {odd}, {odd}\n" in str(error)
 
 

@@ -11,12 +11,12 @@ from handrail.cli import sessions
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import Beside
 from handrail.errors import StoreCorruptError
-from handrail.session.persistence.protocol import Entry, Role
+from handrail.session.persistence.protocol import Role, SessionEntry
 from handrail.store import EffectRow
 from tests.cli.desk import HOUR, SESSION, effect
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ENTRY = Entry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
+ENTRY = SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'[{"title":"Z\xc3\xbcrich"}]')
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from handrail import store as stores
 from handrail.adapters.pydantic_ai.conversation import Said
 from handrail.cli.ledger.show import found_beside, newest
-from handrail.session.persistence.protocol import Entry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store, protocol
 from handrail.store.protocol import ClaimOwner
@@ -190,8 +190,8 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
 ) -> None:
     """Wherever it begins; else the one that the tag of the session names. A session that is gone has none."""
     store.create(SessionRow("talk", {"agent": "tagged"}, None, store.now()))
-    hold = store.hold("talk", wait=timedelta(0))
-    entries = [Entry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
+    hold = store.acquire("talk", wait=timedelta(0))
+    entries = [SessionEntry(number, "", "", "state", "desk.plan", 1, 0, 0, 1, b"[]") for number in range(1, length + 1)]
     for number in numbers:
         entries[number - 1] = entries[number - 1]._replace(type_name=SAID.name, items=items)
     store.append(hold, 0, entries, None)

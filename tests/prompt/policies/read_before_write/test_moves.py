@@ -10,7 +10,7 @@ import pytest
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
-from handrail.prompt.known_files import FileKnown, FilesKnown, all_known, known_of
+from handrail.prompt.known_files import FileKnown, KnownFiles, all_known, known_of
 from handrail.prompt.policies.read_before_write import path_in
 
 
@@ -37,10 +37,10 @@ def test_the_paths_of_a_move_are_the_old_one_and_the_new_one() -> None:
 def moved(known: dict[str, str], params: object, policy: ReadBeforeWritePolicy = POLICY) -> dict[str, str]:
     """What is known after a move."""
     context = ToolContext.of(resources={Filesystem: InMemoryFilesystem()})
-    context.session[FilesKnown].append(FilesKnown({path: FileKnown(identity) for path, identity in known.items()}))
+    context.session[KnownFiles].append(KnownFiles({path: FileKnown(identity) for path, identity in known.items()}))
     assert policy.check(MOVE, params, context=context).allowed
     policy.on_result(MOVE, params, ToolResult.ok(None), context=context)
-    items = context.session[FilesKnown]
+    items = context.session[KnownFiles]
     found = {path: known.identity for path, known in all_known(items).items()}
     for path in {*known, *found}:
         assert (None if path not in found else FileKnown(found[path])) == known_of(items, path)

@@ -25,7 +25,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.known_files import FilesKnown, all_known
+from handrail.prompt.known_files import KnownFiles, all_known
 from handrail.prompt.policies.read_before_write import path_in
 from handrail.resources import Binding
 from handrail.runtime import ToolCall, ToolMessage
@@ -158,7 +158,7 @@ def test_a_file_that_was_removed_is_new() -> None:
     desk = Desk(a="one")
     desk.call("read_file", At("a.md"))
     assert desk.call("remove_file", At("a.md")).success
-    assert not all_known(desk.session[FilesKnown])
+    assert not all_known(desk.session[KnownFiles])
     assert desk.call("write_file", Put("a.md", "two")).success
 
 
@@ -168,7 +168,7 @@ def test_what_is_known_of_a_folder_that_was_removed_is_forgotten() -> None:
     desk.call("write_file", Put("notes/a.md", "one"))
     desk.call("write_file", Put("notes.md", "one"))
     assert desk.call("remove_file", At("notes")).success
-    assert set(all_known(desk.session[FilesKnown])) == {"notes.md"}
+    assert set(all_known(desk.session[KnownFiles])) == {"notes.md"}
 
 
 def test_a_folder_that_was_looked_at_leaves_what_is_known() -> None:
@@ -232,7 +232,7 @@ def test_without_files_a_result_is_nothing_to_remember() -> None:
     """Neither is the result of a tool that the policy does not know."""
     context = ToolContext.of()
     POLICY.on_result(READ, At("a.md"), ToolResult.ok(""), context=context)
-    assert not context.session[FilesKnown].all()
+    assert not context.session[KnownFiles].all()
 
 
 def test_a_call_may_be_about_several_files() -> None:
@@ -274,9 +274,9 @@ def test_tools_are_named_in_a_sequence() -> None:
 def test_a_policy_that_holds_back_needs_a_tool_to_read_with() -> None:
     """Otherwise no existing file could ever be written; where it holds nothing back, it may stand anywhere."""
     policy = ReadBeforeWritePolicy()
-    assert policy.fault_of_reach(frozenset({"write_file", "read_file"})) is None
-    assert policy.fault_of_reach(frozenset({"lookup"})) is None
-    assert policy.fault_of_reach(frozenset({"write_file", "edit_file"})) == snapshot(
+    assert policy.scope_fault(frozenset({"write_file", "read_file"})) is None
+    assert policy.scope_fault(frozenset({"lookup"})) is None
+    assert policy.scope_fault(frozenset({"write_file", "edit_file"})) == snapshot(
         "it holds back edit_file, write_file until the file has been read, but there is no read_file "
         "in the section that carries the policy, nor below it. Declare the reading tool there too, or "
         "give its name by read_tools=."
@@ -316,7 +316,7 @@ class Overwriting(RuleBasedStateMachine):
 
     @invariant()
     def it_knows_what_it_has_seen(self) -> None:
-        assert set(all_known(self.desk.session[FilesKnown])) == set(self.seen)
+        assert set(all_known(self.desk.session[KnownFiles])) == set(self.seen)
 
 
 TestOverwriting = Overwriting.TestCase

@@ -38,7 +38,7 @@ ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
     "completed": lambda ledger, claim: ledger.complete(claim, RESULT),
     "failed": lambda ledger, claim: ledger.fail(claim),
     "unknown": lambda ledger, claim: ledger.mark_unknown(claim, "timed out"),
-    "given up": lambda ledger, claim: ledger.give_up(claim),
+    "given up": lambda ledger, claim: ledger.stop_renewing(claim),
 }
 
 
@@ -92,7 +92,7 @@ def test_owner_that_has_found_out_is_looked_after_no_longer(ledger: EffectLedger
 def test_owner_may_give_signs_itself(ledger: EffectLedger, clock: FakeClock) -> None:
     """`heartbeat` runs the lease anew, also when it has passed and nobody has noticed."""
     claim = claimed(ledger)
-    ledger.give_up(claim)
+    ledger.stop_renewing(claim)
     clock.advance(MINUTE * 2)
     ledger.heartbeat(claim)
     assert _lease_until(ledger) == clock.now() + MINUTE

@@ -13,7 +13,7 @@ import pytest
 
 from handrail.clock import SYSTEM_CLOCK
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
-from handrail.runtime.ledger.lease_renewal import Pulse
+from handrail.runtime.ledger.lease_renewal import RecurringTimer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
@@ -40,11 +40,11 @@ def _threads(name: str) -> list[threading.Thread]:
 
 
 @pytest.fixture
-def stopping() -> Iterator[Callable[[Pulse[str]], Pulse[str]]]:
+def stopping() -> Iterator[Callable[[RecurringTimer[str]], RecurringTimer[str]]]:
     """Stops the pulses that are handed to it when the test is over."""
-    pulses: list[Pulse[str]] = []
+    pulses: list[RecurringTimer[str]] = []
 
-    def stop_later(pulse: Pulse[str]) -> Pulse[str]:
+    def stop_later(pulse: RecurringTimer[str]) -> RecurringTimer[str]:
         pulses.append(pulse)
         return pulse
 
@@ -53,7 +53,7 @@ def stopping() -> Iterator[Callable[[Pulse[str]], Pulse[str]]]:
         pulse.stop()
 
 
-Stopping = Callable[[Pulse[str]], Pulse[str]]
+Stopping = Callable[[RecurringTimer[str]], RecurringTimer[str]]
 
 
 def test_task_is_performed_when_it_is_due(clock: FakeClock, name: str, stopping: Stopping) -> None:
@@ -65,7 +65,7 @@ def test_task_is_performed_when_it_is_due(clock: FakeClock, name: str, stopping:
         performed.append((task, clock.monotonic()))
         return next(again[task])
 
-    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse = stopping(RecurringTimer(perform, clock=clock, name=name))
     pulse.schedule("thrice", 1.0)
     pulse.schedule("once", 4.0)
     ticks: list[int] = []
@@ -85,7 +85,7 @@ def test_task_that_is_unscheduled_is_not_performed(clock: FakeClock, name: str, 
         pulse.unschedule(task)
         return 1.0
 
-    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse = stopping(RecurringTimer(perform, clock=clock, name=name))
     for task in "ab":
         pulse.schedule(task, 1.0)
     pulse.unschedule("b")
@@ -105,7 +105,7 @@ def test_task_that_is_scheduled_anew_while_performed_stays(clock: FakeClock, nam
         if len(performed) == 1:
             pulse.schedule(task, 5.0)
 
-    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse = stopping(RecurringTimer(perform, clock=clock, name=name))
     pulse.schedule("a", 1.0)
     clock.advance(timedelta(seconds=1))
     pulse.tick()
@@ -125,7 +125,7 @@ def test_task_that_fails_is_tried_again_and_stops_no_other(
         if performed == ["fails"]:
             raise ConnectionError("the store is down")
 
-    pulse = stopping(Pulse(perform, clock=clock, name=name))
+    pulse = stopping(RecurringTimer(perform, clock=clock, name=name))
     pulse.schedule("fails", 1.0)
     pulse.schedule("works", 1.0)
     with caplog.at_level(logging.WARNING):
@@ -147,7 +147,7 @@ def test_thread_performs_by_itself_what_is_due(name: str, stopping: Stopping) ->
         done[task].set()
         return None
 
-    pulse = stopping(Pulse(perform, clock=SYSTEM_CLOCK, name=name))
+    pulse = stopping(RecurringTimer(perform, clock=SYSTEM_CLOCK, name=name))
     pulse.schedule("late", 3600.0)
     pulse.schedule("early", MOMENT)
     assert done["early"].wait(PATIENCE)
@@ -160,7 +160,7 @@ def test_thread_performs_by_itself_what_is_due(name: str, stopping: Stopping) ->
 def test_thread_begins_with_the_first_task_and_ends_when_it_is_stopped(name: str) -> None:
     """A pulse that nobody uses has no thread; one that has nothing left to do is woken by the next task."""
     done = [threading.Event() for _ in range(2)]
-    pulse: Pulse[int] = Pulse(lambda task: done[task].set(), clock=SYSTEM_CLOCK, name=name)
+    pulse: RecurringTimer[int] = RecurringTimer(lambda task: done[task].set(), clock=SYSTEM_CLOCK, name=name)
     assert _threads(name) == []
     for task, event in enumerate(done):
         pulse.schedule(task, MOMENT)
@@ -176,7 +176,7 @@ def test_only_one_of_many_first_tasks_starts_the_thread(name: str, stopping: Sto
     tasks = [str(number) for number in range(32)]
     left = threading.Semaphore(0)
     start = threading.Barrier(len(tasks))
-    pulse = stopping(Pulse(lambda _: left.release(), clock=SYSTEM_CLOCK, name=name))
+    pulse = stopping(RecurringTimer(lambda _: left.release(), clock=SYSTEM_CLOCK, name=name))
 
     def schedule(task: str) -> None:
         start.wait()

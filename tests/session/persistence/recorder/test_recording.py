@@ -46,7 +46,7 @@ def test_an_entry_tells_what_it_is(store: FaultyStore) -> None:
         with call(session) as transaction:
             session[Note].seed(Note("a"), Note("b"))
             session.dispatch(Happened("x"))
-            session.close_call(Happened("closed"), CallRef("reply-1", "call-1"), transaction)
+            session.commit_event(Happened("closed"), CallRef("reply-1", "call-1"), transaction)
             transaction.commit()
         assert [entry[:9] for entry in store.entries("s")] == [
             (1, "", "", "log", "tests.session.samples:Happened", 1, 0, 0, 1),
@@ -68,9 +68,9 @@ def test_an_id_that_no_store_can_look_up_is_replaced_by_its_digest(store: Faulty
     with Session.open(store, "s") as session:
         with call(session) as transaction:
             session[Note].append(Note("a"))
-            session.close_call(Happened("closed"), CallRef(None, call_id), transaction)
+            session.commit_event(Happened("closed"), CallRef(None, call_id), transaction)
             transaction.commit()
-        session.log_call(Happened("failed"), CallRef(None, call_id))
+        session.log_event(Happened("failed"), CallRef(None, call_id))
         session[Note].append(Note("b"))
     with reopened(store) as again:
         assert (len(again[Note]), len(again[Happened])) == (2, 2)
@@ -206,7 +206,7 @@ def test_a_commit_in_doubt_ends_the_session(store: FaultyStore, logs: bool) -> N
             session[Note].append(Note("a"))
     store.come_back()
     with pytest.raises(SessionError, match="was being written when its store was lost; open it again"):
-        session.check()
+        session.check_writable()
     with pytest.raises(SessionError, match="was being written"):
         session.dispatch(Happened("y"))
     session.close()

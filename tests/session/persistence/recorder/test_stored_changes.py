@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.session.persistence.recorder import SliceDifference, difference, in_order
-from handrail.session.slices import Owner, StoredItems, Version
+from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
+from handrail.session.slices import SliceOwner, StoredItems, Version
 from tests.session.samples import NOTES, A, Add, B, C, Note
 
-OWNER = Owner("s")
+OWNER = SliceOwner("s")
 notes = st.lists(st.sampled_from(NOTES), max_size=8)
 
 
@@ -23,7 +23,7 @@ def version(items: Sequence[Note]) -> Version[Note]:
 @given(before=notes, after=notes)
 def test_a_difference_makes_the_one_of_the_other(before: list[Note], after: list[Note]) -> None:
     """And there is none between what is the same."""
-    found = difference(version(before), version(after))
+    found = slice_difference(version(before), version(after))
     assert (found is None) == (before == after)
     if found is not None:
         before[found.start : found.start + found.removed] = found.items
@@ -34,7 +34,7 @@ def test_a_difference_makes_the_one_of_the_other(before: list[Note], after: list
 def test_versions_of_one_list_differ_in_their_ends(items: list[Note], first: int, second: int) -> None:
     """Nothing is compared: the list has only grown between the two."""
     first, second = min(first, len(items)), min(second, len(items))
-    found = difference(Version(OWNER, items, first), Version(OWNER, items, second))
+    found = slice_difference(Version(OWNER, items, first), Version(OWNER, items, second))
     if first == second:
         assert found is None
     else:
@@ -45,15 +45,15 @@ def test_versions_of_one_list_differ_in_their_ends(items: list[Note], first: int
 
 def test_a_new_slice_comes_with_all_its_items() -> None:
     """One that is empty is none."""
-    assert difference(None, version([A, B])) == SliceDifference(0, 0, [A, B])
-    assert difference(None, version([])) is None
+    assert slice_difference(None, version([A, B])) == SliceDifference(0, 0, [A, B])
+    assert slice_difference(None, version([])) is None
 
 
 def test_a_slice_that_is_gone_has_lost_all_its_items() -> None:
     """A snapshot from before its first item does not know it."""
-    assert difference(version([A, B]), None) == SliceDifference(0, 2, ())
-    assert difference(version([]), None) is None
-    assert difference(None, None) is None
+    assert slice_difference(version([A, B]), None) == SliceDifference(0, 2, ())
+    assert slice_difference(version([]), None) is None
+    assert slice_difference(None, None) is None
 
 
 def test_what_nobody_has_read_is_not_read_to_compare() -> None:
@@ -63,23 +63,23 @@ def test_what_nobody_has_read_is_not_read_to_compare() -> None:
         raise AssertionError("it was read")
 
     unread: StoredItems[Note] = StoredItems(3, load)
-    assert difference(Version(OWNER, unread, 3), version([A])) == SliceDifference(0, 3, [A])
+    assert slice_difference(Version(OWNER, unread, 3), version([A])) == SliceDifference(0, 3, [A])
     unread.append(B)
-    assert difference(Version(OWNER, unread, 3), Version(OWNER, unread, 4)) == SliceDifference(3, 0, [B])
+    assert slice_difference(Version(OWNER, unread, 3), Version(OWNER, unread, 4)) == SliceDifference(3, 0, [B])
 
 
 def test_what_has_been_read_is_compared() -> None:
     """Then the change is as small as it is."""
     read: StoredItems[Note] = StoredItems(2, lambda: [A, B])
     assert read[0] is A
-    assert difference(Version(OWNER, read, 2), version([A, C])) == SliceDifference(1, 1, [C])
+    assert slice_difference(Version(OWNER, read, 2), version([A, C])) == SliceDifference(1, 1, [C])
 
 
 def test_events_stand_where_they_were_taken_in() -> None:
     """Those that a slice has kept as its items, those that reducers took for themselves, then all else."""
     add = Add(1)
     changes = {Note: SliceDifference(4, 0, [A, B, C]), Add: None}
-    assert list(in_order([A, add, B], changes)) == [
+    assert list(order_differences([A, add, B], changes)) == [
         (Note, SliceDifference(4, 0, (A,))),
         (Add, SliceDifference(0, 0, (add,), "event")),
         (Note, SliceDifference(5, 0, (B,))),
@@ -90,11 +90,11 @@ def test_events_stand_where_they_were_taken_in() -> None:
 def test_an_event_that_its_slice_has_not_kept_is_told_for_itself() -> None:
     """It was cleared away, or something else has come in its place."""
     changes = {Note: SliceDifference(0, 2, [A])}
-    assert list(in_order([A], changes)) == [
+    assert list(order_differences([A], changes)) == [
         (Note, SliceDifference(0, 0, (A,), "event")),
         (Note, SliceDifference(0, 2, [A])),
     ]
-    assert list(in_order([A, B], {Note: SliceDifference(0, 0, [B])})) == [
+    assert list(order_differences([A, B], {Note: SliceDifference(0, 0, [B])})) == [
         (Note, SliceDifference(0, 0, (A,), "event")),
         (Note, SliceDifference(0, 0, (B,))),
     ]

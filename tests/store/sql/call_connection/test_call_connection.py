@@ -225,14 +225,14 @@ class _Interrupted(SqliteDriver):
     meanwhile: Callable[[], object]
     lent = 0
 
-    def lend(self) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         self.meanwhile()
         self.lent += 1
-        return super().lend()
+        return super().acquire_for_call()
 
-    def take_back(self, link: DriverConnection) -> None:
+    def release_from_call(self, link: DriverConnection) -> None:
         self.lent -= 1
-        super().take_back(link)
+        super().release_from_call(link)
 
 
 def test_connection_belongs_to_one_call(orders: Store) -> None:

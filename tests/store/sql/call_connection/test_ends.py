@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
-from handrail.session.persistence.protocol import Connection
+from handrail.session.persistence.protocol import DatabaseConnection
 from handrail.store import SqliteStore, Store
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresConnection, PostgresDriver
@@ -37,7 +37,7 @@ def orders(database: Store) -> Store:
     return with_orders(database)
 
 
-def lose(connection: Connection) -> None:
+def lose(connection: DatabaseConnection) -> None:
     """Have the database end the transaction in the middle of the call."""
     try:
         connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -126,14 +126,14 @@ class _Counted(SqliteDriver):
         self.link = link
         self.lent = 0
 
-    def lend(self) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         link = self.link(self.file)
         self.lent += 1
         return link
 
-    def take_back(self, link: DriverConnection) -> None:
+    def release_from_call(self, link: DriverConnection) -> None:
         self.lent -= 1
-        super().take_back(link)
+        super().release_from_call(link)
 
 
 def _no_link(_file: SqliteFile) -> SqliteConnection:
@@ -215,17 +215,17 @@ def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(or
 class _TellingSqlite(SqliteConnection):
     started: threading.Event
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         self.started.set()
-        return super().execute(sql, parameters)
+        return super().execute_native(sql, parameters)
 
 
 class _TellingPostgres(PostgresConnection):
     started: threading.Event
 
-    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         self.started.set()
-        return super().execute(sql, parameters)
+        return super().execute_native(sql, parameters)
 
 
 class _TellingPostgresDriver(PostgresDriver):
@@ -236,8 +236,8 @@ class _TellingPostgresDriver(PostgresDriver):
         self.server = server
         self.started = started
 
-    def lend(self) -> DriverConnection:
-        link = _TellingPostgres(self.server, self.take().connection)
+    def acquire_for_call(self) -> DriverConnection:
+        link = _TellingPostgres(self.server, self.acquire().connection)
         link.started = self.started
         return link
 

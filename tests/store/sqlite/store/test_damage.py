@@ -117,7 +117,7 @@ def test_what_cannot_be_written_can_be_read(sealed: str) -> None:
             with pytest.raises(StoreReadOnlyError, match="Look at the rights"):
                 store.insert(running_row(CLOCK))
             with pytest.raises(StoreReadOnlyError, match=r"written to|lock"):
-                store.hold("s1", wait=NOW)
+                store.acquire("s1", wait=NOW)
         folder.chmod(0o755)
 
 
@@ -158,7 +158,7 @@ def test_session_of_a_store_opened_for_reading_is_not_opened(tmp_path: Path, *, 
     (tmp_path / "desk.db-holds").rmdir()
     with ExitStack() as stores:
         if is_held:
-            stores.enter_context(SqliteStore(path)).hold("s1", wait=NOW)
+            stores.enter_context(SqliteStore(path)).acquire("s1", wait=NOW)
         store = stores.enter_context(handrail.store.open(f"sqlite:///{path}", read_only=True))
         before = sorted(tmp_path.rglob("*"))
         for session_id in ("s1", "s2"):

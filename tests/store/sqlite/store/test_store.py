@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import (
-    SessionHeldError,
+    SessionLockedError,
     SessionLostError,
     StoreError,
     StoreUnavailableError,
@@ -45,8 +45,8 @@ def test_link_to_a_file_is_the_file(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to("desk.db")
     with SqliteStore(tmp_path / "desk.db") as store, SqliteStore(tmp_path / "link.db") as other:
         held(store, CLOCK)
-        with pytest.raises(SessionHeldError):
-            other.hold("s1", wait=NOW)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
         assert other.url == store.url
 
 
@@ -71,7 +71,7 @@ def test_file_that_was_removed_while_open_is_not_written_to(tmp_path: Path, *, r
             path.touch()
         uses: list[Callable[[], object]] = [
             lambda: store.append(hold, 1, entries(2, 2), None),
-            lambda: store.check(hold, 1),
+            lambda: store.check_lock(hold, 1),
             lambda: store.insert(running_row(CLOCK)),
             lambda: store.unit().__enter__(),
         ]
@@ -153,7 +153,7 @@ def test_process_that_is_forked_off_opens_the_store_anew(tmp_path: Path) -> None
         assert b"open it anew here" in os.read(asks[0], 1000)
         store.close()
         with SqliteStore(path) as again:
-            again.hold("s1", wait=NOW)
+            again.acquire("s1", wait=NOW)
         os.write(waits[1], b".")
         os.waitpid(child, 0)
         for end in (*asks, *waits):
@@ -189,7 +189,7 @@ def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
         hold = held(store, CLOCK)
         (lock,) = (tmp_path / "desk.db-holds").iterdir()
         lock.unlink()
-        taken = other.hold("s1", wait=NOW)
+        taken = other.acquire("s1", wait=NOW)
         with pytest.raises(SessionLostError, match="taken it over"):
             store.append(hold, 0, entries(1, 1), None)
         store.release(hold)

@@ -17,7 +17,7 @@ from handrail.errors import EffectUncertain, FilesystemError, ToolValidationErro
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime.execution import on_own_thread
+from handrail.runtime.execution import run_in_thread
 from handrail.session import stored_as
 
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
@@ -102,7 +102,7 @@ class ShellHandler:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
         run = ProgramRun(context.clock)
         reach = ProgramReach.of(params, context, self.root)
-        work = asyncio.wrap_future(on_own_thread(lambda: self._carry_out(params, reach, run)))
+        work = asyncio.wrap_future(run_in_thread(lambda: self._carry_out(params, reach, run)))
         try:
             await asyncio.wait((work,))
         except asyncio.CancelledError:

@@ -213,7 +213,7 @@ class MountedFilesystem:
 
         Raises:
             SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
-            ToldToModel: the call may not write; see `handrail.transaction.check_write`.
+            ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
         """
         if not isinstance(snapshot, _Moment) or snapshot.turn is not self._turn:
             raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")

@@ -19,7 +19,7 @@ from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext
 from handrail.serde.formatting import shortened
-from handrail.session import Append, Change, Keep, Replace, Session, SliceView, stored_as
+from handrail.session import Append, Change, Replace, Session, SliceView, Unchanged, stored_as
 
 _KEEPING = ("glob_files", "grep_files")
 _READER = "read_kept"
@@ -216,7 +216,7 @@ def _own_name(tool: str) -> str:
 def _take_over(view: SliceView[KeptText], value: CanOverflow) -> Change[KeptText]:
     kept = value.kept
     if kept is None:
-        return Keep()
+        return Unchanged()
     others = tuple(other for other in view if other.key != kept.key)
     if len(others) >= MAX_OVERFLOWS:
         return Replace((*others[MAX_OVERFLOWS // 2 :], kept))
