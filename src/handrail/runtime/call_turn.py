@@ -69,7 +69,7 @@ class CallTurn:
         finally:
             _JUDGED.reset(token)
 
-    async def acquire(self, way: ExecutionMode, deadline: Deadline | None) -> None:
+    async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait until the turn has come.
 
         Raises:
@@ -80,20 +80,20 @@ class CallTurn:
             raise self._refused
         waiter = self.ticket.waiter
         if waiter is not None:
-            await _wait(way, waiter, deadline)
+            await _wait(mode, waiter, deadline)
 
-    async def wait_for_earlier_calls(self, way: ExecutionMode, deadline: Deadline | None) -> None:
+    async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:
             return
         waiter = self.ticket.request_first()
         if waiter is not None:
-            await _wait(way, waiter, deadline)
+            await _wait(mode, waiter, deadline)
         if self.outer is not None:
             for transaction in self.outer.chain():
                 waiter = None if transaction.ticket.exclusive else transaction.ticket.request_first()
                 if waiter is not None:
-                    await _wait(way, waiter, deadline)
+                    await _wait(mode, waiter, deadline)
         self.is_first = True
 
     def _draw_inside(
@@ -122,8 +122,8 @@ class CallTurn:
         return (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
 
 
-async def _wait(way: ExecutionMode, waiter: Future[None], deadline: Deadline | None) -> None:
+async def _wait(mode: ExecutionMode, waiter: Future[None], deadline: Deadline | None) -> None:
     try:
-        await way.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
+        await mode.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

@@ -36,8 +36,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     Waits while another call carries the same effect out, unless the tool's configuration says `reject`.
 
     Raises:
-        Refusal: the effect is being carried out by another, its key stands for something else, or its outcome is
-            unknown and `Tool.reconcile` could not find it out.
+        CallRefusedError: the effect is being carried out by another, its key stands for something else, or its outcome
+            is unknown and `Tool.reconcile` could not find it out.
     """
     run.step = Step.CLAIM
     reached("before-claim")
@@ -55,9 +55,9 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
             reached("after-claim")
             units = ledger.units
             store = units if units is run.environment.session.store else None
-            nested = run.place.outer is not None
-            in_unit = store is not None and not nested and not run.place.shared
-            return EffectClaim(ledger, answer, tool, run.place.ticket, store=store, in_unit=in_unit, nested=nested)
+            nested = run.turn.outer is not None
+            in_unit = store is not None and not nested and not run.turn.shared
+            return EffectClaim(ledger, answer, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
         if isinstance(answer, Conflict):
             if tool.idempotency is None:
                 raise _reused_slot(run, answer.row)
@@ -162,7 +162,8 @@ def _held_by_caller(busy: Busy) -> ReplayedResult | None:
     """The result of the effect, if it came of a call made inside the same call as this one, which has not ended.
 
     Raises:
-        Refusal: this call was made inside the one that carries the effect out, so it would wait for its own caller.
+        CallRefusedError: this call was made inside the one that carries the effect out, so it would wait for its own
+            caller.
     """
     caller = current()
     enlisted = () if caller is None else (part for transaction in caller.chain() for part in transaction.enlisted)
@@ -217,14 +218,14 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
         raise CallRefusedError(busy.message)
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
-    ticket, holder = run.place.ticket, holding_ticket(busy.row)
+    ticket, holder = run.turn.ticket, holding_ticket(busy.row)
     if holder is not None:
         ticket.wait_on(holder)
     changed = busy.changed()
     try:
         if not changed.done():
             waits.say(busy.row, holder_runs=_runs_beside(run, busy.row, holder))
-        await run.way.wait(changed, seconds=seconds)
+        await run.mode.wait(changed, seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
     finally:

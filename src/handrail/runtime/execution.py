@@ -59,7 +59,7 @@ class ExecutionMode(Protocol):
         """Wait until `waiter` is done.
 
         Raises:
-            OverranError: it was not done in time.
+            ExecutionTimeoutError: it was not done in time.
         """
         ...
 
@@ -78,7 +78,7 @@ class ExecutionMode(Protocol):
                 exception is logged.
 
         Raises:
-            OverranError: it took longer than `seconds`; it may still be running.
+            ExecutionTimeoutError: it took longer than `seconds`; it may still be running.
         """
         ...
 
@@ -151,14 +151,14 @@ class Async:
 
 
 BLOCKING = Blocking()
-"""The way of the synchronous entry."""
+"""The mode of the synchronous entry."""
 
 ASYNC = Async()
-"""The way of the asynchronous entry."""
+"""The mode of the asynchronous entry."""
 
 
 async def run_to_end(
-    way: ExecutionMode, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+    mode: ExecutionMode, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - whatever a handler returns
     """Run a body as `ExecutionMode.run` does, and await what it returns to be awaited although it is not asynchronous.
 
@@ -166,32 +166,32 @@ async def run_to_end(
     called.
 
     Raises:
-        OverranError: as `ExecutionMode.run` does.
+        ExecutionTimeoutError: as `ExecutionMode.run` does.
     """
     if is_async:
-        return await way.run(body, is_async=True, seconds=seconds, late=late)
+        return await mode.run(body, is_async=True, seconds=seconds, late=late)
     started = time.monotonic()
-    returned = await way.run(
+    returned = await mode.run(
         body, is_async=False, seconds=seconds, late=None if late is None else partial(_ended, late)
     )
     if not inspect.isawaitable(returned):
         return returned
     left = None if seconds is None else seconds - (time.monotonic() - started)
-    return await await_result(way, returned, seconds=left, late=late)
+    return await await_result(mode, returned, seconds=left, late=late)
 
 
 async def await_result(
-    way: ExecutionMode, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None
+    mode: ExecutionMode, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - as above
     """What something that a handler has returned comes to when it is awaited; see `ExecutionMode.run`.
 
     Raises:
-        OverranError: as `ExecutionMode.run` does, or there is no time left.
+        ExecutionTimeoutError: as `ExecutionMode.run` does, or there is no time left.
     """
     try:
         if seconds is not None and seconds <= 0:
             raise ExecutionTimeoutError
-        return await way.run(lambda: returned, is_async=True, seconds=seconds, late=late)
+        return await mode.run(lambda: returned, is_async=True, seconds=seconds, late=late)
     finally:
         drop_unawaited(returned)
 

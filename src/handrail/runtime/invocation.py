@@ -49,10 +49,10 @@ class Invocation:
         call: what the model asked for.
         ref: the identity of the call within its session.
         environment: what all calls of the run share.
-        way: how to wait and to run what may take long.
+        mode: how to wait and to run what may take long.
         tool: the tool, if there is one of that name.
         policies: what judges the call.
-        place: its place in the queues, drawn when this was made.
+        turn: its place in the queues, drawn when this was made.
         resources: what the handler gets its resources from; owns those of this call alone.
         step: the step that is being carried out.
         params: the parsed arguments.
@@ -83,19 +83,19 @@ class Invocation:
     claim: Claim = NO_CLAIM
     is_final = True
 
-    def __init__(self, call: ToolCall, reply: str | None, environment: Environment, way: ExecutionMode) -> None:
+    def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         """Take the call in, and draw its place."""
         self.arrived = environment.clock.monotonic()
         self.call = call
         self.environment = environment
-        self.way = way
+        self.mode = mode
         prompt = environment.rendered_prompt
         self.tool = tool = prompt.tool(call.name) if type(call.name) is str else None
         self.policies = () if tool is None else prompt.policies[call.name]
-        self.place = CallTurn(tool, environment)
+        self.turn = CallTurn(tool, environment)
         self.is_stored = stored = environment.session.store is not None
         self.is_known = reply is not None or (stored and bool(call.id))
-        outer = self.place.outer
+        outer = self.turn.outer
         self.ref = CallRef(reply, call.id)
         if outer is not None:
             self.is_final = self.is_known = False
@@ -117,14 +117,14 @@ class Invocation:
         except Exception:  # noqa: BLE001 - logged, because the call is over
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
         finally:
-            self.place.ticket.release()
+            self.turn.ticket.release()
 
     def recorded(self) -> ToolMessage | None:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.
 
         Raises:
             CallIdReusedError: the identity stands for another call, or a call without a reply has a final record.
-            Refusal: the store does not answer.
+            CallRefusedError: the store does not answer.
         """
         ref = self.ref
         try:
@@ -145,7 +145,7 @@ class Invocation:
     async def take_turn(self) -> ToolMessage | None:
         """Step 3: wait for the turn; see `CallTurn.acquire`. Returns what `recorded` does then."""
         self.step = Step.TURN
-        await self.place.acquire(self.way, self.environment.deadline)
+        await self.turn.acquire(self.mode, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
     async def take_first_turn(self) -> ToolMessage | None:
@@ -153,14 +153,14 @@ class Invocation:
 
         Returns what `recorded` does then.
         """
-        await self.place.wait_for_earlier_calls(self.way, self.environment.deadline)
+        await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Have a policy judge the call or take note of its success; off the event loop if that may block it."""
-        if self.way.inline or self.tool is None or not isinstance(policy, MayBlock) or not policy.may_block(self.tool):
+        if self.mode.inline or self.tool is None or not isinstance(policy, MayBlock) or not policy.may_block(self.tool):
             return act()
-        acted: T = await self.way.run(act, is_async=False, seconds=None)
+        acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
     def check_deadline(self, deadline: Deadline) -> None:
@@ -177,8 +177,8 @@ class Invocation:
         """Step 6: no handler is started that could not be recorded.
 
         Raises:
-            Refusal: the store of the session does not answer, or the session is closed or has passed to another
-                process.
+            CallRefusedError: the store of the session does not answer, or the session is closed or has passed to
+                another process.
         """
         try:
             self.environment.session.check_writable()
@@ -199,12 +199,12 @@ class Invocation:
         """
         self.step = Step.BEGIN
         self.claim = claim
-        place = self.place
+        turn = self.turn
         return Transaction(
             tool.name,
-            ticket=place.ticket,
+            ticket=turn.ticket,
             writes=tool.writes,
-            parent=place.outer,
+            parent=turn.outer,
             concurrent=tool.concurrent,
             participants=self.environment.resources.untracked_participants(),
             enlisted=claim.enlisted,
@@ -222,7 +222,7 @@ class Invocation:
 
         Raises:
             ModelVisibleError: the effect of the call has happened, and its store does not answer.
-            Refusal: a store does not answer, and everything has been undone.
+            CallRefusedError: a store does not answer, and everything has been undone.
         """
         self.step = Step.COMMIT
         self.resources.close()
@@ -283,7 +283,7 @@ class Invocation:
         if self.raises is None or isinstance(self.raises, DeveloperMistake):
             result = self._with_aftermath(result)
             try:
-                await self.place.acquire(self.way, self.environment.deadline)
+                await self.turn.acquire(self.mode, self.environment.deadline)
                 await self.take_first_turn()
             except DeadlineExceededError:
                 pass  # it is recorded out of its order rather than not at all

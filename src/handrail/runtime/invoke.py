@@ -45,7 +45,7 @@ from handrail.runtime.steps import (
 )
 
 
-async def invoke(call: ToolCall, reply: str | None, environment: Environment, way: ExecutionMode) -> ToolMessage:
+async def invoke(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
     """Carry a call out, from request to message. The table of this module says what each line does.
 
     Args:
@@ -53,7 +53,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
         reply: the reply of the model that asked for it; every adapter states it. With the session and the id of the
             call it names the call for good.
         environment: what all calls of the run share.
-        way: how to wait and to run what may take long.
+        mode: how to wait and to run what may take long.
 
     Raises:
         DeveloperMistake: the program is at fault. The call is rolled back and recorded first. Adapters raise it when
@@ -63,17 +63,17 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
         CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
     """
-    with Invocation(call, reply, environment, way) as run:  #              its place in the queue is drawn here
+    with Invocation(call, reply, environment, mode) as run:  #             its ticket is drawn here
         try:
             if run.is_known and (answer := run.recorded()) is not None:
                 return answer  #                                           the call has a final record
             tool = run.tool or unknown_tool(run)  #                        1
             parse_arguments(run, tool)  #                                  2
-            if run.place.waits and (answer := await run.take_turn()) is not None:  #  3
+            if run.turn.waits and (answer := await run.take_turn()) is not None:  #  3
                 return answer  #                                           the same call ran before this one
             if run.policies:
-                questions = await check_policies(run, tool)  #                      4
-                await request_approval(run, tool, questions)  #                     5
+                questions = await check_policies(run, tool)  #             4
+                await request_approval(run, tool, questions)  #            5
             if environment.deadline is not None:
                 run.check_deadline(environment.deadline)  #                6
             if run.is_stored:
@@ -81,7 +81,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
             claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
             with run.begin(tool, claim) as transaction:  #                 8
                 result = await run_handler(run, tool, claim)  #            9
-                if run.place.shared and (answer := await run.take_first_turn()) is not None:
+                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
                     return answer  #                                       the same call ran beside this one
                 if result.success:
                     await apply_result(run, result, claim, transaction)  # 10
@@ -90,5 +90,5 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, wa
                     result = run.refuse(result)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides what becomes of it
             result = await run.fail(error)
-        record_call(run, result)  #                                             12
+        record_call(run, result)  #                                        12
     return run.message(result)  #                                          13

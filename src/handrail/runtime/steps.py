@@ -94,7 +94,7 @@ def unknown_tool(run: Invocation) -> Never:
     """Refuse a call of a tool that the prompt does not have.
 
     Raises:
-        Refusal: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
+        CallRefusedError: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
@@ -151,7 +151,7 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
 
     Raises:
         Denial: a policy denies. The message names it.
-        Refusal: one could not decide.
+        CallRefusedError: one could not decide.
         DeveloperMistake: one returned no decision, or asked for what is not there.
     """
     run.step = Step.POLICY
@@ -159,7 +159,7 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     try:
         return await _ask_each(run, tool, context)
     except CallRefusedError:
-        if not run.place.shared:
+        if not run.turn.shared:
             raise
     await run.take_first_turn()
     return await _ask_each(run, tool, context)
@@ -170,7 +170,7 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
 
     Raises:
         Denial: the answer is no.
-        Refusal: there is no answer, or nobody to ask.
+        CallRefusedError: there is no answer, or nobody to ask.
         DeveloperMistake: the approver answered neither yes nor no, or asked for what is not there.
     """
     if not questions:
@@ -195,7 +195,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
         try:
-            with run.place.judged():
+            with run.turn.judged():
                 decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
         except (RunAbortedError, DeveloperMistake):
             raise
@@ -222,8 +222,8 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
     deadline = run.environment.deadline
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     try:
-        with run.place.judged():
-            answer = await run_to_end(run.way, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
+        with run.turn.judged():
+            answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
     except (RunAbortedError, CallPostponed, DeveloperMistake):
@@ -341,7 +341,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     already, the handler is not run.
 
     Raises:
-        Refusal: there is no handler, it overran its timeout, or it returned something else than it declares.
+        CallRefusedError: there is no handler, it overran its timeout, or it returned something else than it declares.
         DeadlineExceededError: it overran the deadline.
         BaseException: what the handler raises.
     """
@@ -355,10 +355,10 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     try:
         context = run.context(claim)
         reached("before-handler")
-        if tool.timeout is None and run.environment.deadline is None and run.way.inline and not tool.is_async:
+        if tool.timeout is None and run.environment.deadline is None and run.mode.inline and not tool.is_async:
             returned: object = _call(run, tool, context)
             if type(returned) is not _RESULT and inspect.isawaitable(returned):
-                returned = await await_result(run.way, returned, seconds=None)
+                returned = await await_result(run.mode, returned, seconds=None)
         else:
             returned = await _run_bounded(run, tool, claim, context)
         reached("after-handler")
@@ -392,7 +392,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     body = partial(_call, run, tool, context)
     heard = None if claim.effect is None else claim.ended_late
     try:
-        return await run_to_end(run.way, body, is_async=tool.is_async, seconds=seconds, late=heard)
+        return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=heard)
     except ExecutionTimeoutError as overrun:
         run.entered = True  # its thread may not have come to the handler yet, and will
         if heard is not None:
@@ -489,7 +489,7 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     event = run.closed
     if event is None:
         event = run.event(result)
-        session.log_event(event, run.ref, nested=run.place.outer is not None)
+        session.log_event(event, run.ref, nested=run.turn.outer is not None)
     reached("after-record")
     if not session.listens(ToolInvoked):
         return
@@ -513,7 +513,7 @@ def _note_postponed(run: Invocation) -> None:
     A call made inside another is not listed: it is made again with the outer one.
     """
     session = run.environment.session
-    if session.store is None or run.place.outer is not None:
+    if session.store is None or run.turn.outer is not None:
         return
     try:
         note_postponed(session, run.ref, run.call.name, run.environment.clock.now())
@@ -528,15 +528,15 @@ def _announce(run: Invocation, event: ToolInvoked) -> None:
     ended before it was first of its turn, or inside a call that has ended, gives up its place before; then reducers are
     told only if the session is free.
     """
-    session, place = run.environment.session, run.place
-    if place.is_first and place.ticket.runs and (place.outer is None or place.outer.is_open()):
+    session, turn = run.environment.session, run.turn
+    if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):
         record_of = f"record {run.call.name}"
-        with Transaction(record_of, ticket=place.ticket, writes=not place.shared, parent=place.outer) as transaction:
+        with Transaction(record_of, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
             transaction.open_for_results(session)
             session.announce(event)
             transaction.commit()
         return
-    place.ticket.release()
+    turn.ticket.release()
     if current() is not None:
         session.dispatcher.dispatch(event)
         return

@@ -137,7 +137,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         ttl: how long the result is replayed; `None` for ever.
 
     Raises:
-        Refusal: nobody can tell, or the reconciler cannot be asked.
+        CallRefusedError: nobody can tell, or the reconciler cannot be asked.
         DeveloperMistake: the reconciler asked for what is not there.
     """
     reconcile: Any = tool.reconcile
@@ -148,11 +148,11 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
     seconds = None if deadline is None else deadline.remaining().total_seconds()
     params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
-    reading = Transaction(tool.name, ticket=run.place.ticket, writes=False, parent=run.place.outer, call=run.ref)
+    reading = Transaction(tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref)
     try:
         with reading:
             asks = partial(reconcile, params, row.key, **named)
-            found: object = await run_to_end(run.way, asks, is_async=is_async(reconcile), seconds=seconds)
+            found: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(f"{message} Asking the other side took too long.") from None
     except (RunAbortedError, DeveloperMistake):
@@ -176,7 +176,7 @@ def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: s
     this call, and those that it repeats although they were not recorded, have equal words.
 
     Raises:
-        Refusal: neither are.
+        CallRefusedError: neither are.
     """
     recorded = row.arguments
     if recorded is None or recorded_arguments(run.call, run.params, tool.masking) == recorded:
