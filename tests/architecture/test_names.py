@@ -69,16 +69,16 @@ FACES = {
         SetupPlan ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
     """,
     "handrail.errors": """
-        AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError
-        CallPostponed CircularResourceError CommitInDoubtError DeadlineExceededError DeveloperMistake DiscoveryError
-        DispatchError DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain RunAbortedError
-        FactoryError FilesystemBusyError FilesystemError HandrailError InvalidArgumentError InvalidReturnError
-        JournalError LeaseLostError LedgerError ModelUnreachableError ParseError PathConflictError PathEscapeError
-        PathNotFoundError ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError
-        ReadOnlyViolation ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
-        RootMissingError SchemaError ScriptError SessionBusyError SessionError SessionLockedError SessionLostError
-        SessionNotFoundError SessionUseError SnapshotError StoreCorruptError StoreError StoreReadOnlyError
-        StoreUnavailableError StoreVersionError ModelVisibleError ToolConflictError ToolValidationError
+        AgentDepthError AgentError AgentFileError ApprovalRulesError BudgetExceededError CallIdReusedError CallPostponed
+        CircularResourceError CommitInDoubtError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
+        DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
+        FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
+        ModelUnreachableError ModelVisibleError ParseError PathConflictError PathEscapeError PathNotFoundError
+        ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
+        ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError RootMissingError
+        RunAbortedError SchemaError ScriptError SecondStoreError SessionBusyError SessionError SessionLockedError
+        SessionLostError SessionNotFoundError SessionUseError SnapshotError StoreCorruptError StoreError
+        StoreReadOnlyError StoreUnavailableError StoreVersionError ToolConflictError ToolValidationError
         TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
         VisibilityExpansionRequired WrongResourceError
     """,

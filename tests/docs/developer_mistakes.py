@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import handrail.store
@@ -22,6 +23,7 @@ from handrail.errors import (
     ReducerError,
     ResourceError,
     ResourceUseError,
+    SecondStoreError,
     SessionNotFoundError,
     SessionUseError,
     StoreError,
@@ -245,6 +247,23 @@ def reuse(_: Path) -> None:
     executor = door()
     executor.execute(CALL, reply="r")
     executor.execute(ToolCall("1", "pay", {"number": "8"}), reply="r")
+
+
+def write_to_two_stores(_: Path) -> None:
+    """Keep a session in one store, and have another one decide about its files."""
+
+    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Filesystem).write_text("notes.md", "x")
+        return ToolResult.ok(None)
+
+    with (
+        TemporaryDirectory() as folder,
+        handrail.store.open("memory:") as near,
+        handrail.store.open("memory:") as far,
+        HostFilesystem(folder, store=far) as files,
+        Session.open(near, "s") as session,
+    ):
+        call(write, session=session, resources={Filesystem: files})
 
 
 def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:
@@ -518,6 +537,8 @@ CALLS = (
             "declare the type of this place", lambda _: keep(Anything({1: 2}))),
     Mistake("a database where there is none", "`context.connection`", SessionUseError, "kept in no database",
             lambda _: call(write_rows)),
+    Mistake("files and a session in two stores", "the commit", SecondStoreError, "commits in one store only",
+            write_to_two_stores),
     Mistake("an identity that stands for another call", "`ToolExecutor.execute`", CallIdReusedError, "",
             reuse, {"call_id": "1", "reply": "r", "tool": "pay"}),
 )  # fmt: skip

@@ -53,9 +53,10 @@
     ├── DeveloperMistake             raised to the developer once the other calls of the reply have ended
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
-    │   └── InvalidReturnError       a policy, an approver or a key_fn returned another type
+    │   ├── InvalidReturnError       a policy, an approver or a key_fn returned another type
+    │   └── SecondStoreError         a call writes to two stores
     ├── CallPostponed                adapters: a call that waits for an approval; undone, not recorded, made again later
-    ├── ModelVisibleError                  becomes a failed result: the model reads the message and may try again
+    ├── ModelVisibleError            becomes a failed result: the model reads the message and may try again
     │   ├── ToolValidationError      a handler or policy found the arguments wanting
     │   ├── ReadOnlyViolation        a handler that may only read tried to write
     │   ├── TransactionClosedError   a write that came after its call had ended
@@ -126,6 +127,7 @@ from handrail.errors.mistakes import (
     DeveloperMistake,
     InvalidArgumentError,
     InvalidReturnError,
+    SecondStoreError,
 )
 from handrail.errors.outcomes import (
     BudgetExceededError,
@@ -212,6 +214,7 @@ __all__ = [
     "RunAbortedError",
     "SchemaError",
     "ScriptError",
+    "SecondStoreError",
     "SessionBusyError",
     "SessionError",
     "SessionLockedError",

@@ -70,6 +70,23 @@ class InvalidReturnError(DeveloperMistake, TypeError):
         self.expected = expected
 
 
+class SecondStoreError(DeveloperMistake):
+    """A call writes to two stores of Handrail, and can commit in one only. The call is rolled back.
+
+    Attributes:
+        store: the store that the call commits in.
+        second: the other one.
+    """
+
+    def __init__(self, *, store: object, second: object) -> None:
+        super().__init__(
+            f"a call writes to {_shown(store)} and to {_shown(second)}, and commits in one store only. Open the "
+            "session and the files of a run with the same store: HostFilesystem(root, store=session.store)."
+        )
+        self.store = store
+        self.second = second
+
+
 def _shown(value: object) -> str:
     """A value with its type, in so many words."""
     try:

@@ -1,12 +1,13 @@
-"""How a transaction ends: all participants commit at one stroke, or all are restored, whatever fails meanwhile."""
+"""How a transaction ends: all participants commit atomically, or all are restored, whatever fails meanwhile.
+
+They commit in one unit of one store. `Transaction.enlist` refuses a participant that names a second one.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from contextvars import ContextVar
-from functools import partial
 from itertools import count
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -23,22 +24,20 @@ class CommitProgress:
     """How far a settling has come, for whoever is interrupted in the middle of it.
 
     Attributes:
-        may_be_kept: whether a store has been told to commit, and has not said that it did not.
-        kept: the stores that have committed.
-        doubt: why nobody knows whether all of it is kept, once that is so.
+        may_be_kept: whether the store has been asked to commit, and has not answered that it did not.
+        doubt: the failure after which it is not known whether the store has committed; `None` without one.
     """
 
-    __slots__ = ("doubt", "kept", "may_be_kept")
+    __slots__ = ("doubt", "may_be_kept")
 
     def __init__(self) -> None:
         """Begin."""
         self.may_be_kept = False
-        self.kept: list[UnitStore] = []
         self.doubt: Exception | None = None
 
     def failed(self, error: Exception) -> None:
         """Note what an attempt has failed with."""
-        if self.kept or (isinstance(error, StoreUnavailableError) and error.in_doubt):
+        if isinstance(error, StoreUnavailableError) and error.in_doubt:
             self.doubt = self.doubt or error
         self.may_be_kept = self.doubt is not None
 
@@ -75,21 +74,21 @@ def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = A
 def write_participants(
     parts: Sequence[CommitParticipant], *, attempts: int = ATTEMPTS, progress: CommitProgress | None = None
 ) -> None:
-    """Have every part write what it keeps, in one unit of each store that they name.
+    """Have every participant write, in one unit of the store that they name.
 
     Args:
-        parts: the parts.
+        parts: the participants; those that name a store name the same one.
         attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
         progress: of an earlier settling of the same parts that was interrupted; they are ready then, and what is
             kept already is written once more, which changes nothing.
 
     Raises:
-        StoreUnavailableError: a store failed at every attempt.
+        StoreUnavailableError: the store failed at every attempt.
         Exception: a part could not write. In either case nothing is kept, and the parts wait for `after_rollback`.
         CommitInDoubtError: nobody knows whether it is kept, and the parts wait for `in_doubt`.
     """
-    stores = tuple(dict.fromkeys(part.store for part in parts if part.store is not None))
-    if not stores:
+    store = next((part.store for part in parts if part.store is not None), None)
+    if store is None:
         for part in parts:
             part.write()
         return
@@ -99,7 +98,7 @@ def write_participants(
             part.prepare()
     for attempt in count(1):
         try:
-            _settle_in(stores, parts, so_far)
+            _write_in_unit(store, parts, so_far)
         except Exception as error:
             so_far.failed(error)
             most = attempts if so_far.doubt is None else ATTEMPTS
@@ -114,7 +113,7 @@ def write_participants(
 
 def _in_doubt(doubt: Exception) -> CommitInDoubtError:
     return CommitInDoubtError(
-        f"a store was lost in the moment of a commit ({doubt}), so it is not known whether the call has been kept. "
+        f"the store was lost in the moment of a commit ({doubt}), so it is not known whether the call has been kept. "
         "Open session and files anew when the store answers: they are then as it says."
     )
 
@@ -140,23 +139,8 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
         raise interrupt
 
 
-def _settle_in(stores: Sequence[UnitStore], parts: Sequence[CommitParticipant], progress: CommitProgress) -> None:
-    """Write in a unit of each store, and note which have committed, whatever becomes of the next one."""
-    if len(stores) == 1:  # as nearly always
-        with stores[0].unit():
-            for part in parts:
-                part.write()
-            progress.may_be_kept = True
-        return
-
-    def note(kind: type[BaseException] | None, _error: object, _traceback: object, *, store: UnitStore) -> None:
-        if kind is None:
-            progress.kept.append(store)
-
-    with ExitStack() as units:
-        for store in stores:
-            units.push(partial(note, store=store))  # called when the unit, which is entered after it, has been left
-            units.enter_context(store.unit())
+def _write_in_unit(store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress) -> None:
+    with store.unit():
         for part in parts:
             part.write()
         progress.may_be_kept = True

@@ -40,7 +40,7 @@ class UnitStore(Protocol):
     """A store that takes what several parts write as one unit of work."""
 
     def unit(self) -> AbstractContextManager[object]:
-        """Commit what this thread writes in the block at one stroke, or nothing of it if the block raises.
+        """Commit what this thread writes in the block atomically, or nothing of it if the block raises.
 
         Raises:
             StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
@@ -52,14 +52,14 @@ class UnitStore(Protocol):
 class CommitParticipant(Protocol):
     """A participant in the commit of a transaction, as the record of an effect is. See `Transaction.enlist`.
 
-    The commit has two phases. First each participant prepares; then, inside one unit of each store that the
-    participants name, each of them writes. If a store fails, the second phase is tried again, so `write` may be called
-    more than once. In the end `after_commit`, `after_rollback` or `in_doubt` is called, once.
+    The commit has two phases. First each participant prepares; then, inside one unit of the store that the participants
+    name, each of them writes. If the store fails, the second phase is tried again, so `write` may be called more than
+    once. In the end `after_commit`, `after_rollback` or `in_doubt` is called, once.
     """
 
     @property
     def store(self) -> UnitStore | None:
-        """Where `write` writes; `None` for what needs no unit."""
+        """Where `write` writes; `None` for what needs no unit. All participants of a call name the same store."""
         ...
 
     def prepare(self) -> None:

@@ -8,9 +8,9 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from handrail.errors import ReadOnlyViolation, TransactionClosedError, TurnConflictError
+from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import CommitOutcome, commit_participants, notify_participants, restore_participants
-from handrail.transaction.participants import CommitParticipant, Snapshotable
+from handrail.transaction.participants import CommitParticipant, Snapshotable, UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
@@ -54,7 +54,9 @@ class Transaction:
         concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
             their own.
         call: the identity of the call; `str` names it among the calls of its session.
-        state: `"open"`, `"closed"` (takes no writes, still undoing) or `"ended"`.
+        state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
+            goes back.
+        must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
     """
@@ -71,6 +73,7 @@ class Transaction:
         "call",
         "committed",
         "concurrent",
+        "must_roll_back",
         "parent",
         "state",
         "ticket",
@@ -105,6 +108,7 @@ class Transaction:
         self.concurrent = concurrent
         self.call = call
         self.state: Literal["open", "closed", "ended"] = "open"
+        self.must_roll_back = True
         self.committed = False
         self.writer: Snapshotable[Any] | None = None
         self._joining = participants
@@ -136,7 +140,7 @@ class Transaction:
     ) -> None:
         """Roll back unless `commit` was called, and stop being current."""
         try:
-            if self.state == "open":
+            if self.must_roll_back:
                 self.rollback()
         finally:
             if self.parent is not None:
@@ -215,11 +219,20 @@ class Transaction:
         """Have something settled together with this transaction, or with the one that it is nested in.
 
         Raises:
+            SecondStoreError: it names another store than those that are enlisted. It is not enlisted.
             TransactionClosedError: it is ending, so that the part may have come too late.
         """
+        if part.store is not None:
+            self._check_store(part.store)
         self._enlisted = (*self._enlisted, part)
         if self.state != "open":
             raise TransactionClosedError(self.tool, "enlist")
+
+    def _check_store(self, store: UnitStore) -> None:
+        for transaction in self.chain():
+            for other in transaction.enlisted:
+                if other.store is not None and other.store is not store:
+                    raise SecondStoreError(store=other.store, second=store)
 
     def admit(self, participant: Snapshotable[Any], what: str) -> None:
         """Let a participant write in this transaction; see `check_write`."""
@@ -273,12 +286,11 @@ class Transaction:
                 self.parent.enlist(part)
         elif parts:
             outcome = commit_participants(parts)
-            if outcome.word == "not kept":
-                self.state = "open"  # leaving the block undoes all of them
         self._end(outcome, parts)
 
     def _end(self, outcome: CommitOutcome, parts: tuple[CommitParticipant, ...]) -> None:
         if outcome.word != "not kept":
+            self.must_roll_back = False
             self._enlisted = ()
             self._saved.clear()
             self.committed = outcome.word == "kept"
@@ -295,8 +307,9 @@ class Transaction:
             RollbackError: some participants could not be restored; every one was tried.
             BaseException: Ctrl-C and the like, raised while a participant was being restored; a note names it.
         """
-        if self.state != "open":
+        if not self.must_roll_back:
             return
+        self.must_roll_back = False
         self.state = "closed"
         if self._undo_lock is not None:
             with self._undo_lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.errors import CommitInDoubtError, StoreUnavailableError, TransactionClosedError
+from handrail.errors import CommitInDoubtError, SecondStoreError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
 from handrail.transaction.commit import ATTEMPTS, notify_participants, write_participants
 from tests.session.faulty_stores import FaultyStore, Point
@@ -170,31 +170,57 @@ def test_a_commit_in_doubt_puts_nothing_back(store: FaultyStore) -> None:
     assert not transaction.committed
 
 
-def test_two_stores_of_which_one_has_committed_leave_a_doubt() -> None:
-    """It is tried again, and if the other one stays away, nobody can say that nothing was kept."""
+def test_a_second_store_is_refused() -> None:
+    """A commit over two stores could be half done. The call is rolled back, and nothing is written to either."""
     near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
-    parts = [StoredReceipt(far), StoredReceipt(near)]
-    far.lose("commit", times=ATTEMPTS)
-    with pytest.raises(CommitInDoubtError, match="a store was lost in the moment of a commit"):
-        write_participants(parts)
-    assert [part.settled for part in parts] == [["prepare", *["write"] * ATTEMPTS]] * 2
+    first, second = StoredReceipt(near), StoredReceipt(far)
+    with call() as transaction:
+        transaction.enlist(first)
+        transaction.enlist(StoredReceipt(near))
+        transaction.enlist(Receipt())
+        with pytest.raises(SecondStoreError, match="commits in one store only") as caught:
+            transaction.enlist(second)
+    assert (caught.value.store, caught.value.second) == (near, far)
+    assert (first.settled, second.settled) == (["after_rollback"], [])
 
 
-def test_two_stores_are_both_tried_again() -> None:
-    """What the first one has already is written once more, which is harmless."""
+def test_a_nested_call_writes_to_the_store_of_the_outer_one() -> None:
+    """They commit together."""
     near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
-    parts = [StoredReceipt(far), StoredReceipt(near)]
-    far.lose("commit")
-    write_participants(parts)
-    assert [part.settled for part in parts] == [["prepare", "write", "write"]] * 2
+    with call() as outer, call(parent=outer) as inner:
+        outer.enlist(StoredReceipt(near))
+        with pytest.raises(SecondStoreError):
+            inner.enlist(StoredReceipt(far))
 
 
-def test_a_refusal_after_one_store_has_committed_leaves_a_doubt() -> None:
-    """Whatever it was that the other one refused."""
-    near, far = FaultyStore(MemoryStore()), FaultyStore(MemoryStore())
-    far.at("commit", raising(ValueError("refused")))
-    with pytest.raises(CommitInDoubtError, match="refused"):
-        write_participants([StoredReceipt(far), StoredReceipt(near)])
+@pytest.mark.parametrize("refuses", [True, False])
+def test_the_state_of_a_transaction_never_goes_back(store: FaultyStore, refuses: bool) -> None:
+    """After a commit that failed it takes no writes, and is rolled back when its block is left."""
+    states: list[str] = []
+
+    class Watching(StoredReceipt):
+        def write(self) -> None:
+            states.append(transaction.state)
+            super().write()
+
+        def after_rollback(self) -> None:
+            states.append(transaction.state)
+            super().after_rollback()
+
+    part = Watching(store, refuses=refuses)
+    with call() as transaction:
+        states.append(transaction.state)
+        transaction.enlist(part)
+        if refuses:
+            with pytest.raises(ValueError, match="refused"):
+                transaction.commit()
+            with pytest.raises(TransactionClosedError):
+                transaction.commit()
+        else:
+            transaction.commit()
+    states.append(transaction.state)
+    assert states == ["open", "closed", *["closed"] * refuses, "ended"]
+    assert part.settled[-1] == ("after_rollback" if refuses else "after_commit")
 
 
 def test_nothing_is_enlisted_in_a_transaction_that_is_ending() -> None:
