@@ -16,7 +16,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import BudgetExceededError, DeadlineExceededError
 from handrail.errors.mistakes import check_argument
 
-__all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage"]
+__all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage", "seconds_left"]
 
 _NO_TIME = timedelta(0)
 
@@ -65,6 +65,11 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the deadline has passed; it has at the very moment `expires_at`."""
         return self.clock.now() >= self.expires_at
+
+
+def seconds_left(deadline: Deadline | None) -> float | None:
+    """The time until a deadline, in seconds, at least 0; `None` without a deadline."""
+    return None if deadline is None else deadline.remaining().total_seconds()
 
 
 @dataclass(frozen=True, slots=True)

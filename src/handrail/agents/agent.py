@@ -22,6 +22,7 @@ from handrail.agents.run.run import AgentRun, Inspection, RunResult, SharedUsage
 from handrail.agents.run.run_group import RunGroup
 from handrail.errors import AgentError, ProjectError
 from handrail.limits import TokenUsage
+from handrail.runtime.execution import loop_is_running
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable that names a model where nothing else does."""
@@ -64,7 +65,7 @@ class LoadedAgent:
         Raises:
             AgentError: as for `run_async`, or this thread runs an event loop, which it would stop.
         """
-        if _loop_runs():
+        if loop_is_running():
             raise AgentError(
                 "run would stop the event loop of this thread; on an event loop, use `await agent.run_async`"
             )
@@ -157,12 +158,3 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
             f"{own.name!r}: {other.path}; give one another name"
         )
     return LoadedAgent(project, resolve(own, project.registry))
-
-
-def _loop_runs() -> bool:
-    """Whether this thread runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

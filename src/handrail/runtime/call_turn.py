@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from handrail.errors import DeadlineExceededError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
-from handrail.limits import Deadline
+from handrail.limits import Deadline, seconds_left
 from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
@@ -124,6 +124,6 @@ class CallTurn:
 
 async def _wait(mode: ExecutionMode, waiter: Future[None], deadline: Deadline | None) -> None:
     try:
-        await mode.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
+        await mode.wait(waiter, seconds=seconds_left(deadline))
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

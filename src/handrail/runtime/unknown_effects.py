@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any
 
 from handrail.errors import DeveloperMistake, ParseError, RunAbortedError
+from handrail.limits import seconds_left
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
@@ -144,8 +145,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
     message = Unknown(row).message
     if reconcile is None:
         raise CallRefusedError(message)
-    deadline = run.environment.deadline
-    seconds = None if deadline is None else deadline.remaining().total_seconds()
+    seconds = seconds_left(run.environment.deadline)
     params = _params_of(row, run, tool, message)
     named = {"context": run.context()} if takes_context(reconcile) else {}
     reading = Transaction(tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref)

@@ -35,6 +35,7 @@ from handrail.errors.mistakes import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.runtime import EffectLedger
+from handrail.runtime.execution import loop_is_running
 from handrail.session import Session
 
 Out = TypeVar("Out")
@@ -274,11 +275,9 @@ def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:
 
 
 def _refuse_event_loop(method: str) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise PromptEvaluationError(
-        f"{method} would stop the event loop of this thread; on an event loop, use `await adapter.{method}_async(...)`",
-        phase="request",
-    )
+    if loop_is_running():
+        raise PromptEvaluationError(
+            f"{method} would stop the event loop of this thread; on an event loop, use "
+            f"`await adapter.{method}_async(...)`",
+            phase="request",
+        )
