@@ -17,9 +17,10 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolConte
 from handrail.resources import Binding, Scope
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolMessage
 from handrail.runtime import invoke as pipeline
+from handrail.runtime.invocation import Invocation
 from handrail.testing import FakeClock
 from handrail.transaction import current
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, files, scribble, tool
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, files, scribble, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 Door = Any
@@ -356,14 +357,20 @@ def _raise_for_record(event: object) -> None:
 
 
 def test_the_table_of_the_docstring_is_the_pipeline() -> None:
-    """The docstring's steps, the enum's, and the numbers beside the code are the same thirteen."""
+    """The docstring's steps and the enum's are the same thirteen, and `invoke` enters each, in their order."""
     source = Path(pipeline.__file__).read_text(encoding="utf-8")
     table = [int(number) for number in re.findall(r"^\| (\d+) \|", source, flags=re.MULTILINE)]
-    beside = [int(number) for number in re.findall(r"#\s+(\d+)\b", source.split("async def invoke(")[1])]
+    entered = re.findall(r"run\.step = Step\.(\w+)", source.split("async def invoke(")[1])
     assert table == list(range(1, 14)) == [int(step) for step in Step]
-    assert beside == table
+    assert ["LOOK_UP", *entered] == [step.name for step in Step]
+    assert Invocation.step is Step.LOOK_UP
 
 
-def test_the_echo_of_the_bench_echoes() -> None:
-    """The test tools are what they claim to be."""
-    assert echo(Note("x"), context=ToolContext.of()).value == Note("x")
+def test_no_step_says_by_itself_which_one_it_is() -> None:
+    """`Invocation.step` has one writer, so what is recorded of a failure is where `invoke` was."""
+    writers = [
+        path.name
+        for path in sorted(Path(pipeline.__file__).parent.rglob("*.py"))
+        if re.search(r"\.step = ", path.read_text(encoding="utf-8"))
+    ]
+    assert writers == ["invoke.py"]

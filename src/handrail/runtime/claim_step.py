@@ -11,7 +11,7 @@ from handrail.errors import CallIdReusedError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, Tool
 from handrail.prompt.idempotency import EffectKey, old_slot_effect_key, slot_effect_key
-from handrail.runtime.calls import EffectAwaited, Step, written_arguments
+from handrail.runtime.calls import EffectAwaited, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
@@ -40,7 +40,6 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
         CallRefusedError: the effect is being carried out by another, its key stands for something else, or its outcome
             is unknown and `Tool.reconcile` could not find it out.
     """
-    run.step = Step.CLAIM
     reached("before-claim")
     key = _key_of(run, tool)
     run.effect_key = key.key

@@ -16,7 +16,6 @@ from handrail.errors import (
     StoreUnavailableError,
     ToolValidationError,
 )
-from handrail.limits import Deadline
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -112,8 +111,7 @@ class Invocation:
     def __exit__(self, *_exc: object) -> None:
         """Close the resources of this call, and give up its place, whatever has become of it."""
         try:
-            if self.step is not Step.COMMIT:
-                self.resources.close()
+            self.resources.close()
         except Exception:  # noqa: BLE001 - logged, because the call is over
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
         finally:
@@ -144,7 +142,6 @@ class Invocation:
 
     async def take_turn(self) -> ToolMessage | None:
         """Step 3: wait for the turn; see `CallTurn.acquire`. Returns what `recorded` does then."""
-        self.step = Step.TURN
         await self.turn.acquire(self.mode, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
@@ -163,14 +160,14 @@ class Invocation:
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
-    def check_deadline(self, deadline: Deadline) -> None:
+    def check_deadline(self) -> None:
         """Step 6: no handler is started past the deadline.
 
         Raises:
             DeadlineExceededError: it has passed.
         """
-        if deadline.expired:
-            self.step = Step.DEADLINE
+        deadline = self.environment.deadline
+        if deadline is not None and deadline.expired:
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
 
     def check_store(self) -> None:
@@ -186,7 +183,6 @@ class Invocation:
             raise self._unrecordable(error) from error
 
     def _unrecordable(self, error: Exception) -> CallRefusedError:
-        self.step = Step.DEADLINE
         _log.error("%s was not started", self.call.name, exc_info=error)
         return CallRefusedError(
             f"{self.call.name} was not run, because it could not be recorded: {describe_error(error)}"
@@ -197,7 +193,6 @@ class Invocation:
 
         The claim is settled with it.
         """
-        self.step = Step.BEGIN
         self.claim = claim
         turn = self.turn
         return Transaction(
@@ -224,7 +219,6 @@ class Invocation:
             ModelVisibleError: the effect of the call has happened, and its store does not answer.
             CallRefusedError: a store does not answer, and everything has been undone.
         """
-        self.step = Step.COMMIT
         self.resources.close()
         if claim.effect is not None:
             claim.record_on_commit(result)
@@ -315,12 +309,12 @@ class Invocation:
 def _is_final(error: BaseException, step: Step) -> bool:
     """Whether an exception refuses a call for what it asks, and not for the state of things at the moment.
 
-    Policies, approvers and handlers refuse it in so many words, and so does the claim of a call that repeats another;
-    the cause of any other exception may pass.
+    What does not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats another
+    raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may pass.
     """
-    if step in {Step.LOOK_UP, Step.PARSE}:
+    if isinstance(error, FinalRefusal) or step is Step.PARSE:
         return True
-    return isinstance(error, FinalRefusal) or (step is Step.HANDLER and isinstance(error, ToolValidationError))
+    return step is Step.HANDLER and isinstance(error, ToolValidationError)
 
 
 def _as_sentence(text: str) -> str:

@@ -22,13 +22,14 @@ What can be raised at any step, and what becomes of it, stands in `handrail.runt
 that decides it. What a call may wait for (its turn, a person, another call's effect, its handler) goes through a
 `ExecutionMode`, so that one coroutine serves both entries.
 
-Two things are undone by leaving a `with` block, whatever leaves it: the transaction, with the claim that is enlisted in
-it (steps 7 and 8), and the place in the queue (step 3). Keeping is explicit: `run.commit(...)`.
+`run.step` is the step that is carried out; it is set here alone, and recorded with a call that fails. Two things are
+undone by leaving a `with` block, whatever leaves it: the transaction, with the claim that is enlisted in it (steps 7
+and 8), and the ticket (step 3). Committing is explicit: `run.commit(...)`.
 """
 
 from __future__ import annotations
 
-from handrail.runtime.calls import ToolCall, ToolMessage
+from handrail.runtime.calls import Step, ToolCall, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -63,32 +64,50 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
         BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
     """
-    with Invocation(call, reply, environment, mode) as run:  #             its ticket is drawn here
+    with Invocation(call, reply, environment, mode) as run:  # draws the ticket of step 3
         try:
             if run.is_known and (answer := run.recorded()) is not None:
-                return answer  #                                           the call has a final record
-            tool = run.tool or unknown_tool(run)  #                        1
-            parse_arguments(run, tool)  #                                  2
-            if run.turn.waits and (answer := await run.take_turn()) is not None:  #  3
-                return answer  #                                           the same call ran before this one
+                return answer  # the call has a final record
+            tool = run.tool or unknown_tool(run)
+
+            run.step = Step.PARSE
+            parse_arguments(run, tool)
+
+            if run.turn.waits:
+                run.step = Step.TURN
+                if (answer := await run.take_turn()) is not None:
+                    return answer  # the same call has run before this one
+
             if run.policies:
-                questions = await check_policies(run, tool)  #             4
-                await request_approval(run, tool, questions)  #            5
-            if environment.deadline is not None:
-                run.check_deadline(environment.deadline)  #                6
+                run.step = Step.POLICY
+                questions = await check_policies(run, tool)
+                run.step = Step.APPROVAL
+                await request_approval(run, tool, questions)
+
+            run.step = Step.DEADLINE
+            run.check_deadline()
             if run.is_stored:
                 run.check_store()
-            claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM  #  7
-            with run.begin(tool, claim) as transaction:  #                 8
-                result = await run_handler(run, tool, claim)  #            9
+
+            run.step = Step.CLAIM
+            claim = await claim_effect(run, tool) if tool.claims else NO_CLAIM
+
+            run.step = Step.BEGIN
+            with run.begin(tool, claim) as transaction:
+                run.step = Step.HANDLER
+                result = await run_handler(run, tool, claim)
                 if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                    return answer  #                                       the same call ran beside this one
+                    return answer  # the same call has run beside this one
                 if result.success:
-                    await apply_result(run, result, claim, transaction)  # 10
-                    run.commit(result, claim, transaction)  #              11: without this line, all is rolled back
+                    run.step = Step.APPLY
+                    await apply_result(run, result, claim, transaction)
+                    run.step = Step.COMMIT
+                    run.commit(result, claim, transaction)  # without this line, the block rolls back
                 else:
                     result = run.refuse(result)
         except BaseException as error:  # noqa: BLE001 - the table of `failures` decides what becomes of it
             result = await run.fail(error)
-        record_call(run, result)  #                                        12
-    return run.message(result)  #                                          13
+        run.step = Step.RECORD
+        record_call(run, result)
+    run.step = Step.RENDER
+    return run.message(result)

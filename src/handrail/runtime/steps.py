@@ -51,12 +51,13 @@ from handrail.prompt import (
 )
 from handrail.prompt.signature import is_async
 from handrail.resources import CallScope
-from handrail.runtime.calls import Step, ToolCall, ToolInvoked
+from handrail.runtime.calls import ToolCall, ToolInvoked
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, run_to_end
 from handrail.runtime.failures import (
     CallRefusedError,
     Denial,
+    FinalRefusal,
     describe_error,
     handler_mismatch,
     handler_timed_out,
@@ -94,19 +95,19 @@ def unknown_tool(run: Invocation) -> Never:
     """Refuse a call of a tool that the prompt does not have.
 
     Raises:
-        CallRefusedError: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
+        FinalRefusal: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
     """
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
     wanted = asked.strip("'")
     known = [tool.name for tool in run.environment.rendered_prompt.tools]
     if not known:
-        raise CallRefusedError(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
+        raise FinalRefusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
     near = nearest(wanted, known)
     hint = f" Did you mean {shortened(near, _LONGEST_NAME)}?" if near else ""
     told = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
-    raise CallRefusedError(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
+    raise FinalRefusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
 def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
@@ -116,7 +117,6 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
             example.
     """
-    run.step = Step.PARSE
     try:
         run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
     except ParseError as error:
@@ -154,7 +154,6 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
         CallRefusedError: one could not decide.
         DeveloperMistake: one returned no decision, or asked for what is not there.
     """
-    run.step = Step.POLICY
     context = run.context()
     try:
         return await _ask_each(run, tool, context)
@@ -175,7 +174,6 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
     """
     if not questions:
         return
-    run.step = Step.APPROVAL
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     approver = run.environment.approver
     if approver is None:
@@ -344,7 +342,6 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         DeadlineExceededError: it overran the deadline.
         BaseException: what the handler raises.
     """
-    run.step = Step.HANDLER
     if claim.stored is not None:
         return claim.stored
     if tool.handler is None:
@@ -456,7 +453,6 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 
     It is this call's turn to write: a call that ran beside others has waited for those that arrived before it.
     """
-    run.step = Step.APPLY
     session = run.environment.session
     if not transaction.writes:
         transaction.open_for_results(session)
