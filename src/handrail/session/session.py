@@ -504,8 +504,6 @@ class Session:
 
     def snapshot(self) -> SessionSnapshot:
         """The STATE slices as this context sees them; costs the same however much they hold."""
-        if self._state.joining == threading.get_ident():
-            return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
         with self._lock:
             return SessionSnapshot(self._owner, self._state.held())
 
@@ -531,8 +529,12 @@ class Session:
 
     def _open(self, call: Transaction, what: str) -> None:
         """Make sure that a call may write to the STATE slices; see `StateSlices.open`."""
-        if self._state.open(self, call, what) and self._kept is not None:
+        if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self._kept is not None:
             self._kept.part_of(call.root, self._state, self._log)
+
+    def _snapshot_of_call(self) -> SessionSnapshot:
+        """What a call is rolled back to; unlike `snapshot`, it is dropped with the call."""
+        return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
     def _log_item(self, kind: type[Any], item: object, call: CallRef | None = None, *, closing: bool = False) -> None:
         """Let a LOG get an item; what its store cannot hold is refused before, as is all but what closes a call."""

@@ -20,8 +20,7 @@ A LOG slice grows whoever writes, and whatever becomes of the call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from threading import get_ident
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from handrail.errors import TurnConflictError
@@ -38,18 +37,15 @@ class StateSlices:
     Attributes:
         owner: stands for the session.
         now: who wrote last, the slices as they are for the writer, and as they were before it.
-        joining: the thread that is in `open`, or 0: a snapshot that it takes is the transaction's, who uses it only to
-            undo.
         taken: the events that the writer has taken in so far, in a stored session.
     """
 
-    __slots__ = ("_end_is_held", "joining", "now", "owner", "taken")
+    __slots__ = ("_end_is_held", "now", "owner", "taken")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         """Make the state of a session that nobody has written to yet."""
         self.owner = owner
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
-        self.joining = 0
         self.taken: list[object] = []
         self._end_is_held = False
 
@@ -82,8 +78,16 @@ class StateSlices:
         call = current()
         return len(self.taken) if call is not None and call.root is self.now[0] else 0
 
-    def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
+    def open(
+        self, participant: Snapshotable[Any], call: Transaction, what: str, *, snapshot: Callable[[], object]
+    ) -> bool:
         """Make sure that a call may write to the participant whose state this is, and keep apart what it writes.
+
+        Args:
+            participant: the session.
+            call: the call that is about to write.
+            what: the write, for messages.
+            snapshot: takes what the call is rolled back to, if it joins with this write.
 
         Returns whether this is the first write of the outermost transaction.
 
@@ -95,11 +99,7 @@ class StateSlices:
         if writer is not root and writer is not None and writer.state != "ended" and call.is_open():
             msg = f"{call.tool} cannot {what} while {writer.tool} writes there; make the calls one after the other"
             raise TurnConflictError(msg)
-        self.joining = get_ident()
-        try:
-            call.admit(participant, what)
-        finally:
-            self.joining = 0
+        call.admit(participant, what, snapshot=snapshot)
         writer, working, before = self.now
         if root is not writer:
             committed = working if writer is None or writer.committed else before

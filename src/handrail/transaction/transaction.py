@@ -234,8 +234,14 @@ class Transaction:
                 if other.store is not None and other.store is not store:
                     raise SecondStoreError(store=other.store, second=store)
 
-    def admit(self, participant: Snapshotable[Any], what: str) -> None:
-        """Let a participant write in this transaction; see `check_write`."""
+    def admit(self, participant: Snapshotable[Any], what: str, *, snapshot: Callable[[], object] | None = None) -> None:
+        """Let a participant write in this transaction; see `check_write`.
+
+        Args:
+            participant: the participant.
+            what: the write, for messages.
+            snapshot: takes the participant's snapshot when it joins, in place of its method `snapshot`.
+        """
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
         if not self.writes and participant is not self.writer:
@@ -243,7 +249,7 @@ class Transaction:
         if self._inner is not None:
             raise _lent(self.tool, what, self._inner)
         if id(participant) not in self._joined:
-            self._take_in(participant, what)
+            self._take_in(participant, what, snapshot)
 
     def join(self, participant: Snapshotable[Any]) -> None:
         """Take a participant in: from here on, its changes are undone if this transaction is not committed.
@@ -253,7 +259,7 @@ class Transaction:
             TurnConflictError: somebody else holds its turn. It has not joined.
         """
         if id(participant) not in self._joined:
-            self._take_in(participant, f"use a {type(participant).__name__}")
+            self._take_in(participant, f"use a {type(participant).__name__}", None)
 
     def keep(self, participant: Snapshotable[Any], snapshot: object) -> None:
         """Remember a participant's snapshot, unless there is an older one, here and where this one is nested in."""
@@ -331,10 +337,10 @@ class Transaction:
                         self.join(participant)
                 parent.lend_to(self)
 
-    def _take_in(self, participant: Snapshotable[Any], what: str) -> None:
+    def _take_in(self, participant: Snapshotable[Any], what: str, snapshot: Callable[[], object] | None) -> None:
         if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
             self._take_turn(participant, what)
-        self.keep(participant, participant.snapshot())
+        self.keep(participant, participant.snapshot() if snapshot is None else snapshot())
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
 

@@ -228,8 +228,9 @@ def test_a_session_that_is_gone_from_its_store_cannot_be_forked() -> None:
     inner = Emptied(clock=FakeClock())
     session = Session.open(inner, "s")
     inner.emptied = True
-    with pytest.raises(SessionNotFoundError, match="session 's' is no longer in the store"):
+    with pytest.raises(SessionNotFoundError, match="session 's' is no longer in the store") as caught:
         session.fork()
+    assert caught.value.session_id == "s"
     session.close()
 
 

@@ -351,7 +351,7 @@ def copy_for_fork(store: SessionStore, session_id: str, new_id: str, at: str | t
     if at is not None:
         end = end_of_call(store, session_id, at)
     if row is None:
-        raise SessionNotFoundError(f"session {session_id!r} is no longer in the store", session_id=new_id)
+        raise SessionNotFoundError(f"session {session_id!r} is no longer in the store", session_id=session_id)
     if end is None:
         raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
     fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
