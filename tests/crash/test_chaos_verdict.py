@@ -13,7 +13,7 @@ from chaos.history import Change
 from chaos.service import Report
 from chaos.verdict import Kept, Said, State, Verdict, judge
 from handrail.prompt import Tool
-from handrail.runtime.failures import handler_timed_out
+from handrail.runtime.failures import HandlerTimeoutError
 
 UNTIL = 2 * len(NAMES)
 ORDERS = {n: [order for number in range(UNTIL) if (order := order_of(n, number))] for n in range(2)}
@@ -120,7 +120,7 @@ def test_reasons_for_which_effects_became_unknown_are_counted() -> None:
     tool = Tool[None, None](name="pay", description="Pays.", handler=None)
     notes = [
         *(f"KeyError: {make()}\nTraceback" for make in DOUBTS.values()),
-        str(handler_timed_out(tool, TIMEOUT)),
+        str(HandlerTimeoutError(tool, TIMEOUT)),
         "expired",
     ]
     verdict = told(*(changed("running", "unknown", 2, note=note) for note in notes))

@@ -5,7 +5,7 @@
 | `CallRefusedError` (a step of the pipeline says no), `ParseError` | failed result with its message |
 | `ModelVisibleError`: `ToolValidationError`, `ReadOnlyViolation`, `EffectUncertain`, ... | failed result, its message |
 | `TypeError` that comes from calling the handler wrongly | failed result that says what the handler must accept |
-| a handler's timeout | failed result |
+| `HandlerTimeoutError` | failed result with its message |
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
 | `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
@@ -76,6 +76,15 @@ class CallRefusedError(Exception):
     """A step of the pipeline says no; the message is for the model. Never leaves the runtime."""
 
 
+class HandlerTimeoutError(CallRefusedError):
+    """The handler took longer than its timeout. It may still be running."""
+
+    def __init__(self, tool: Tool[Any, Any], timeout: timedelta) -> None:
+        super().__init__(
+            f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes were undone."
+        )
+
+
 class FinalRefusal(CallRefusedError):
     """A refusal that is decided: the same call, asked again under its identity, is answered with it from the record."""
 
@@ -122,12 +131,6 @@ def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> CallRefusedError
         f"{tool.name} could not be called: {error}. "
         f"Its handler must accept (params: {params}, *, context: ToolContext)."
     )
-
-
-def handler_timed_out(tool: Tool[Any, Any], timeout: timedelta) -> CallRefusedError:
-    """What to say when the handler took longer than its timeout."""
-    seconds = timeout.total_seconds()
-    return CallRefusedError(f"{tool.name} was stopped after its timeout of {seconds:g} s, and its changes were undone.")
 
 
 def describe_error(error: BaseException) -> str:
@@ -181,9 +184,9 @@ def _described(error: BaseException) -> str:
     first = describe_error(error).replace("\n", " ")
     if not isinstance(error, Exception):
         return f"its call was ended by {first}"
-    if isinstance(error, CallRefusedError | EffectUncertain) and error.__cause__ is None:
-        return str(error)
-    if isinstance(error, CallRefusedError | EffectUncertain):
+    if isinstance(error, HandlerTimeoutError):
+        return str(error)  # where the runtime stopped waiting says nothing of the handler
+    if isinstance(error, EffectUncertain):
         first = str(error)
     lines = "".join(traceback.format_exception(error))
     if len(lines) > _MOST_CHARACTERS:

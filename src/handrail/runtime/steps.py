@@ -58,9 +58,9 @@ from handrail.runtime.failures import (
     CallRefusedError,
     Denial,
     FinalRefusal,
+    HandlerTimeoutError,
     describe_error,
     handler_mismatch,
-    handler_timed_out,
     unknown_because,
 )
 from handrail.runtime.invocation import Invocation
@@ -396,7 +396,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
         if by_deadline:
             late = "the deadline passed while the handler ran; its changes were undone"
             raise DeadlineExceededError(late) from overrun
-        raise handler_timed_out(tool, tool.timeout or timedelta(0)) from overrun
+        raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
 
 
 def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> CallRefusedError:
