@@ -9,9 +9,9 @@ Every call goes through `handrail.runtime.invoke`; this module only says what th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType, TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -19,6 +19,7 @@ from handrail.errors import DeveloperMistake
 from handrail.errors.mistakes import check_argument
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
+from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, ledger_of
 from handrail.runtime.execution import INLINE, ON_LOOP, drive
@@ -32,7 +33,6 @@ _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "deadline": ((Deadline, NoneType), "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
     "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
     "run_context": ((RunContext, NoneType), "a RunContext, or None"),
-    "approver": ((cast("type[object]", Callable), NoneType), "a function of an ApprovalRequest, or None"),
     "budget_tracker": ((BudgetTracker, NoneType), "a BudgetTracker: BudgetTracker(budget), or None"),
 }
 """What an executor may be given beside prompt and session, as types and in words."""
@@ -105,6 +105,7 @@ class ToolExecutor:
         )
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
+        check_approver("ToolExecutor", approver)
 
     def __enter__(self) -> Self:
         """Enter the resources of the prompt.
@@ -137,7 +138,7 @@ class ToolExecutor:
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
                 has been rolled back and recorded as failed.
-            InvalidArgumentError: it is not a `ToolCall`. Nothing was run or recorded.
+            InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.

@@ -73,6 +73,8 @@ _log = logging.getLogger("handrail.runtime")
 
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
+_NOTHING = "None: a policy takes note at once, and what must be awaited belongs in the handler"
+
 Reach = Callable[[Tool[Any, Any], Any, ToolContext], Mapping[str, str] | None]
 """Says which paths links in the parameters of a call lead to, by parameter."""
 
@@ -447,6 +449,10 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     """Apply a successful result, once for each effect and session; whatever is raised undoes the call.
 
     It is this call's turn to write: a call that ran beside others has waited for those that arrived before it.
+
+    Raises:
+        DeveloperMistake: a policy returned what has to be awaited, or asked for what is not there.
+        Exception: what a policy, a reducer or a subscriber raised.
     """
     run.step = Step.APPLY
     session = run.environment.session
@@ -460,7 +466,10 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if policies and run.tool is not None:
         context = run.context(claim)
         for policy in policies:
-            await run.by_policy(policy, partial(policy.on_result, run.tool, run.params, result, context=context))
+            on_result: Callable[..., object] = policy.on_result
+            noted = await run.by_policy(policy, partial(on_result, run.tool, run.params, result, context=context))
+            if noted is not None and inspect.isawaitable(noted):
+                raise _no_answer(f"on_result of policy {policy.name}", run.tool, noted, _NOTHING)
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)
