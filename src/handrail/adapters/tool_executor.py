@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import DeveloperMistake
-from handrail.errors.mistakes import check_argument
+from handrail.errors.mistakes import check_argument, mistakes_in
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.prompt.policies.policy import check_approver
@@ -182,20 +181,20 @@ class ToolExecutor:
 
         Raises:
             DeveloperMistake: as for `execute`, once the calls after it have been carried out. If there are several, the
-                first is raised; the others are notes on it.
+                first is raised; the others are notes on it. So is an `ExceptionGroup` of a handler that holds one.
             EndsRun: as for `execute`; the calls after the one that ended the run have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
         messages: list[ToolMessage] = []
-        mistakes: list[DeveloperMistake] = []
+        mistakes: list[BaseException] = []
         for call in calls:
             try:
                 messages.append(self.execute(call, reply=reply))
-            except DeveloperMistake as mistake:
-                mistakes.append(mistake)
             except BaseException as error:
-                note_mistakes(error, mistakes)
-                raise
+                if not mistakes_in(error):
+                    note_mistakes(error, mistakes)
+                    raise
+                mistakes.append(error)
         if mistakes:
             raise first_of(mistakes)
         return tuple(messages)
@@ -217,9 +216,9 @@ class ToolExecutor:
             errors = await _errors_of(tasks)
         finally:
             await _cancelled(tasks)
-        mistakes = [error for error in errors if isinstance(error, DeveloperMistake)]
+        mistakes = [error for error in errors if mistakes_in(error)]
         for error in errors:
-            if not isinstance(error, DeveloperMistake):
+            if not mistakes_in(error):
                 note_mistakes(error, mistakes)
                 raise error
         if mistakes:
@@ -232,10 +231,15 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseE
     pending = set(tasks)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-        if any(task.cancelled() or not isinstance(task.exception(), DeveloperMistake | None) for task in done):
+        if any(task.cancelled() or _ends_reply(task.exception()) for task in done):
             break
     ended = [task for task in tasks if task.done() and not task.cancelled()]
     return [error for task in ended if (error := task.exception()) is not None]
+
+
+def _ends_reply(error: BaseException | None) -> bool:
+    """Whether what a call has raised keeps the other calls of its reply from ending."""
+    return error is not None and not mistakes_in(error)
 
 
 async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:

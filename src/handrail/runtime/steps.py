@@ -29,7 +29,6 @@ from handrail.errors import (
     CallIdReusedError,
     CallPostponed,
     DeadlineExceededError,
-    DeveloperMistake,
     EndsRun,
     InvalidReturnError,
     ParseError,
@@ -37,6 +36,7 @@ from handrail.errors import (
     ToldToModel,
     ToolValidationError,
 )
+from handrail.errors.mistakes import mistakes_in
 from handrail.limits import Deadline
 from handrail.prompt import (
     Approval,
@@ -190,12 +190,14 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
         try:
             with run.place.judged():
                 decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
-        except (EndsRun, DeveloperMistake):
+        except EndsRun:
             raise
         except ToldToModel as error:
             kind = Denial if isinstance(error, ToolValidationError) else Refusal
             raise kind(f"policy {policy.name} denies {tool.name}: {error}") from error
         except Exception as error:
+            if mistakes_in(error):
+                raise
             _log.exception("policy %s failed on %s", policy.name, tool.name)
             raise Refusal(
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({told(error)})"
@@ -219,9 +221,11 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
             answer = await run_to_end(run.way, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except OverranError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except (EndsRun, CallPostponed, DeveloperMistake):
+    except (EndsRun, CallPostponed):
         raise
     except Exception as error:
+        if mistakes_in(error):
+            raise
         _log.exception("the approver failed on %s", tool.name)
         raise Refusal(f"{tool.name} was not approved: asking failed with {told(error)}") from error
     if isinstance(answer, Approval):

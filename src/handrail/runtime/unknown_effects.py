@@ -26,7 +26,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from handrail.errors import DeveloperMistake, EndsRun, ParseError
+from handrail.errors import EndsRun, ParseError
+from handrail.errors.mistakes import mistakes_in
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
@@ -155,9 +156,11 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
             found: object = await run_to_end(run.way, asks, is_async=is_async(reconcile), seconds=seconds)
     except OverranError:
         raise Refusal(f"{message} Asking the other side took too long.") from None
-    except (EndsRun, DeveloperMistake):
+    except EndsRun:
         raise
     except Exception as error:
+        if mistakes_in(error):
+            raise
         _log.exception("reconcile of %s failed", tool.name)
         raise Refusal(f"{message} Asking the other side failed: {told(error)}") from error
     if found is None:
