@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
+from pydantic_ai import (
+    Agent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import Tool as PlainTool
 
@@ -171,3 +181,53 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
                 ("call-2", True),
             ]
     assert told == ["noted: a", "noted: b", "noted: c"]
+
+
+def test_a_group_that_holds_a_mistake_is_held_until_the_other_calls_have_ended() -> None:
+    """As the mistake by itself; the model is not asked again."""
+
+    def grouped(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        try:
+            context.resources.get(Client)
+        except UnboundResourceError as mistake:
+            raise ExceptionGroup("unhandled errors in a TaskGroup", [mistake]) from None
+        raise AssertionError
+
+    session = Session()
+    with pytest.raises(ExceptionGroup, match="TaskGroup") as caught, ScriptedModel([REPLY]) as scripted:
+        PydanticAIAdapter(scripted).evaluate(prompt(fine=fine, wrong=grouped), session=session)
+    assert caught.group_contains(UnboundResourceError, match="nothing is bound for Client")
+    assert outcomes(session) == [("call-1", True), ("call-2", False), ("call-3", True)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
+async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(
+    kind: type[Exception],
+) -> None:
+    """Of PydanticAI's exceptions for the model, too."""
+    read: list[ModelMessage] = []
+
+    def ask(text: str) -> str:
+        """Ask for what nobody binds."""
+        context = tool_context()
+        assert context is not None
+        try:
+            context.resources.get(Client)
+        except UnboundResourceError as mistake:
+            raise kind(f"the till is closed ({mistake})") from mistake
+        raise AssertionError
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if len(messages) > 1:
+            read.extend(messages[2:])
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(parts=[ToolCallPart("ask", {"text": "a"}, tool_call_id="c1")])
+
+    executor = ToolExecutor(prompt=prompt(), session=Session())
+    agent = Agent(FunctionModel(answer), tools=[PlainTool(ask)], capabilities=[PipelineCapability(executor)])
+    await agent.run("Go.")
+    [request] = read
+    said = str(request)
+    assert "the till is closed (a mistake of the program)" in said
+    assert "nothing is bound" not in said

@@ -256,6 +256,34 @@ def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, fol
     assert len(json.loads(check("--format", "json").out)["problems"]) == 30
 
 
+def test_of_1500_agents_no_line_and_no_class_of_fault_is_long(check: Check, handrail: Command, folder: Path) -> None:
+    """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
+    agents = folder / "agents"
+    agents.mkdir()
+    names = [f"agent-{number:04d}-with-a-name-of-some-length" for number in range(1500)]
+    for number, name in enumerate(names):
+        called = names[number - 1] if number % 5 == 0 else name
+        (agents / f"{name}.agent").write_text(
+            f"---\nname: {called}\ntools: [nothing_of_that_name]\ntoolsets: [gone]\n---\nHello.\n"
+        )
+    missing = ", ".join(f"agent-{number:04d}-that-is-not-there" for number in range(40))
+    rule = f"arguments: {{path: '{'deep/' * 40}**'}}"
+    rules = "\n".join(f"- {{tool: '{'long_' * 30}{number}', {rule}}}" for number in range(60))
+    settings = "[tool.handrail]\napproval = 'approval.yaml'\nagents = ['*.agent', 'agents/*.agent']\n"
+    write(folder, pyproject__toml=settings, approval__yaml=f"deny:\n{rules}\n")
+    for front in (f"toolsets: [{missing}]", "tools: [note]"):
+        write(folder, desk__agent=f"---\nname: desk\n{front}\n---\nHello.\n")
+        ran = check()
+        assert ran.code == 1
+        lines = ran.err.splitlines()
+        assert max(map(len, lines)) <= 310
+        classes = sum("more problem" in line and "of this class" in line for line in lines)
+        assert sum(-(-len(line) // 80) for line in lines) <= (classes + 1) * 24 + 1
+        assert lines[-1].startswith("desk cannot run: 1,")
+    for path in ("agents", "agents/agent-0001.agent"):
+        assert max(map(len, handrail("check", path).err.splitlines())) <= 400
+
+
 @pytest.mark.parametrize("name", ["desk__agent", "tools__py"])
 def test_a_file_that_cannot_be_read_is_a_problem(check: Check, folder: Path, name: str) -> None:
     """It is told once."""

@@ -33,6 +33,8 @@ from handrail.errors import (
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import BudgetTracker, Deadline
 from handrail.prompt import (
+    Approval,
+    ApprovalRequest,
     External,
     IdempotencyConfig,
     MarkdownSection,
@@ -203,11 +205,27 @@ class Rule:
         """Nothing to note."""
 
 
+class LateNotes(Rule):
+    """A policy whose `on_result` has to be awaited."""
+
+    async def on_result(  # type: ignore[override]  # the mistake
+        self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext
+    ) -> None:
+        """Nothing to note."""
+
+
 class Late(Rule):
     """A policy that has to be awaited."""
 
     async def check(self, tool: Any, params: Any, *, context: ToolContext) -> Any:
         return self.answer
+
+
+class Notes(Rule):
+    """A policy whose `on_result` returns what has to be awaited, which its definition does not say."""
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> Any:
+        return connect(result)
 
 
 class Half:
@@ -224,8 +242,18 @@ async def connect(_: object) -> Client:
     return Client()
 
 
-def unclear(*_: object) -> str:
+def unclear(*_: object) -> Any:
     """What neither decides nor changes anything."""
+    return "yes"
+
+
+def both(tool: object, params: object) -> bool:
+    """An approver of the wrong parameters."""
+    return True
+
+
+def says_yes(request: ApprovalRequest) -> str:
+    """An approver that says at its head that it decides nothing."""
     return "yes"
 
 
@@ -340,6 +368,11 @@ SECTIONS = (
             lambda _: Section(title="Desk", policies=[wrong(Half())]), {"section_path": ("desk",)}),
     Mistake("a policy that is asynchronous", "`Section(...)`", PromptValidationError, "a policy answers at once",
             lambda _: Section(title="Desk", policies=[wrong(Late())]), {"section_path": ("desk",)}),
+    Mistake("a policy that takes note asynchronously", "`Section(...)`", PromptValidationError,
+            "on_result is asynchronous", lambda _: Section(title="Desk", policies=[wrong(LateNotes())]),
+            {"section_path": ("desk",)}),
+    Mistake("a decision that there is not", "`PolicyDecision(...)`", InvalidArgumentError, "PolicyDecision.allow()",
+            lambda _: PolicyDecision(wrong("maybe")), given("PolicyDecision", "verdict", str)),
     Mistake("`enabled` that is a text", "`Section(...)`", PromptValidationError, "neither a boolean nor a function",
             lambda _: Section(title="Desk", enabled=wrong("yes")), {"section_path": ("desk",)}),
     Mistake("a placeholder that there is not", "`MarkdownSection(...)`", PromptValidationError, "colour",
@@ -383,6 +416,9 @@ PROMPTS = (
             given("ResourceRegistry.build", "resources", list)),
     Mistake("a resource of another type", "`Prompt.bind`", WrongResourceError, "which is no Client",
             lambda _: prompt().bind(resources={Client: "client"}), {"protocol": Client}),
+    Mistake("`None` in the place of a resource", "`Prompt.bind`", InvalidArgumentError,
+            "Binding.instance(Client, None)", lambda _: prompt().bind(resources={Client: None}),
+            given("ResourceRegistry.build", "resources[Client]", type(None))),
     Mistake("a name in the place of a type", "`Prompt.bind`", ResourceError, "Bind it for its class",
             lambda _: prompt().bind(resources=wrong({"Client": Client()}))),
     Mistake("a provider that is asynchronous", "`Binding(...)`", ResourceError, "Binding.instance(Client, ...)",
@@ -467,10 +503,26 @@ RUNS = (
             lambda _: door(effect_ledger=MemoryStore()), given("ToolExecutor", "effect_ledger", MemoryStore)),
     Mistake("an approver that cannot be called", "`ToolExecutor(...)`", InvalidArgumentError, "a function of",
             lambda _: door(approver=True), given("ToolExecutor", "approver", bool)),
+    Mistake("an approver of no parameters", "`ToolExecutor(...)`", InvalidArgumentError,
+            "too many positional arguments", lambda _: door(approver=lambda: True),
+            given("ToolExecutor", "approver", type(unclear))),
+    Mistake("an approver of two parameters", "`ToolExecutor(...)`", InvalidArgumentError, "missing a required argument",
+            lambda _: door(approver=both), given("ToolExecutor", "approver", type(unclear))),
+    Mistake("an approver that is annotated to return a text", "`ToolExecutor(...)`", InvalidArgumentError,
+            "is annotated to return str", lambda _: door(approver=says_yes),
+            given("ToolExecutor", "approver", type(unclear))),
+    Mistake("the class of answers in the place of an approver", "`ToolExecutor(...)`", InvalidArgumentError,
+            "a function of an ApprovalRequest", lambda _: door(approver=Approval),
+            given("ToolExecutor", "approver", type)),
+    Mistake("an answer that is a text", "`Approval(...)`", InvalidArgumentError, "True or False",
+            lambda _: Approval(wrong("no")), given("Approval", "approved", str)),
     Mistake("a mapping in the place of a call", "`ToolExecutor.execute`", InvalidArgumentError, "ToolCall(id, name",
             lambda _: door().execute(wrong({"id": "1", "name": "pay"})), given("ToolExecutor.execute", "call", dict)),
     Mistake("a number as the id of a call", "`ToolExecutor.execute`", InvalidArgumentError, "ToolCall(str(id)",
             lambda _: door().execute(ToolCall(wrong(1), "pay")), given("ToolExecutor.execute", "call.id", int)),
+    Mistake("a number as the id of one of several calls", "`ToolExecutor.execute_all`", InvalidArgumentError,
+            "ToolCall(str(id)", lambda _: door().execute_all([CALL, ToolCall(wrong(2), "pay")], reply="r"),
+            given("ToolExecutor.execute", "call.id", int)),
     Mistake("the class of calls in the place of a call", "`ToolExecutor.execute`", InvalidArgumentError,
             "it must be a ToolCall", lambda _: door().execute(wrong(ToolCall)),
             given("ToolExecutor.execute", "call", type)),
@@ -479,6 +531,9 @@ RUNS = (
             given("ToolExecutor.execute_all", "calls", ToolCall)),
     Mistake("a number as reply", "`ToolExecutor.execute`", ValueError, "it names a reply of the model",
             lambda _: door().execute(CALL, reply=wrong(7))),
+    Mistake("an approver of no parameters, for a model", "`PydanticAIAdapter(...)`", InvalidArgumentError,
+            "too many positional arguments", lambda _: PydanticAIAdapter("test", approver=wrong(lambda: True)),
+            given("PydanticAIAdapter", "approver", type(unclear))),
     Mistake("no model", "`PydanticAIAdapter(...)`", InvalidArgumentError, "a model of PydanticAI, or its name",
             lambda _: PydanticAIAdapter(wrong(None)), given("PydanticAIAdapter", "model", type(None))),
     Mistake("a template in the place of a prompt, for a model", "`PydanticAIAdapter.evaluate`", InvalidArgumentError,
@@ -514,6 +569,8 @@ CALLS = (
     Mistake("an approver that returns a text", "the pipeline", InvalidReturnError, "True, False or an Approval",
             lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
             {"function": "the approver", "tool": "pay", "returned": str}),
+    Mistake("a policy whose `on_result` returns a coroutine", "the pipeline", InvalidReturnError, "takes note at once",
+            lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
     Mistake("`path_of` that returns a number", "`ReadBeforeWritePolicy`", InvalidReturnError, "a path (str or",
             lambda _: ToolExecutor(
                 prompt=prompt(Section(title="Desk", tools=[tool(), _LOOK], policies=[_FILES])).bind(

@@ -7,7 +7,7 @@ from typing import Any, assert_type, cast
 
 import pytest
 
-from handrail.errors import ProviderError, ResourceError
+from handrail.errors import InvalidArgumentError, ProviderError, ResourceError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
 from tests.resources.things import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable
@@ -79,7 +79,14 @@ def test_given_instance_is_its_own_provider() -> None:
 
 def test_none_may_be_bound_for_any_type() -> None:
     """It says that there is none on purpose, and so a default does not apply."""
-    assert ResourceRegistry.build({Greeter: None}).open().get(Greeter, English()) is None
+    none: Any = Binding.instance(Greeter, None)
+    assert ResourceRegistry.build({Greeter: none}).open().get(Greeter, English()) is None
+
+
+def test_none_in_a_mapping_is_refused() -> None:
+    """It is what a lookup that found nothing gives; whoever means it says so by `Binding.instance`."""
+    with pytest.raises(InvalidArgumentError, match=r"resources\[Greeter\] is None .*Binding.instance\(Greeter, None\)"):
+        ResourceRegistry.build({Greeter: None})
 
 
 def test_participant_that_cannot_take_turns_is_refused() -> None:

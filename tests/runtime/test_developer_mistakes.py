@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CallIdReusedError,
+    CallPostponed,
     CircularResourceError,
     DeveloperMistake,
+    InvalidArgumentError,
     InvalidReturnError,
     PromptEvaluationError,
     ReducerError,
@@ -22,7 +25,7 @@ from handrail.errors import (
     WrongResourceError,
 )
 from handrail.filesystem import Filesystem
-from handrail.prompt import PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, scribble, tool
@@ -47,6 +50,21 @@ class Rule:
 
     def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
         """Nothing to note."""
+
+
+class Notes(Rule):
+    """A policy whose `on_result` answers whatever it is told to."""
+
+    def __init__(self, noted: Callable[[], Any]) -> None:
+        super().__init__(PolicyDecision.allow())
+        self.noted = noted
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> Any:
+        return self.noted()
+
+
+async def later() -> None:
+    """What has to be awaited."""
 
 
 def asks_for(*kinds: Any) -> Any:
@@ -144,6 +162,12 @@ CASES: list[tuple[str, Callable[[], ToolExecutor], type[DeveloperMistake], str]]
         "the approver answered 'yes' \\(str\\) about a call of t; it must return True, False or an Approval",
     ),
     (
+        "on_result returns a coroutine",
+        lambda: executor(tool("t"), policies=(Notes(later),)),
+        InvalidReturnError,
+        "on_result of policy rule answered <coroutine .* about a call of t; it must return None",
+    ),
+    (
         "key_fn returns a number",
         lambda: executor(tool("t", effect="external", idempotency=keyed_by(7))),
         InvalidReturnError,
@@ -214,6 +238,11 @@ def all_on_loop(door: ToolExecutor, *calls: ToolCall, reply: str | None = None) 
     asyncio.run(door.execute_all_async(calls, reply=reply))
 
 
+_SEVEN: Any = 7
+
+NOT_CALLS: tuple[Any, ...] = (ToolCall(_SEVEN, "fine", {"text": "b"}), {"id": "2"}, None)
+"""What is not a call, or has an id that is not text."""
+
 both_alls = pytest.mark.parametrize("all_calls", [all_of, all_on_loop], ids=lambda way: way.__name__)
 
 
@@ -227,6 +256,60 @@ def test_the_other_calls_of_the_reply_end_and_are_recorded_first(all_calls: Any,
         all_calls(door, *calls)
     assert [(event.call_id, event.success) for event in events(door)] == [("1", True), ("2", False), ("3", True)]
     assert door.environment.session[Note].all() == (Note("a"), Note("c"))
+
+
+@both_alls
+@pytest.mark.parametrize("wrong", NOT_CALLS, ids=str)
+def test_the_other_calls_of_a_reply_end_when_one_of_them_is_no_call(all_calls: Any, wrong: Any) -> None:
+    """Nothing of it is run or recorded; the others are."""
+    door = executor(tool("fine"))
+    with pytest.raises(InvalidArgumentError):
+        all_calls(door, call("fine", "a", id="1"), wrong, call("fine", "c", id="3"), reply="r")
+    assert [(event.call_id, event.success) for event in events(door)] == [("1", True), ("3", True)]
+
+
+@both_alls
+def test_what_on_result_returns_is_refused_when_the_other_calls_have_ended(all_calls: Any) -> None:
+    """Of an external call, too: its effect is done and recorded, so it is not repeated."""
+    noted, runs = [later], list[str]()
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        runs.append(params.text)
+        return ToolResult.ok(params)
+
+    def note() -> Any:
+        return noted.pop()() if noted else None
+
+    door = executor(tool("pay", pay, effect="external"), policies=(Notes(note),))
+    calls = [call("pay", "a", id="1"), call("pay", "b", id="2")]
+    with pytest.raises(InvalidReturnError, match="on_result of policy rule"):
+        all_calls(door, *calls, reply="r")
+    assert [(event.call_id, event.success) for event in events(door)] == [("1", False), ("2", True)]
+    all_calls(door, *calls, reply="r")
+    assert sorted(runs) == ["a", "b"]
+
+
+def test_an_approver_may_be_anything_that_takes_a_request() -> None:
+    """A function with more parameters that have defaults, a method, an object; annotated or not."""
+
+    class Desk:
+        def ask(self, request: ApprovalRequest) -> Approval | bool:
+            return True
+
+        async def __call__(self, request: ApprovalRequest, note: str = "") -> bool:
+            return True
+
+    def of_anything(*_: Any, **__: Any) -> Any:
+        return Approval(approved=True)
+
+    def postpones(request: ApprovalRequest) -> NoReturn:
+        raise CallPostponed("later")
+
+    asking = Rule(PolicyDecision.ask("sure?"))
+    for approver in (Desk().ask, Desk(), of_anything, partial(Desk().__call__, note="x")):
+        assert executor(tool("t"), policies=(asking,), approver=approver).execute(call("t")).success
+    with pytest.raises(CallPostponed):
+        executor(tool("t"), policies=(asking,), approver=postpones).execute(call("t"))
 
 
 @both_alls

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -83,16 +85,62 @@ def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself() -> None:
     assert "is being carried out by another call" in door[0].execute(call("pay")).content
 
 
-def test_a_stored_result_that_cannot_be_read_is_unknown() -> None:
-    """Nobody guesses what it was, and nothing is run again."""
+@dataclass(frozen=True)
+class Picky:
+    """A result whose type refuses what was recorded before it had this check, by what is not a `ValueError`."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.text == "hello":
+            raise LookupError(self.text)
+
+
+@pytest.mark.parametrize("value", [b'{"txt":1}', b'{"cut": ', b"\xff", b'{"text":"hello"}'])
+def test_a_done_effect_whose_result_cannot_be_read_stays_done(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not run again, its record is untouched; the model reads that it was done, the developer reads the cause."""
+    ledger, runs = EffectLedger(), list[str]()
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        runs.append(context.call_id)
+        return ToolResult.ok(Picky("paid"))
+
+    made: Any = Tool[Note, Picky]
+    paying = made(
+        name="pay", description="Pays.", handler=pay, effect="external", idempotency=IdempotencyConfig(scope="shop")
+    )
+    assert executor(paying, effect_ledger=ledger).execute(call("pay")).success
+    [row] = ledger.rows()
+    assert ledger.store.replace(row, row._replace(value=value))
+    [changed] = ledger.rows()
+
+    for name in ("again", "and-again"):
+        door = executor(paying, effect_ledger=ledger)
+        message = door.execute(call("pay", id=name))
+        assert "was done before" in message.content
+        assert "cannot be shown" in message.content
+        [event] = events(door)
+        assert (message.success, event.refused_at, event.final) == (False, Step.CLAIM, False)
+    assert (runs, list(ledger.rows())) == (["call-1"], [changed])
+    said, _ = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert row.effect_id in said.getMessage()
+    assert "pay" in said.getMessage()
+    assert said.exc_info is not None
+    assert isinstance(said.exc_info[1], ValueError | LookupError)
+
+
+def test_a_result_that_can_be_read_again_answers_the_call() -> None:
+    """Once the type is what it was: what the session was refused for is not final."""
     ledger = EffectLedger()
     door = executor(tool("pay", effect="external", idempotency=IdempotencyConfig()), effect_ledger=ledger)
     assert door.execute(call("pay")).success
     [row] = ledger.rows()
     assert ledger.store.replace(row, row._replace(value=b'{"txt":1}'))
-    message = door.execute(call("pay", id="again"))
-    assert "its result cannot be read" in message.content
-    assert not message.success
+    assert not door.execute(call("pay", id="again"), reply="r").success
+    [changed] = ledger.rows()
+    assert ledger.store.replace(changed, row)
+    message = door.execute(call("pay", id="again"), reply="r")
+    assert (message.success, message.replayed) == (True, True)
 
 
 def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run() -> None:

@@ -9,16 +9,16 @@ Every call goes through `handrail.runtime.invoke`; this module only says what th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType, TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import DeveloperMistake
-from handrail.errors.mistakes import check_argument
+from handrail.errors.mistakes import check_argument, mistakes_in
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
+from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion
@@ -32,7 +32,6 @@ _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "deadline": ((Deadline, NoneType), "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
     "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
     "run_context": ((RunContext, NoneType), "a RunContext, or None"),
-    "approver": ((cast("type[object]", Callable), NoneType), "a function of an ApprovalRequest, or None"),
     "budget_tracker": ((BudgetTracker, NoneType), "a BudgetTracker: BudgetTracker(budget), or None"),
 }
 """What an executor may be given beside prompt and session, as types and in words."""
@@ -105,6 +104,7 @@ class ToolExecutor:
         )
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
+        check_approver("ToolExecutor", approver)
 
     def __enter__(self) -> Self:
         """Enter the resources of the prompt.
@@ -137,7 +137,7 @@ class ToolExecutor:
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
                 has been rolled back and recorded as failed.
-            InvalidArgumentError: it is not a `ToolCall`. Nothing was run or recorded.
+            InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
@@ -183,20 +183,20 @@ class ToolExecutor:
 
         Raises:
             DeveloperMistake: as for `execute`, once the calls after it have been carried out. If there are several, the
-                first is raised; the others are notes on it.
+                first is raised; the others are notes on it. So is an `ExceptionGroup` of a handler that holds one.
             RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
         messages: list[ToolMessage] = []
-        mistakes: list[DeveloperMistake] = []
+        mistakes: list[BaseException] = []
         for call in calls:
             try:
                 messages.append(self.execute(call, reply=reply))
-            except DeveloperMistake as mistake:
-                mistakes.append(mistake)
             except BaseException as error:
-                note_mistakes(error, mistakes)
-                raise
+                if not mistakes_in(error):
+                    note_mistakes(error, mistakes)
+                    raise
+                mistakes.append(error)
         if mistakes:
             raise first_of(mistakes)
         return tuple(messages)
@@ -218,9 +218,9 @@ class ToolExecutor:
             errors = await _errors_of(tasks)
         finally:
             await _cancelled(tasks)
-        mistakes = [error for error in errors if isinstance(error, DeveloperMistake)]
+        mistakes = [error for error in errors if mistakes_in(error)]
         for error in errors:
-            if not isinstance(error, DeveloperMistake):
+            if not mistakes_in(error):
                 note_mistakes(error, mistakes)
                 raise error
         if mistakes:
@@ -233,10 +233,15 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseE
     pending = set(tasks)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
-        if any(task.cancelled() or not isinstance(task.exception(), DeveloperMistake | None) for task in done):
+        if any(task.cancelled() or _ends_reply(task.exception()) for task in done):
             break
     ended = [task for task in tasks if task.done() and not task.cancelled()]
     return [error for task in ended if (error := task.exception()) is not None]
+
+
+def _ends_reply(error: BaseException | None) -> bool:
+    """Whether what a call has raised keeps the other calls of its reply from ending."""
+    return error is not None and not mistakes_in(error)
 
 
 async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from handrail.errors.outcomes import HandrailError
 
 _MOST_SHOWN = 100
@@ -13,6 +15,19 @@ class DeveloperMistake(HandrailError):
     The call is rolled back and recorded as failed. The exception is raised to the developer when the other calls of the
     reply have ended. The model reads nothing of it.
     """
+
+
+def mistakes_in(error: BaseException) -> tuple[DeveloperMistake, ...]:
+    """The developer's mistakes that an exception is or holds as a group, at any depth; empty for any other exception.
+
+    An exception that was only raised from a mistake is not one: it is the program's own.
+    """
+    if isinstance(error, DeveloperMistake):
+        return (error,)
+    if isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)  # of whatever it is
+        return tuple(mistake for member in group.exceptions for mistake in mistakes_in(member))
+    return ()
 
 
 class InvalidArgumentError(DeveloperMistake, TypeError, ValueError):

@@ -111,6 +111,24 @@ def returned_type(function: AnyCallable) -> object:
     return _Annotations(function).returned
 
 
+def return_fault(function: AnyCallable, kinds: tuple[type[object], ...]) -> str | None:
+    """What is wrong with what a callable is annotated to return; `None` if that may be, or await, one of `kinds`."""
+    returned = _Annotations(function).returned
+    return None if _may_be(returned, kinds) else f"is annotated to return {annotation_name(returned)}"
+
+
+def _may_be(annotation: object, kinds: tuple[type[object], ...]) -> bool:
+    """Whether what is annotated so may be of one of some types; true unless it is certain that it is not."""
+    if annotation is Any:
+        return True
+    if _is_union(annotation):
+        return any(_may_be(member, kinds) for member in get_args(annotation))
+    if _is_awaitable(annotation):
+        arguments = get_args(annotation)
+        return not arguments or _may_be(arguments[-1], kinds)
+    return any(_is_subclass(annotation, kind) or _is_subclass(kind, annotation) for kind in kinds)
+
+
 def _name(function: AnyCallable, *, or_else: str) -> str:
     name = getattr(function, "__name__", "")
     return name if isinstance(name, str) and name.isidentifier() else or_else

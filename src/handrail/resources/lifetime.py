@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from handrail.errors import (
     CircularResourceError,
-    DeveloperMistake,
     HandrailError,
     ModelVisibleError,
     ProviderError,
@@ -23,6 +22,7 @@ from handrail.errors import (
     RunAbortedError,
     TurnConflictError,
 )
+from handrail.errors.mistakes import mistakes_in
 from handrail.resources.binding import MISSING, Binding, Resolver, Scope, is_snapshotable
 from handrail.transaction import Snapshotable, Transaction, current
 from handrail.turns import draw_ticket, own_turn
@@ -117,9 +117,11 @@ class Lifetime:
             if binding.scope is Scope.SINGLETON:
                 return outside_call(binding.name, lambda: binding.provider(resolver))
             return binding.provider(resolver)
-        except (ResourceError, DeveloperMistake, ModelVisibleError, RunAbortedError):
+        except (ResourceError, ModelVisibleError, RunAbortedError):
             raise  # they say what is wrong, and to whom, better than a wrapping could
         except Exception as error:
+            if mistakes_in(error):
+                raise
             chain = " -> ".join(kind.__name__ for kind in self.needed_by)
             msg = f"the provider of {binding.name} failed (asked for by {chain}): {type(error).__name__}: {error}"
             raise ProviderError(msg, protocol=binding.kind) from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeGuard, TypeVar, overload
+from typing import Any, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import DuplicateBindingError, ResourceError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.mistakes import InvalidArgumentError, check_argument
 from handrail.resources.binding import MISSING, Binding, GivenInstance, unbound_error
 from handrail.resources.context import ResourceContext
 
@@ -52,7 +52,7 @@ class ResourceRegistry:
         """A registry of resources by type; a value is the resource itself, or a `Binding` of that type.
 
         Raises:
-            InvalidArgumentError: `mapping` is not a mapping.
+            InvalidArgumentError: `mapping` is not a mapping, or a resource is `None`.
             ResourceError: a binding stands under a type that is not its own.
             WrongResourceError: a resource is no instance of its type.
         """
@@ -100,6 +100,15 @@ class ResourceRegistry:
 
 
 def _binding(kind: type[Any], value: object) -> Binding[Any]:
+    if value is None and isinstance(cast("object", kind), type):
+        name = kind.__name__
+        raise InvalidArgumentError(
+            function="ResourceRegistry.build",
+            argument=f"resources[{name}]",
+            given=value,
+            expected=f"a {name}. Leave {name} out where there is none; to have handlers find None, write "
+            f"{name}: Binding.instance({name}, None)",
+        )
     if not _is_binding(value):
         return Binding(kind, GivenInstance(value))
     if value.protocol is not kind:

@@ -37,8 +37,8 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     Waits while another call carries the same effect out, unless the tool's configuration says `reject`.
 
     Raises:
-        CallRefusedError: the effect is being carried out by another, its key stands for something else, or its outcome
-            is unknown and `Tool.reconcile` could not find it out.
+        CallRefusedError: the effect is being carried out by another, its key stands for something else, its result
+            cannot be read any more, or its outcome is unknown and `Tool.reconcile` could not find it out.
     """
     reached("before-claim")
     key = _key_of(run, tool)
@@ -148,14 +148,34 @@ async def _stored(
     if isinstance(answer, Hit):
         try:
             return load_result(tool, answer)
-        except ValueError as error:
-            run.environment.effect_ledger.mark_unreadable(answer.row, f"its result cannot be read: {error}")
+        except Exception as error:
+            raise _unreadable(tool, answer.row, error) from error
     if isinstance(answer, Busy):
         held = _held_by_caller(answer)
         if held is not None:
             return held
         await _wait_for(run, answer, config, waits)
     return None
+
+
+def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
+    """What to say of an effect that is done and whose recorded result cannot be read; the developer reads why.
+
+    The row stays as it is. What the result cannot show does not change that the effect is done, and the result can be
+    shown once the type of the tool's results reads it again. So the refusal is not final.
+    """
+    _log.error(
+        "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: its "
+        "type has changed since, or the row was changed by hand. The effect is not repeated",
+        row.effect_id,
+        tool.name,
+        row.key,
+        exc_info=error,
+    )
+    return CallRefusedError(
+        f"{tool.name} was done before with these arguments, and is not done again. Its result cannot be shown, because "
+        "what is recorded of it can no longer be read. Do not ask for it again."
+    )
 
 
 def _held_by_caller(busy: Busy) -> ReplayedResult | None:

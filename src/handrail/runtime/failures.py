@@ -11,11 +11,15 @@
 | `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
 | `CallPostponed` | raised again, and not recorded: the call will be made again |
 | `DeveloperMistake`: nothing is bound, a policy returned no decision | raised again, after the reply's other calls |
+| an `ExceptionGroup` that holds one, at any depth | the same |
 | `CallIdReusedError` | the same, and not recorded: the record of the other call stays the only one |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
 Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after. A postponed call is
 recorded when it is carried out.
+
+An exception that a program raises from a developer's mistake, or while it handles one, is the program's own: it fails
+the call. The text of the mistake is replaced in what the model reads of it.
 
 What the end of a handler says of an effect outside:
 
@@ -45,6 +49,7 @@ from handrail.errors import (
     CallPostponed,
     DeadlineExceededError,
     DeveloperMistake,
+    DispatchError,
     EffectNotApplied,
     EffectUncertain,
     ModelVisibleError,
@@ -54,6 +59,7 @@ from handrail.errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
 )
+from handrail.errors.mistakes import mistakes_in
 from handrail.prompt import Tool, ToolResult
 
 _log = logging.getLogger("handrail.runtime")
@@ -67,6 +73,9 @@ _PYDANTIC_AI = "pydantic_ai.exceptions"
 
 _CONTROL_FLOW = frozenset({"ModelRetry", "ApprovalRequired", "CallDeferred"})
 """Exceptions of PydanticAI, by name: the runtime does not import it."""
+
+_MISTAKE = "a mistake of the program"
+"""What a model reads in the place of the text of a developer's mistake."""
 
 _MOST_CHARACTERS = 16_000
 """How much of a traceback is kept with an effect; its end says most."""
@@ -108,12 +117,12 @@ class Failure(NamedTuple):
 def failure_of(error: BaseException, tool_name: str) -> Failure:
     """Decide what an exception becomes; the table above, row by row. `tool_name` is for the log and the message."""
     if is_for_model(error):
-        return Failure(ToolResult.error(str(error)), None)
+        return Failure(ToolResult.error(without_mistakes(str(error), error)), None)
     if isinstance(error, DeadlineExceededError):
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
         return Failure(ToolResult.error(str(ends)), ends)
-    if isinstance(error, RunAbortedError | CallPostponed | DeveloperMistake) or not isinstance(error, Exception):
+    if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
         return Failure(ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error)
     _log.error("%s failed with %s", tool_name, type(error).__name__, exc_info=error)
     return Failure(ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None)
@@ -139,10 +148,42 @@ def describe_error(error: BaseException) -> str:
     if not isinstance(error, Exception):
         return name  # who cancelled, and where, is none of the model's business
     try:
-        message = str(error)
+        message = without_mistakes(str(error), error)
     except Exception:  # noqa: BLE001 - an exception that cannot say what it is must not become another one
         return name
-    return f"{name}: {truncate(message)}" if message else name
+    return f"{name}: {truncate(message)}" if message not in {"", name} else name
+
+
+def without_mistakes(text: str, error: BaseException) -> str:
+    """What an exception says, without the texts of developer's mistakes that it was raised from.
+
+    An exception that is a mistake says what it says: it is raised to the developer.
+    """
+    for mistake in _mistakes_behind(error):
+        quoted = str(mistake)
+        for form in (quoted, repr(quoted)[1:-1]):
+            text = text.replace(form, _MISTAKE) if form else text
+    return text
+
+
+def _mistakes_behind(error: BaseException) -> list[DeveloperMistake]:
+    """The mistakes that an exception was raised from or while they were handled, and those of its subscribers."""
+    found: list[DeveloperMistake] = []
+    seen = {id(error)}
+    unseen: list[BaseException] = [error]
+    while unseen:
+        each = unseen.pop()
+        if isinstance(each, DeveloperMistake) and each is not error:
+            found.append(each)
+        behind = [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            behind += cast("BaseExceptionGroup[BaseException]", each).exceptions  # of whatever it is
+        if isinstance(each, DispatchError):
+            behind += [failure for _, failure in each.failures]
+        new = [one for one in behind if one is not None and id(one) not in seen]
+        seen.update(map(id, new))
+        unseen += new
+    return found
 
 
 def truncate(text: str) -> str:
@@ -187,7 +228,11 @@ def _described(error: BaseException) -> str:
     if isinstance(error, HandlerTimeoutError):
         return str(error)  # where the runtime stopped waiting says nothing of the handler
     if isinstance(error, EffectUncertain):
-        first = str(error)
+        first = without_mistakes(str(error), error)
+        if error.__cause__ is None:
+            return first
+    elif isinstance(error, DeveloperMistake):  # the model reads the first line
+        first = _MISTAKE
     lines = "".join(traceback.format_exception(error))
     if len(lines) > _MOST_CHARACTERS:
         lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"

@@ -10,12 +10,12 @@ from typing import Any, Self, TypeVar
 from handrail.crash_points import reached
 from handrail.errors import (
     DeadlineExceededError,
-    DeveloperMistake,
     SessionError,
     StoreError,
     StoreUnavailableError,
     ToolValidationError,
 )
+from handrail.errors.mistakes import mistakes_in
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (
@@ -274,7 +274,7 @@ class Invocation:
         self.is_final &= self.raises is None and _is_final(error, self.step)
         if self.raises is None and not is_for_model(error):
             self._notify_raised(error)
-        if self.raises is None or isinstance(self.raises, DeveloperMistake):
+        if self.raises is None or mistakes_in(self.raises):
             result = self._with_aftermath(result)
             try:
                 await self.turn.acquire(self.mode, self.environment.deadline)

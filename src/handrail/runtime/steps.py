@@ -29,7 +29,6 @@ from handrail.errors import (
     CallIdReusedError,
     CallPostponed,
     DeadlineExceededError,
-    DeveloperMistake,
     InvalidReturnError,
     ModelVisibleError,
     ParseError,
@@ -37,6 +36,7 @@ from handrail.errors import (
     SessionBusyError,
     ToolValidationError,
 )
+from handrail.errors.mistakes import mistakes_in
 from handrail.limits import Deadline, seconds_left
 from handrail.prompt import (
     Approval,
@@ -80,6 +80,8 @@ _LONGEST_MESSAGE = 999
 _log = logging.getLogger("handrail.runtime")
 
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
+
+_NOTHING = "None: a policy takes note at once, and what must be awaited belongs in the handler"
 
 Reach = Callable[[Tool[Any, Any], Any, ToolContext], Mapping[str, str] | None]
 """Says which paths links in the parameters of a call lead to, by parameter."""
@@ -195,12 +197,14 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
         try:
             with run.turn.judged():
                 decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
-        except (RunAbortedError, DeveloperMistake):
+        except RunAbortedError:
             raise
         except ModelVisibleError as error:
             kind = Denial if isinstance(error, ToolValidationError) else CallRefusedError
             raise kind(f"policy {policy.name} denies {tool.name}: {error}") from error
         except Exception as error:
+            if mistakes_in(error):
+                raise
             _log.exception("policy %s failed on %s", policy.name, tool.name)
             raise CallRefusedError(
                 f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
@@ -223,9 +227,11 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
-    except (RunAbortedError, CallPostponed, DeveloperMistake):
+    except (RunAbortedError, CallPostponed):
         raise
     except Exception as error:
+        if mistakes_in(error):
+            raise
         _log.exception("the approver failed on %s", tool.name)
         raise CallRefusedError(f"{tool.name} was not approved: asking failed with {describe_error(error)}") from error
     if isinstance(answer, Approval):
@@ -452,6 +458,10 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     """Apply a successful result, once for each effect and session; whatever is raised undoes the call.
 
     It is this call's turn to write: a call that ran beside others has waited for those that arrived before it.
+
+    Raises:
+        DeveloperMistake: a policy returned what has to be awaited, or asked for what is not there.
+        Exception: what a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
     if not transaction.writes:
@@ -464,7 +474,10 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if policies and run.tool is not None:
         context = run.context(claim)
         for policy in policies:
-            await run.by_policy(policy, partial(policy.on_result, run.tool, run.params, result, context=context))
+            on_result: Callable[..., object] = policy.on_result
+            noted = await run.by_policy(policy, partial(on_result, run.tool, run.params, result, context=context))
+            if noted is not None and inspect.isawaitable(noted):
+                raise _no_answer(f"on_result of policy {policy.name}", run.tool, noted, _NOTHING)
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)

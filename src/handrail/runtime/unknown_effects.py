@@ -26,7 +26,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from handrail.errors import DeveloperMistake, ParseError, RunAbortedError
+from handrail.errors import ParseError, RunAbortedError
+from handrail.errors.mistakes import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey
@@ -155,9 +156,11 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
             found: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(f"{message} Asking the other side took too long.") from None
-    except (RunAbortedError, DeveloperMistake):
+    except RunAbortedError:
         raise
     except Exception as error:
+        if mistakes_in(error):
+            raise
         _log.exception("reconcile of %s failed", tool.name)
         raise CallRefusedError(f"{message} Asking the other side failed: {describe_error(error)}") from error
     if found is None:

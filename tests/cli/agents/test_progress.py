@@ -211,6 +211,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "written": None,
         "reply": None,
         "reached": {"path": "docs/notes.md"},
+        "own_tool": "",
     }
     started_fields = {
         "path": ["desk"],

@@ -9,6 +9,7 @@ import pytest
 
 from handrail.cli.ledger import changes
 from handrail.runtime import EffectLedger
+from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow, Store
 from tests.cli.desk import SESSION, Command, Terminal, effect
@@ -288,7 +289,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
 
     def looked(store: Store, key: str, partition: str | None) -> EffectRow:
         row = _row(store, key, SESSION)
-        assert EffectLedger(store).mark_unreadable(row, "somebody else")
+        assert store.replace(row, states.unknown_row(row, "somebody else"))
         return row
 
     monkeypatch.setattr(changes, "found_effect", looked)

@@ -59,10 +59,12 @@ def test_value_that_was_lost_is_told() -> None:
     assert Hit(ROW._replace(value=b"null")).caveat == ""
 
 
-def test_unreadable_value_is_no_value() -> None:
-    """What a row holds as JSON and is none is an error, never None."""
-    with pytest.raises(ValueError, match="Expecting value"):
-        ToolEffect.of(ROW._replace(value=b'{"a":'))
+def test_unreadable_value_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    """The effect is done all the same; it is never taken for one whose value is None, and the log says why."""
+    found = ToolEffect.of(ROW._replace(value=b'{"a":'))
+    assert (found.result_success, found.result_value, found.value_unavailable) == (True, None, True)
+    (said,) = caplog.records
+    assert (said.levelname, ROW.effect_id in said.getMessage(), said.exc_info is not None) == ("ERROR", True, True)
 
 
 def test_claim_names_what_the_outside_world_may_ask_for() -> None:

@@ -168,7 +168,6 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
     "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
     "reclaim": lambda world: world.ledger.reclaim(world.seen(), REQUEST),
-    "mark_unreadable": lambda world: world.ledger.mark_unreadable(world.seen(), "unreadable"),
     "record": _record_with(PARAMS),
     "record, other arguments": _record_with({"order_id": "8"}),
     "invalidate": lambda world: world.ledger.invalidate(REQUEST.key),
@@ -292,6 +291,7 @@ CORRUPT: dict[str, dict[str, Any]] = {
     "its status is 'gibberish'": {"status": "gibberish"},
     "it is running without a lease": {"lease_until": None},
     "it is done, but not since when": {"status": "done", "value": b"null"},
+    "its id is 'none'": {"effect_id": "none"},
 }
 
 
@@ -331,7 +331,6 @@ def test_finding_about_an_earlier_start_does_not_count(world: World) -> None:
     world.ledger.mark_unknown(again, "timed out again")
     before = world.seen()
     assert not world.ledger.resolve(looked_into, NotApplied())
-    assert not world.ledger.mark_unreadable(before, "no result at all")
     assert world.seen() == before
 
 

@@ -71,11 +71,23 @@ def test_trap_zombie_does_not_overwrite_the_new_owner(ledger: EffectLedger, cloc
     assert hit(ledger) == EffectResult("by the owner")
 
 
-@pytest.mark.parametrize(
-    "columns", [{"value": b'{"cut": '}, {"value": b"\xff"}, {"effect_id": "none"}, {"status": "?"}]
-)
+@pytest.mark.parametrize("value", [b'{"cut": ', b"\xff"])
+def test_done_row_whose_value_is_not_json_stays_done(store: LedgerStore, ledger: EffectLedger, value: bytes) -> None:
+    """Its value is unavailable, as one that could not be stored; the row is untouched."""
+    ledger.complete(claimed(ledger), EffectResult("made"))
+    done = ledger.row(KEY)
+    assert done is not None
+    assert store.replace(done, done._replace(value=value))
+    found = ledger.lookup(KEY)
+    assert found is not None
+    assert (found.result_message, found.result_value, found.value_unavailable) == ("made", None, True)
+    assert isinstance(ledger.claim(REQUEST), Hit)
+    assert ledger.row(KEY) == done._replace(value=value)
+
+
+@pytest.mark.parametrize("columns", [{"effect_id": "none"}, {"status": "?"}])
 def test_corrupt_row_is_unknown_never_absent(store: LedgerStore, ledger: EffectLedger, columns: dict[str, Any]) -> None:
-    """An entry that cannot be read shows nothing to replay, and is not run again either."""
+    """An entry that no ledger can have written shows nothing to replay, and is not run again either."""
     ledger.complete(claimed(ledger), EffectResult("made"))
     done = ledger.row(KEY)
     assert done is not None

@@ -16,6 +16,7 @@ from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolInvoked, ToolMessage
+from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
@@ -177,14 +178,14 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
 
 
 def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: Store) -> None:
-    """A person recorded that it happened, and what is recorded could not be read."""
+    """Somebody recorded that it happened, removed that record, and began it anew."""
     bank = Bank(True, False)
 
     def find(_params: object, key: str) -> ToolResult[str] | None:
         ledger = EffectLedger(kept)
         ref = key.removeprefix("call:")
         ledger.resolve(row_of(kept, ref), EffectResult("done"))
-        assert ledger.mark_unreadable(row_of(kept, ref), "unreadable")
+        assert kept.replace(row := row_of(kept, ref), states.unknown_row(row, "begun anew"))
         return None
 
     with Session.open(kept, "s") as session:

@@ -34,6 +34,7 @@ from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.errors.mistakes import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Approver, Prompt
+from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
 from handrail.runtime.execution import loop_is_running
 from handrail.session import Session
@@ -83,6 +84,7 @@ class PydanticAIAdapter:
             check_model_name(model)
         expected = "an EffectLedger: EffectLedger(store), or None"
         check_argument("PydanticAIAdapter", "effect_ledger", effect_ledger, (EffectLedger, NoneType), expected)
+        check_approver("PydanticAIAdapter", approver)
         self.model = model
         self.effect_ledger = EffectLedger() if effect_ledger is None else effect_ledger
         self._ledger_is_given = effect_ledger is not None

@@ -56,10 +56,10 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     BudgetExceededError,
     DeadlineExceededError,
-    DeveloperMistake,
     ParseError,
     PromptEvaluationError,
 )
+from handrail.errors.mistakes import mistakes_in
 from handrail.limits import TokenUsage
 from handrail.runtime.steps import not_run
 from handrail.serde.faults import message_of
@@ -87,7 +87,7 @@ class HandrailCapability(AbstractCapability[Any]):
     executor: ToolExecutor
     toolset: HandrailToolset = field(init=False, repr=False)
     line: ArrivalQueue = field(init=False, repr=False, default_factory=ArrivalQueue)
-    _mistakes: list[DeveloperMistake] = field(init=False, repr=False, default_factory=list[DeveloperMistake])
+    _mistakes: list[BaseException] = field(init=False, repr=False, default_factory=list[BaseException])
     _used: TokenUsage = field(init=False, repr=False, default=TokenUsage())
 
     def __post_init__(self) -> None:
@@ -147,9 +147,11 @@ class HandrailCapability(AbstractCapability[Any]):
         """
         try:
             yield
-        except DeveloperMistake as mistake:
-            self._mistakes.append(mistake)
-            raise ToolFailed("the call was not carried out") from mistake
+        except Exception as error:
+            if not mistakes_in(error):
+                raise
+            self._mistakes.append(error)
+            raise ToolFailed("the call was not carried out") from error
 
     def _raise_mistakes(self) -> None:
         if self._mistakes:

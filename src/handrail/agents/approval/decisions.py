@@ -43,6 +43,8 @@ class GatedCall:
         reply: the reply of the model that asked for the call; `None` in records of versions that did not note it.
         reached: of a file tool, the paths among its arguments that lead through links to other paths, and those other
             paths, by argument; `None` if there are none. Rules look at both, and the digest names these too.
+        own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; empty
+            where it has the same. Rules that ask or deny go by both.
     """
 
     path: tuple[str, ...]
@@ -58,6 +60,7 @@ class GatedCall:
     written: Mapping[str, Any] | None = None
     reply: str | None = None
     reached: Mapping[str, str] | None = None
+    own_tool: str = ""
 
     @property
     def ref(self) -> CallRef:

@@ -140,15 +140,24 @@ class Rule:
         """Whether the rule is about a call; `reading` says how its globs over arguments are read.
 
         Each of them is held against the arguments that will run, against those that the model wrote, and against the
-        paths that links in them lead to. Widely, one of these is enough; narrowly, all must fit.
+        paths that links in them lead to. Widely, one of these is enough; narrowly, all must fit. A tool that has a name
+        of its own beside the one that is called fits widely by either, and narrowly by the one that is called.
         """
-        return self.is_about(call.tool, call.path) and all(
+        own = call.own_tool if reading == "wide" else ""
+        return self.is_about(call.tool, call.path, own=own) and all(
             _fits_looks(glob, place, call, reading) for place, glob in self._places
         )
 
-    def is_about(self, tool: str, path: Sequence[str]) -> bool:
-        """Whether the rule is about a tool of the agents that called each other, whatever its arguments are."""
-        return matches_name(self.tool, tool) and self.holds_for(path)
+    def is_about(self, tool: str, path: Sequence[str], *, own: str = "") -> bool:
+        """Whether the rule is about a tool of the agents that called each other, whatever its arguments are.
+
+        Args:
+            tool: the name that is called.
+            path: the agents.
+            own: another name by which the rule may mean the tool; empty for none.
+        """
+        fits = matches_name(self.tool, tool) or (bool(own) and matches_name(self.tool, own))
+        return fits and self.holds_for(path)
 
     def holds_for(self, path: Sequence[str]) -> bool:
         """Whether the rule is about the agents that called each other, whatever their tools are."""
@@ -210,22 +219,22 @@ class ApprovalRules:
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
 
 
-def rules_on_arguments(
-    rules: ApprovalRules, tool: str, path: Sequence[str], found: Judgement
-) -> tuple[tuple[Verdict, Rule], ...]:
+def rules_on_arguments(rules: ApprovalRules, call: GatedCall, found: Judgement) -> tuple[tuple[Verdict, Rule], ...]:
     """The rules that say something else of a tool where its arguments fit; the first that fits decides.
 
     Args:
         rules: the rules.
-        tool: the name of the tool.
-        path: the agents that call each other.
+        call: a call of the tool, whatever its arguments are.
         found: what is said of a call that no such rule fits. Rules that would not win over it are left out.
     """
     said: list[tuple[Verdict, Rule]] = []
-    for verdict, members, _ in _readings(rules):
+    for verdict, members, reading in _readings(rules):
         if found.explicit and verdict == found.verdict:
             break
-        said.extend((verdict, rule) for rule in members if rule.arguments and rule.is_about(tool, path))
+        own = call.own_tool if reading == "wide" else ""
+        said.extend(
+            (verdict, rule) for rule in members if rule.arguments and rule.is_about(call.tool, call.path, own=own)
+        )
     return tuple(said)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.classify import (
@@ -293,8 +294,13 @@ def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[s
     if name in other:
         moved: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {moved} of that name exists; move it to `{moved}s:`."
-    near = nearest(name, there) if guess else None
-    if near is not None:
+    near, listed = _proposed(name, tuple(sorted(there)))
+    if guess and near is not None:
         fault += f" Did you mean {near!r}?"
-    listed = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name)
     return f"{fault} Available {kind}s: {listed or 'none'}."
+
+
+@lru_cache(maxsize=256)  # many agents miss the same name, and to compare it with a thousand others takes 0.1 s
+def _proposed(name: str, there: tuple[str, ...]) -> tuple[str | None, str]:
+    """The nearest of some names, and as many of them as a message lists."""
+    return nearest(name, there), enumerated(there, limit=_MOST_LISTED, wanted=name)

@@ -195,7 +195,7 @@ class RunExecutors:
             return ahead
         described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, looks)
         if ahead is not None:
-            described = replace(described, default=ahead.default, asks=ahead.asks)
+            described = replace(described, default=ahead.default, asks=ahead.asks, own_tool=ahead.own_tool)
         if looks_again:  # who is asked about it next is shown what was found now
             self._ahead[ref, tool.name] = described
         return described
@@ -234,6 +234,7 @@ class RunExecutors:
             arguments={},
             digest="",
             default=default,
+            own_tool=_other_name(name, definition.name),
         )
         found = self._tree.gate.judge(call)
         return ToolReport(
@@ -246,7 +247,7 @@ class RunExecutors:
             approval=found,
             parameters=definition.parameters_json_schema,
             hints=hints,
-            on_arguments=rules_on_arguments(self._tree.rules, definition.name, self._path, found),
+            on_arguments=rules_on_arguments(self._tree.rules, call, found),
         )
 
     def _own_of(self, definition: ToolDefinition) -> _Own | None:
@@ -273,7 +274,8 @@ class RunExecutors:
             return None
         looks = _Looks(_arguments(foreseen.params), _written(call), foreseen.reached)
         gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks)
-        return replace(gated, asks=foreseen.questions, default=own.defaults.get(name))
+        other = _other_name(name, call.tool_name)
+        return replace(gated, asks=foreseen.questions, default=own.defaults.get(name), own_tool=other)
 
     def _gated(self, ref: CallRef, name: str, effect: Effect, looks: _Looks) -> GatedCall:
         origin = self._origins.get(name, "")
@@ -339,6 +341,11 @@ def _own_name(definition: ToolDefinition) -> str | None:
     """What a tool of Handrail's is called in its prompt, whatever a prefix has made of it; `None` for other tools."""
     name = (definition.metadata or {}).get(PIPELINE_METADATA_KEY)
     return None if name is None else str(name)
+
+
+def _other_name(own: str | None, called: str) -> str:
+    """The name that a tool has in its section, if that is not the one that is called; empty otherwise."""
+    return "" if own is None or own == called else own
 
 
 def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:

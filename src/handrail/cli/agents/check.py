@@ -31,7 +31,7 @@ from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
-from handrail.cli.agents.problems import format_problem, once, print_problems, problems_of, within_a_screen
+from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Column, Screen
@@ -117,7 +117,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
 
 def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
     """Print remarks of one kind, at most a screenful."""
-    shown, more = within_a_screen(remarks)
+    shown, more = within_a_screen([fold_lines(remark) for remark in remarks])
     for remark in shown:
         screen.remark(remark)
     if more:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from handrail.agents.error_text import error_location
 from handrail.cli.screen import Screen, show_traceback
@@ -13,6 +14,7 @@ from handrail.serde.formatting import count_noun
 
 _LINES = 22  # of 24: two are left to say how many others there are
 _COLUMNS = 80
+_LONGEST_LINE = 300
 _BEFORE = len("handrail: ")
 _ALL_OF_THEM = "handrail check FILE --format json has all."
 
@@ -44,12 +46,25 @@ def print_problems(screen: Screen, problems: Sequence[HandrailError]) -> None:
     classes: dict[str, list[str]] = defaultdict(list)
     for problem in problems:
         classes[type(problem).__name__].append(str(problem))
-    for name, messages in classes.items():
+    for name, said in classes.items():
+        messages = [fold_lines(message) for message in said]
         shown, more = within_a_screen(messages)
         for message in shown:
             screen.problem(message)
         if more:
             screen.remark(f"{count_noun(more, 'more problem')} of this class ({name}); {_ALL_OF_THEM}")
+
+
+def fold_lines(message: str) -> str:
+    """A message whose long lines go on in further ones, set in below them."""
+    return "\n".join(part for line in message.splitlines() for part in _parts(line))
+
+
+def _parts(line: str) -> list[str]:
+    if len(line) <= _LONGEST_LINE:
+        return [line]
+    margin = " " * (len(line) - len(line.lstrip()))
+    return wrap(line, _LONGEST_LINE, initial_indent=margin, subsequent_indent=f"{margin}  ", break_on_hyphens=False)
 
 
 def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from handrail.errors import PromptValidationError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.mistakes import InvalidArgumentError, check_argument
 from handrail.prompt.context import ToolContext
-from handrail.prompt.signature import calling_fault, is_async
+from handrail.prompt.signature import calling_fault, is_async, return_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session.calls import CallRef
+
+_VERDICTS = ("allow", "deny", "ask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,21 @@ class PolicyDecision:
         reason: for `"deny"`, what the model is told: what is wrong, and what to do first; for `"ask"`, the question
             that the person is asked; empty for `"allow"`.
         final: whether the same call, asked again, is denied without being judged again.
+
+    Raises:
+        InvalidArgumentError: there is no such verdict.
     """
 
     verdict: Literal["allow", "deny", "ask"]
     reason: str = ""
     final: bool = True
+
+    def __post_init__(self) -> None:
+        if self.verdict not in _VERDICTS:
+            expected = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
+            raise InvalidArgumentError(
+                function="PolicyDecision", argument="verdict", given=self.verdict, expected=expected
+            )
 
     @staticmethod
     def allow() -> PolicyDecision:
@@ -231,11 +243,19 @@ class Approval:
         reason: what the model is told when it may not; may be empty.
         final: for a no, whether the same call, asked again, is refused without being judged again; `False` if nobody
             has decided.
+
+    Raises:
+        InvalidArgumentError: `approved` or `final` is not a boolean, or `reason` is not text.
     """
 
     approved: bool
     reason: str = ""
     final: bool = True
+
+    def __post_init__(self) -> None:
+        check_argument("Approval", "approved", self.approved, bool, "True or False")
+        check_argument("Approval", "reason", self.reason, str, "text")
+        check_argument("Approval", "final", self.final, bool, "True or False")
 
 
 Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bool]]
@@ -244,3 +264,30 @@ Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bo
 One that raises refuses the call, which is judged again when it is asked again; with `CallPostponed` it puts the call
 off, which is undone and made again later.
 """
+
+
+def check_approver(function: str, approver: object) -> None:
+    """Refuse what cannot answer a request; `None` stands for no approver.
+
+    Args:
+        function: what it was given to, as it is imported: `"ToolExecutor"`.
+        approver: what was given.
+
+    Raises:
+        InvalidArgumentError: it cannot be called with an `ApprovalRequest`, or is annotated to return something else
+            than an answer. A class is not an approver: calling it makes an instance, which would be taken for a yes.
+    """
+    if approver is None:
+        return
+    fault = None
+    if callable(approver) and not isinstance(approver, type):
+        fault = calling_fault(approver, (ApprovalRequest,), {}) or return_fault(approver, (bool, Approval))
+        if fault is None:
+            return
+    expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
+    raise InvalidArgumentError(
+        function=function,
+        argument="approver",
+        given=approver,
+        expected=expected if fault is None else f"{expected}; this one {fault}",
+    )

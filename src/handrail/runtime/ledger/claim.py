@@ -423,7 +423,8 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ReplayedResult:
     """The stored result of an effect, ready to go on with.
 
     Raises:
-        ValueError: it cannot be read.
+        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand; this is
+            what reading it raised.
     """
     found = hit.result
     message, value = found.message, None

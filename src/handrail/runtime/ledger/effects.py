@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
 from handrail.store.protocol import ClaimOwner, EffectRow
+
+_log = logging.getLogger("handrail.runtime")
 
 JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
 """What JSON can say, parsed."""
@@ -213,7 +216,7 @@ class ToolEffect:
         expires_at: when the entry expires; `None` for never.
         effect_id: names the effect for as long as its entry stands.
         partition: the session id, or `""` for a key that all sessions share.
-        value_unavailable: whether the value could not be serialised, so that nobody has it any more.
+        value_unavailable: whether the value could not be serialised, or what is stored of it is not JSON.
         exclude_value_from_context: whether the model sees only the message.
     """
 
@@ -232,22 +235,26 @@ class ToolEffect:
 
     @classmethod
     def of(cls, row: EffectRow) -> ToolEffect:
-        """The effect that a done row records.
-
-        Raises:
-            ValueError: what the row holds as JSON is none, or its id is no id.
-        """
+        """The effect that a done row records; a value that is not JSON is unavailable."""
+        value: JsonValue = None
+        unavailable = row.value is None
+        if row.value is not None:
+            try:
+                value = json.loads(row.value)
+            except ValueError:
+                _log.exception("the recorded value of the effect %s of %s cannot be read", row.effect_id, row.tool)
+                unavailable = True
         return cls(
             idempotency_key=row.key,
             tool_name=row.tool,
             params_hash=row.params_hash,
             result_message=row.message,
-            result_value=None if row.value is None else json.loads(row.value),
+            result_value=value,
             result_success=True,
             created_at=row.completed_at or row.created_at,
             expires_at=row.expires_at,
             effect_id=UUID(int=int(row.effect_id, 16)),
             partition=row.partition,
-            value_unavailable=row.value is None,
+            value_unavailable=unavailable,
             exclude_value_from_context=row.exclude_value_from_context,
         )

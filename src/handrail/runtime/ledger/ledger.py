@@ -258,10 +258,6 @@ class EffectLedger:
         """
         return self._store.testimony(row.effect_id)
 
-    def mark_unreadable(self, row: EffectRow, why: str) -> bool:
-        """Turn a done effect whose result cannot be read into an unknown one; returns whether the row was still so."""
-        return row.status == "done" and self._store.replace(row, states.unknown_row(row, why))
-
     def row(self, key: str, *, partition: str = "") -> EffectRow | None:
         """The entry of a key as it stands, in whatever state; `None` if there is none."""
         return self._store.get(partition, key)
@@ -312,13 +308,10 @@ class EffectLedger:
         wrong = states.fault(row)
         if not wrong and row.status != "done":
             return None
-        try:
-            effect = None if wrong else ToolEffect.of(row)
-        except ValueError as error:
-            effect, wrong = None, f"its result cannot be read: {error}"
-        if effect is None:
+        if wrong:
             self._store.replace(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
-        return effect
+            return None
+        return ToolEffect.of(row)
 
     def record(  # noqa: PLR0913 - the documents' five arguments, and the partition
         self,

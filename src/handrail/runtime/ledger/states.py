@@ -61,7 +61,6 @@ records once more what it has recorded is answered `kept`, because the first ans
     running     resolve: it happened      as it was           error
     done        resolve: it did not       as it was           error
     failed      resolve: it happened      as it was           error
-    done        mark_unreadable           unknown, fence + 1  kept
     absent      record                    done, fence 1       kept
     expired     record                    done, fence 1       kept
     failed      record                    done, fence + 1     kept
@@ -148,6 +147,8 @@ def fault(row: EffectRow) -> str:
     """Why no ledger can have written this row; empty if one can."""
     if row.status not in EFFECT_STATUSES:
         return f"its status is {row.status!r}"
+    if not _EFFECT_ID.fullmatch(row.effect_id):
+        return f"its id is {row.effect_id!r}"
     if row.status == "running" and row.lease_until is None:
         return "it is running without a lease"
     if row.status == "done" and row.completed_at is None:

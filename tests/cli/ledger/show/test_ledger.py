@@ -256,3 +256,18 @@ def test_a_table_of_effects_fits_every_terminal(terminal: Terminal, width: int) 
     assert ("Left out" in terminal.lines[-1]) == (width < 200)
     assert all(len(line) <= width for line in terminal.lines[:-1])
     assert any("session:pay:lapsed" in line and "lease passed 5 min ago" in line for line in terminal.lines)
+
+
+@pytest.mark.parametrize("value", [b'{"cut": ', b"\xff", b'{"of": "another type"}'])
+def test_a_done_effect_whose_result_cannot_be_read_is_shown_as_done(
+    handrail: Command, store: Store, value: bytes
+) -> None:
+    """It has happened, whatever can be read of its result."""
+    [row] = [each for each in store.rows() if each.key == "session:pay:done"]
+    assert store.replace(row, row._replace(value=value))
+    listed = handrail("ledger", "list", "--status", "done", "--session", SESSION)
+    assert [line.split()[3] for line in listed.out.splitlines()[1:]] == ["done"]
+    shown = handrail("ledger", "show", "session:pay:done")
+    assert (listed.code, shown.code, shown.err) == (0, 0, "")
+    assert "done" in shown.out
+    assert "Paid 7 EUR." in shown.out

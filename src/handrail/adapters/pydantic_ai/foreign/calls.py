@@ -74,6 +74,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
 from handrail.prompt.tool_definition import Declaration
 from handrail.runtime import ToolMessage
+from handrail.runtime.failures import without_mistakes
 from handrail.serde import Codec, Masking, schema_masking
 from handrail.serde.json_values import escaped
 
@@ -279,8 +280,11 @@ class ForeignCall:
 
 
 def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
-    """The exception as the tool raised it; where it holds lone surrogates, a new one with escapes in their place."""
-    text = escaped(error.message)
+    """The exception as the tool raised it; where it holds what no model is to read, a new one.
+
+    That is a lone surrogate, for which it has an escape, and the text of a developer's mistake that it was raised from.
+    """
+    text = escaped(without_mistakes(error.message, error))
     if text == error.message:
         return error
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)
