@@ -11,6 +11,7 @@ PAGE = ROOT / "docs" / "crash-points.md"
 
 EXTERNAL = "What is left of an external effect"
 TESTIMONY = "What is left of testimony"
+REPEAT = "What is left of a repeat"
 STATE = "What is left of a row and of files"
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import handrail.store
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
@@ -34,7 +30,6 @@ from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import BudgetTracker, Deadline
 from handrail.prompt import (
     Approval,
-    ApprovalRequest,
     External,
     IdempotencyConfig,
     MarkdownSection,
@@ -45,315 +40,97 @@ from handrail.prompt import (
     Section,
     SequentialDependencyPolicy,
     Tool,
-    ToolContext,
     ToolExample,
-    ToolResult,
 )
-from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked
+from handrail.resources import Binding, ResourceRegistry
+from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.session import stored_as
 from handrail.store.memory import MemoryStore
-
-
-@dataclass(frozen=True)
-class Order:
-    """Parameters."""
-
-    number: str
-    path: int = 0
-
-
-class Client:
-    """A resource."""
-
-
-class Till:
-    """A resource that needs one."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A row of the page.
-
-    Attributes:
-        does: what the developer does, as the page has it.
-        found_by: what finds it, as the page has it.
-        error: what it raises.
-        says: words of the message.
-        make: makes the mistake; it is given an empty folder.
-        attributes: attributes of the error, with their values.
-    """
-
-    does: str
-    found_by: str
-    error: type[Exception]
-    says: str
-    make: Callable[[Path], object]
-    attributes: Mapping[str, object] = field(default_factory=dict[str, object])
-
-
-def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:
-    """Pay."""
-    return ToolResult.ok(None)
-
-
-def pay_without_context(params: Order) -> ToolResult[None]:
-    """Takes no context."""
-    return ToolResult.ok(None)
-
-
-def pay_client(params: Client, *, context: ToolContext) -> ToolResult[None]:
-    """Takes something else."""
-    return ToolResult.ok(None)
-
-
-def ask(params: Order, key: str) -> ToolResult[None] | None:
-    """Find out."""
-    return None
-
-
-def tool(handler: Any = pay, **options: Any) -> Tool[Order, None]:
-    """A sound tool, but for the options."""
-    said: dict[str, Any] = {"name": "pay", "description": "Pays.", "handler": handler, **options}
-    return Tool[Order, None](**said)
-
-
-def prompt(*sections: Any) -> Prompt[str]:
-    """A sound prompt, but for the sections."""
-    return Prompt(PromptTemplate(ns="desk", key="pay", sections=sections or [Section(title="Desk", tools=[tool()])]))
-
-
-def door(handler: Any = pay, *, resources: Any = None, policy: Any = None, **options: Any) -> ToolExecutor:
-    """An executor of one tool."""
-    section = Section(title="Desk", tools=[tool(handler)], policies=[] if policy is None else [policy])
-    given: dict[str, Any] = {"prompt": prompt(section).bind(resources=resources), "session": Session(), **options}
-    return ToolExecutor(**given)
-
-
-CALL = ToolCall("1", "pay", {"number": "7"})
-
-
-def call(handler: Any = pay, **options: Any) -> object:
-    """Carry a call out."""
-    return door(handler, **options).execute(CALL)
-
-
-def asking(kind: Any) -> Any:
-    """A handler that asks for a resource."""
-
-    def handler(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        context.resources.get(kind)
-        return ToolResult.ok(None)
-
-    return handler
-
-
-def shrink(params: Order, *, context: ToolContext) -> ToolResult[None]:
-    """Take from a log."""
-    context.session[ToolInvoked].clear()
-    return ToolResult.ok(None)
-
-
-def write_rows(params: Order, *, context: ToolContext) -> ToolResult[None]:
-    """Write to a database."""
-    context.connection.execute("SELECT 1")
-    return ToolResult.ok(None)
-
-
-def change(params: Order, *, context: ToolContext) -> ToolResult[None]:
-    """Send an event."""
-    context.session.dispatch(params)
-    return ToolResult.ok(None)
-
-
-@dataclass(frozen=True)
-class Impossible:
-    """A value that JSON cannot say."""
-
-    value: complex
-
-
-@dataclass(frozen=True)
-class Anything:
-    """A value that JSON may say."""
-
-    value: Any
-
-
-def keep(value: Impossible | Anything) -> None:
-    """Append a value to a stored session in a call."""
-
-    def append(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        context.session[type(value)].append(value)
-        return ToolResult.ok(None)
-
-    with handrail.store.open("memory:") as opened, Session.open(opened, "s") as session:
-        call(append, session=session)
-
-
-class Rule:
-    """A policy."""
-
-    def __init__(self, answer: Any = None) -> None:
-        self.name = "rule"
-        self.answer = PolicyDecision.allow() if answer is None else answer
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> Any:
-        return self.answer
-
-    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Nothing to note."""
-
-
-class LateNotes(Rule):
-    """A policy whose `on_result` has to be awaited."""
-
-    async def on_result(  # type: ignore[override]  # the mistake
-        self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext
-    ) -> None:
-        """Nothing to note."""
-
-
-class Late(Rule):
-    """A policy that has to be awaited."""
-
-    async def check(self, tool: Any, params: Any, *, context: ToolContext) -> Any:
-        return self.answer
-
-
-class Notes(Rule):
-    """A policy whose `on_result` returns what has to be awaited, which its definition does not say."""
-
-    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> Any:
-        return connect(result)
-
-
-class Half:
-    """A policy without `on_result`."""
-
-    name = "half"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.allow()
-
-
-async def connect(_: object) -> Client:
-    """An asynchronous provider."""
-    return Client()
-
-
-def unclear(*_: object) -> Any:
-    """What neither decides nor changes anything."""
-    return "yes"
-
-
-def both(tool: object, params: object) -> bool:
-    """An approver of the wrong parameters."""
-    return True
-
-
-def says_yes(request: ApprovalRequest) -> str:
-    """An approver that says at its head that it decides nothing."""
-    return "yes"
-
-
-def with_reducer() -> Session:
-    """A session whose reducer returns no change."""
-    session = Session()
-    session.register(Order, wrong(unclear), into=Order)
-    return session
-
-
-def two_reducers(_: Path) -> None:
-    """Register two for one slice and event."""
-    session = with_reducer()
-    session.register(Order, wrong(pay), into=Order)
-
-
-def reuse(_: Path) -> None:
-    """Ask for another call by an identity that is taken."""
-    executor = door()
-    executor.execute(CALL, reply="r")
-    executor.execute(ToolCall("1", "pay", {"number": "8"}), reply="r")
-
-
-def write_to_two_stores(_: Path) -> None:
-    """Keep a session in one store, and have another one decide about its files."""
-
-    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        context.resources.get(Filesystem).write_text("notes.md", "x")
-        return ToolResult.ok(None)
-
-    with (
-        TemporaryDirectory() as folder,
-        handrail.store.open("memory:") as near,
-        handrail.store.open("memory:") as far,
-        HostFilesystem(folder, store=far) as files,
-        Session.open(near, "s") as session,
-    ):
-        call(write, session=session, resources={Filesystem: files})
-
-
-def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:
-    """The attributes of an `InvalidArgumentError`."""
-    return {"function": function, "argument": argument, "given": kind}
-
-
-def wrong(value: object) -> Any:
-    """A value of which type checkers see nothing."""
-    return value
-
-
-_TOOL = {"tool": "pay"}
-_SHORT = ResourceRegistry.of(
-    Binding(Client, lambda _: Client(), Scope.TOOL_CALL), Binding(Till, lambda r: wrong(r.get(Client)))
+from tests.docs.mistaken_programs import (
+    CALL,
+    FILES,
+    KEYED,
+    LOOK,
+    SHORT,
+    TOOL,
+    UNPLACED,
+    Anything,
+    Client,
+    Half,
+    Impossible,
+    Late,
+    LateNotes,
+    Mistake,
+    Notes,
+    Order,
+    Rule,
+    Till,
+    ask,
+    asking,
+    both,
+    call,
+    change,
+    connect,
+    door,
+    given,
+    keep,
+    pay,
+    pay_client,
+    pay_without_context,
+    prompt,
+    reuse,
+    says_yes,
+    shrink,
+    tool,
+    two_reducers,
+    unclear,
+    with_reducer,
+    write_rows,
+    write_to_two_stores,
+    wrong,
 )
-_FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), path_of=lambda _: wrong(7))
-_KEYED = IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
-_UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
-_LOOK = Tool[None, None](name="look", description="Looks.")
 
 TOOLS = (
     Mistake("a tool without its types", "`Tool(...)`", PromptValidationError, "needs its types in brackets",
-            lambda _: wrong(Tool)(name="pay", description="Pays."), _TOOL),
+            lambda _: wrong(Tool)(name="pay", description="Pays."), TOOL),
     Mistake("one type in the brackets", "`Tool[...]`", PromptValidationError, "write Tool[Params, Result]",
             lambda _: wrong(Tool)[Order]),
     Mistake("parameters that are not a dataclass", "`Tool(...)`", PromptValidationError, "they must be a dataclass",
-            lambda _: wrong(Tool)[dict, None](name="pay", description="Pays."), {**_TOOL, "dataclass": dict}),
+            lambda _: wrong(Tool)[dict, None](name="pay", description="Pays."), {**TOOL, "dataclass": dict}),
     Mistake("a name with capitals and blanks", "`Tool(...)`", PromptValidationError, "write 'pay_now'",
             lambda _: tool(name="Pay now"), {"tool": "Pay now"}),
     Mistake("an empty description", "`Tool(...)`", PromptValidationError, "description has 0 characters",
-            lambda _: tool(description=" "), _TOOL),
+            lambda _: tool(description=" "), TOOL),
     Mistake("a handler that cannot be called", "`Tool(...)`", PromptValidationError, "which cannot be called",
-            lambda _: tool("pay"), _TOOL),
+            lambda _: tool("pay"), TOOL),
     Mistake("a handler without `context`", "`Tool(...)`", PromptValidationError, "Write: def pay_without_context",
-            lambda _: tool(pay_without_context), _TOOL),
+            lambda _: tool(pay_without_context), TOOL),
     Mistake("a handler of other parameters", "`Tool(...)`", PromptValidationError, "takes params: Client",
-            lambda _: tool(pay_client), _TOOL),
+            lambda _: tool(pay_client), TOOL),
     Mistake("an effect that there is not", "`Tool(...)`", PromptValidationError, "it must be one of 'read', 'state'",
-            lambda _: tool(effect="write"), _TOOL),
+            lambda _: tool(effect="write"), TOOL),
     Mistake("`idempotency=True`", "`Tool(...)`", PromptValidationError, "write idempotency=IdempotencyConfig(...)",
-            lambda _: tool(idempotency=True), _TOOL),
+            lambda _: tool(idempotency=True), TOOL),
     Mistake("a timeout without its unit", "`Tool(...)`", PromptValidationError, "timeout=timedelta(seconds=30)",
-            lambda _: tool(timeout=30), _TOOL),
+            lambda _: tool(timeout=30), TOOL),
     Mistake("an example of another type", "`Tool(...)`", PromptValidationError, "the input of example 1 is",
-            lambda _: tool(examples=[ToolExample(description="One.", input="7", output=None)]), _TOOL),
+            lambda _: tool(examples=[ToolExample(description="One.", input="7", output=None)]), TOOL),
     Mistake("`reconcile` for a tool without an effect outside", "`Tool(...)`", PromptValidationError,
-            "this tool has none there", lambda _: tool(reconcile=ask), _TOOL),
+            "this tool has none there", lambda _: tool(reconcile=ask), TOOL),
     Mistake('`on_orphan="reconcile"` without `reconcile`', "`Tool(...)`", PromptValidationError,
-            "needs reconcile=...", lambda _: tool(effect=External(on_orphan="reconcile")), _TOOL),
+            "needs reconcile=...", lambda _: tool(effect=External(on_orphan="reconcile")), TOOL),
     Mistake("a failure that proves nothing", "`External(...)`", PromptValidationError,
             "which may be raised after the effect", lambda _: External(not_applied_on=(TimeoutError,))),
     Mistake("a time to live without its unit", "`IdempotencyConfig(...)`", PromptValidationError,
             "it must be a timedelta", lambda _: IdempotencyConfig(ttl=wrong(5))),
     Mistake("`concurrent` that is a text", "`Tool(...)`", PromptValidationError, "concurrent=True or concurrent=False",
-            lambda _: tool(concurrent="yes"), _TOOL),
+            lambda _: tool(concurrent="yes"), TOOL),
     Mistake("`accepts_overrides` that is a text", "`Tool(...)`", PromptValidationError, "accepts_overrides=False",
-            lambda _: tool(accepts_overrides="no"), _TOOL),
+            lambda _: tool(accepts_overrides="no"), TOOL),
     Mistake("a description with a lone surrogate", "`Tool(...)`", PromptValidationError, "has a lone surrogate",
-            lambda _: tool(description="Pays \ud800."), _TOOL),
+            lambda _: tool(description="Pays \ud800."), TOOL),
     Mistake("a copy with a wrong field", "`dataclasses.replace`", PromptValidationError, "description has 0 characters",
-            lambda _: replace(tool(), description=""), _TOOL),
+            lambda _: replace(tool(), description=""), TOOL),
 )  # fmt: skip
 """Tools."""
 
@@ -386,11 +163,11 @@ SECTIONS = (
             lambda _: prompt(Section(title="Desk", tools=[tool()], policies=[
                 SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})])), {"section_path": ("desk",)}),
     Mistake("a path that can be none", "`PromptTemplate(...)`", PromptValidationError, "its field path is int",
-            lambda _: prompt(Section(title="Desk", tools=[tool(), _LOOK], policies=[_UNPLACED])),
-            {**_TOOL, "dataclass": Order, "section_path": ("desk",)}),
+            lambda _: prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[UNPLACED])),
+            {**TOOL, "dataclass": Order, "section_path": ("desk",)}),
     Mistake("two tools of one name", "`PromptTemplate(...)`", PromptValidationError, "two tools have this name",
             lambda _: prompt(Section(title="Desk", tools=[tool()]), Section(title="Till", tools=[tool()])),
-            {**_TOOL, "dataclass": Order, "section_path": ("till",)}),
+            {**TOOL, "dataclass": Order, "section_path": ("till",)}),
     Mistake("a section in the place of several", "`PromptTemplate(...)`", PromptValidationError, "write sections=[...]",
             lambda _: PromptTemplate(ns="desk", key="pay", sections=wrong(Section(title="Desk")))),
     Mistake("a key with blanks", "`PromptTemplate(...)`", PromptValidationError, "key is 'pay now'",
@@ -560,7 +337,7 @@ CALLS = (
                 Client: Binding(Client, lambda r: wrong(r.get(Till))),
                 Till: Binding(Till, lambda r: wrong(r.get(Client)))}), {"path": (Client, Till, Client)}),
     Mistake("a singleton that needs what lives for one call", "`context.resources`", ResourceUseError, "a TOOL_CALL",
-            lambda _: call(asking(Till), resources=_SHORT)),
+            lambda _: call(asking(Till), resources=SHORT)),
     Mistake("a policy that returns `True`", "the pipeline", InvalidReturnError, "PolicyDecision.allow()",
             lambda _: call(policy=Rule(True)), {"function": "policy rule", "tool": "pay", "returned": bool}),
     Mistake("a policy that denies with a number", "`PolicyDecision.deny`", InvalidArgumentError,
@@ -573,16 +350,16 @@ CALLS = (
             lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
     Mistake("`path_of` that returns a number", "`ReadBeforeWritePolicy`", InvalidReturnError, "a path (str or",
             lambda _: ToolExecutor(
-                prompt=prompt(Section(title="Desk", tools=[tool(), _LOOK], policies=[_FILES])).bind(
+                prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])).bind(
                     resources={Filesystem: InMemoryFilesystem()}), session=Session()).execute(CALL),
             {"tool": "pay", "returned": int}),
     Mistake("`key_fn` that returns a number", "the pipeline", InvalidReturnError, "a string of 1 to 512 characters",
-            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(idempotency=_KEYED)])),
+            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(idempotency=KEYED)])),
                                    session=Session()).execute(CALL),
             {"function": "key_fn", "tool": "pay", "returned": int}),
     Mistake("files to be read first, and no `Filesystem`", "`ReadBeforeWritePolicy`", UnboundResourceError,
             "nothing is bound for Filesystem",
-            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(), _LOOK], policies=[_FILES])),
+            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])),
                                    session=Session()).execute(CALL), {"protocol": Filesystem}),
     Mistake("a reducer that returns a text", "`session.dispatch`", ReducerError, "return Append(item)",
             lambda _: call(change, session=with_reducer())),

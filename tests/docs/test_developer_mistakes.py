@@ -9,7 +9,8 @@ import pytest
 
 from handrail.errors import DeveloperMistake
 from tests.architecture.sources import ROOT
-from tests.docs.developer_mistakes import CALLS, MISTAKES, Mistake
+from tests.docs.developer_mistakes import CALLS, MISTAKES
+from tests.docs.mistaken_programs import Mistake
 
 PAGE = ROOT / "docs" / "developer-mistakes.md"
 

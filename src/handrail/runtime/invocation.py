@@ -68,6 +68,7 @@ class Invocation:
             in a stored session; calls made inside others never are, because what they did may have been undone.
         is_final: whether the same call, asked again, is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
+        once_recorded: what is done when the refusal of the call has been recorded for good; `None` for nothing.
     """
 
     step = Step.LOOK_UP
@@ -81,6 +82,7 @@ class Invocation:
     closed: ToolInvoked | None = None
     claim: Claim = NO_CLAIM
     is_final = True
+    once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         """Take the call in, and draw its place."""

@@ -499,12 +499,28 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         event = run.event(result)
         session.log_event(event, run.ref, nested=run.turn.outer is not None)
     reached("after-record")
+    if run.refused_at is not None and run.once_recorded is not None:
+        _note_found(run, event, run.once_recorded)
     if not session.listens(ToolInvoked):
         return
     try:
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but who listens to it failed", run.call.name)
+
+
+def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object]) -> None:
+    """Record what a refused call has found out of another; not if its own record is not final.
+
+    A call that was interrupted runs again when it is asked for, and would then find the other one done. A store that
+    fails here leaves the other as unknown as it was. A call made inside another has no record to be answered from.
+    """
+    if not event.final and run.is_known:
+        return
+    try:
+        note()
+    except Exception:  # noqa: BLE001 - logged, because the call is over
+        _log.exception("what a repeat of %s has found out could not be recorded", run.call.name)
 
 
 def _is_unrecorded(run: Invocation) -> bool:

@@ -14,7 +14,9 @@ equal calls of the session are looked at:
 | has recorded its own result | runs |
 
 A refusal is final for the identity of the call: asked again after a crash, it is answered from the record. Under
-another id the call is looked at anew.
+another id the call is looked at anew. So what is found out now is recorded only after the refusal is: a process that
+dies in between leaves an effect that is unknown, and that is found out once more, and not one that a later reply has
+learned of.
 
 The other side is asked by a tool's reconciler.
 """
@@ -36,7 +38,7 @@ from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import dump_result, is_result
-from handrail.runtime.ledger.effects import NotApplied, Unknown
+from handrail.runtime.ledger.effects import EffectResult, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments, recorded_arguments, same_arguments
 from handrail.runtime.ledger.states import key_expired
 from handrail.serde.json_schema import MASK
@@ -106,12 +108,12 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
     if row.status == "done":
         raise _happened(tool)
     try:
-        if not await has_not_happened(run, tool, row, ttl=DAY):
-            raise _happened(tool)
-    except FinalRefusal:
-        raise
+        found = await _found(run, tool, row)
     except CallRefusedError as error:
         raise FinalRefusal(str(error)) from error
+    if found is not None:
+        run.once_recorded = partial(ledger.resolve, row, found, ttl=DAY)
+        raise _happened(tool)
     if ledger.resolve(row, _LOOKED_UP):
         return
     standing = ledger.row(row.key, partition=row.partition)  # another has resolved it while the reconciler looked
@@ -142,6 +144,15 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         CallRefusedError: nobody can tell, or the reconciler cannot be asked.
         DeveloperMistake: the reconciler asked for what is not there.
     """
+    found = await _found(run, tool, row)
+    if found is None:
+        return True
+    run.environment.effect_ledger.resolve(row, found, ttl=ttl)
+    return False
+
+
+async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
+    """What came of an unknown effect; `None` if it surely has not happened. Raises as `has_not_happened` does."""
     reconcile: Any = tool.reconcile
     message = Unknown(row).message
     if reconcile is None:
@@ -164,11 +175,10 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         _log.exception("reconcile of %s failed", tool.name)
         raise CallRefusedError(f"{message} Asking the other side failed: {describe_error(error)}") from error
     if found is None:
-        return True
+        return None
     if not is_result(found) or not found.success:
         raise CallRefusedError(f"{message} The other side could not tell either.")
-    run.environment.effect_ledger.resolve(row, dump_result(tool, found), ttl=ttl)
-    return False
+    return dump_result(tool, found)
 
 
 def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: str) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -15,7 +16,7 @@ import pytest
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolInvoked, ToolMessage
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
@@ -319,6 +320,31 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
         "neither": ("done", "failed"),
         "the other": ("failed", "done"),
     }[found]
+
+
+@pytest.mark.anyio
+async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_run(kept: Store) -> None:
+    """Nothing was unknown when they started; the next one is refused."""
+    charges: list[str] = []
+    both = asyncio.Event()
+
+    async def pay(params: Payment, *, context: ToolContext) -> ToolResult[str]:
+        charges.append(context.call_id)
+        if len(charges) == 2:
+            both.set()
+        await both.wait()
+        raise TimeoutError("no answer")
+
+    paying = Tool[Payment, str](name="pay", description="Pays.", handler=pay, effect="external", concurrent=True)
+    with Session.open(kept, "s") as session:
+        door = executor(paying, session=session)
+        calls = [ToolCall(name, "pay", {"to": "ann"}) for name in ("c1", "c2")]
+        messages = await door.execute_all_async(calls, reply="r1")
+        assert sorted(charges) == ["c1", "c2"]
+        assert all("took effect is unknown" in message.content for message in messages)
+        refused = await door.execute_async(ToolCall("c3", "pay", {"to": "ann"}), reply="r1")
+    assert "it is not known whether it took effect" in refused.content
+    assert sorted(charges) == ["c1", "c2"]
 
 
 # ------------------------------------------------------------------------------------------------------- dead processes

@@ -1,0 +1,286 @@
+"""Programs with mistakes, for the rows of `tests.docs.developer_mistakes`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import handrail.store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.prompt import (
+    ApprovalRequest,
+    IdempotencyConfig,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    ReadBeforeWritePolicy,
+    Section,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+from handrail.resources import Binding, ResourceRegistry, Scope
+from handrail.runtime import Session, ToolCall, ToolInvoked
+
+
+@dataclass(frozen=True)
+class Order:
+    """Parameters."""
+
+    number: str
+    path: int = 0
+
+
+class Client:
+    """A resource."""
+
+
+class Till:
+    """A resource that needs one."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A row of the page.
+
+    Attributes:
+        does: what the developer does, as the page has it.
+        found_by: what finds it, as the page has it.
+        error: what it raises.
+        says: words of the message.
+        make: makes the mistake; it is given an empty folder.
+        attributes: attributes of the error, with their values.
+    """
+
+    does: str
+    found_by: str
+    error: type[Exception]
+    says: str
+    make: Callable[[Path], object]
+    attributes: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Pay."""
+    return ToolResult.ok(None)
+
+
+def pay_without_context(params: Order) -> ToolResult[None]:
+    """Takes no context."""
+    return ToolResult.ok(None)
+
+
+def pay_client(params: Client, *, context: ToolContext) -> ToolResult[None]:
+    """Takes something else."""
+    return ToolResult.ok(None)
+
+
+def ask(params: Order, key: str) -> ToolResult[None] | None:
+    """Find out."""
+    return None
+
+
+def tool(handler: Any = pay, **options: Any) -> Tool[Order, None]:
+    """A sound tool, but for the options."""
+    said: dict[str, Any] = {"name": "pay", "description": "Pays.", "handler": handler, **options}
+    return Tool[Order, None](**said)
+
+
+def prompt(*sections: Any) -> Prompt[str]:
+    """A sound prompt, but for the sections."""
+    return Prompt(PromptTemplate(ns="desk", key="pay", sections=sections or [Section(title="Desk", tools=[tool()])]))
+
+
+def door(handler: Any = pay, *, resources: Any = None, policy: Any = None, **options: Any) -> ToolExecutor:
+    """An executor of one tool."""
+    section = Section(title="Desk", tools=[tool(handler)], policies=[] if policy is None else [policy])
+    given: dict[str, Any] = {"prompt": prompt(section).bind(resources=resources), "session": Session(), **options}
+    return ToolExecutor(**given)
+
+
+CALL = ToolCall("1", "pay", {"number": "7"})
+
+
+def call(handler: Any = pay, **options: Any) -> object:
+    """Carry a call out."""
+    return door(handler, **options).execute(CALL)
+
+
+def asking(kind: Any) -> Any:
+    """A handler that asks for a resource."""
+
+    def handler(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(kind)
+        return ToolResult.ok(None)
+
+    return handler
+
+
+def shrink(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Take from a log."""
+    context.session[ToolInvoked].clear()
+    return ToolResult.ok(None)
+
+
+def write_rows(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Write to a database."""
+    context.connection.execute("SELECT 1")
+    return ToolResult.ok(None)
+
+
+def change(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Send an event."""
+    context.session.dispatch(params)
+    return ToolResult.ok(None)
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A value that JSON cannot say."""
+
+    value: complex
+
+
+@dataclass(frozen=True)
+class Anything:
+    """A value that JSON may say."""
+
+    value: Any
+
+
+def keep(value: Impossible | Anything) -> None:
+    """Append a value to a stored session in a call."""
+
+    def append(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.session[type(value)].append(value)
+        return ToolResult.ok(None)
+
+    with handrail.store.open("memory:") as opened, Session.open(opened, "s") as session:
+        call(append, session=session)
+
+
+class Rule:
+    """A policy."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.name = "rule"
+        self.answer = PolicyDecision.allow() if answer is None else answer
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> Any:
+        return self.answer
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
+        """Nothing to note."""
+
+
+class LateNotes(Rule):
+    """A policy whose `on_result` has to be awaited."""
+
+    async def on_result(  # type: ignore[override]  # the mistake
+        self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext
+    ) -> None:
+        """Nothing to note."""
+
+
+class Late(Rule):
+    """A policy that has to be awaited."""
+
+    async def check(self, tool: Any, params: Any, *, context: ToolContext) -> Any:
+        return self.answer
+
+
+class Notes(Rule):
+    """A policy whose `on_result` returns what has to be awaited, which its definition does not say."""
+
+    def on_result(self, tool: Any, params: Any, result: ToolResult[Any], *, context: ToolContext) -> Any:
+        return connect(result)
+
+
+class Half:
+    """A policy without `on_result`."""
+
+    name = "half"
+
+    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+        return PolicyDecision.allow()
+
+
+async def connect(_: object) -> Client:
+    """An asynchronous provider."""
+    return Client()
+
+
+def unclear(*_: object) -> Any:
+    """What neither decides nor changes anything."""
+    return "yes"
+
+
+def both(tool: object, params: object) -> bool:
+    """An approver of the wrong parameters."""
+    return True
+
+
+def says_yes(request: ApprovalRequest) -> str:
+    """An approver that says at its head that it decides nothing."""
+    return "yes"
+
+
+def with_reducer() -> Session:
+    """A session whose reducer returns no change."""
+    session = Session()
+    session.register(Order, wrong(unclear), into=Order)
+    return session
+
+
+def two_reducers(_: Path) -> None:
+    """Register two for one slice and event."""
+    session = with_reducer()
+    session.register(Order, wrong(pay), into=Order)
+
+
+def reuse(_: Path) -> None:
+    """Ask for another call by an identity that is taken."""
+    executor = door()
+    executor.execute(CALL, reply="r")
+    executor.execute(ToolCall("1", "pay", {"number": "8"}), reply="r")
+
+
+def write_to_two_stores(_: Path) -> None:
+    """Keep a session in one store, and have another one decide about its files."""
+
+    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
+        context.resources.get(Filesystem).write_text("notes.md", "x")
+        return ToolResult.ok(None)
+
+    with (
+        TemporaryDirectory() as folder,
+        handrail.store.open("memory:") as near,
+        handrail.store.open("memory:") as far,
+        HostFilesystem(folder, store=far) as files,
+        Session.open(near, "s") as session,
+    ):
+        call(write, session=session, resources={Filesystem: files})
+
+
+def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:
+    """The attributes of an `InvalidArgumentError`."""
+    return {"function": function, "argument": argument, "given": kind}
+
+
+def wrong(value: object) -> Any:
+    """A value of which type checkers see nothing."""
+    return value
+
+
+TOOL = {"tool": "pay"}
+SHORT = ResourceRegistry.of(
+    Binding(Client, lambda _: Client(), Scope.TOOL_CALL), Binding(Till, lambda r: wrong(r.get(Client)))
+)
+FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), path_of=lambda _: wrong(7))
+KEYED = IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
+UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
+LOOK = Tool[None, None](name="look", description="Looks.")
