@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -65,7 +65,7 @@ NAMES: dict[str, Any] = {
     **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
     **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
     **{cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)},
-    **{cls.__name__: cls for cls in (PurePath, PureWindowsPath, PosixPath, re.Pattern)},
+    **{cls.__name__: cls for cls in (Path, PurePath, PureWindowsPath, PosixPath, re.Pattern)},
     "Sequence": Sequence,
     "compile": re.compile,
     "IGNORECASE": re.IGNORECASE,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath
 from types import NoneType
 from typing import Any, cast, get_args, get_origin
 from uuid import UUID
@@ -137,9 +138,11 @@ def _check_unions(kind: object, core: Core, mode: Mode) -> None:
 
 
 def _same_shape_fault(alike: SameShape) -> tuple[str, str]:
-    """What is wrong with a union of two dataclasses, and what to write instead."""
+    """What is wrong with a union of two dataclasses or classes of paths, and what to write instead."""
     cannot_say = "so that a model cannot say which it means"
     one, other = alike.one.__name__, alike.other.__name__
+    if issubclass(alike.one, PurePath):
+        return f"the same text can be a path of {one} and of {other}, {cannot_say}", "declare one class of paths"
     if alike.mark is not None:
         return (
             f"a model may leave out {alike.mark}, which has a default in {one} and in {other}, {cannot_say}",

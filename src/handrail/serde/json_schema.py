@@ -16,8 +16,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
-from handrail.serde.core_schemas import Core
+from handrail.serde.core_schemas import Core, python_view
 from handrail.serde.formatting import type_name
+from handrail.serde.member_names import class_of
 
 Mode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
@@ -72,6 +73,9 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 """How the texts of a format begin."""
 
+CLASS: Final = "$class"
+"""Where a schema that is compared with another names the class of its values; no schema that is shown has it."""
+
 MASK: Final = "**********"
 """What stands in the place of a secret, whatever its length; it is written as pydantic writes it."""
 
@@ -93,6 +97,11 @@ def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonS
 def core_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
     """The JSON Schema of a core schema, to be looked at; it is not held to anything."""
     return _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
+
+
+def compared_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
+    """The same, with the class of the values of each part; two types may have one JSON and values of two classes."""
+    return _Classed().generate(cast("core_schema.CoreSchema", core), mode=mode)
 
 
 def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
@@ -200,6 +209,17 @@ class _Terse(GenerateJsonSchema):
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)
         return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))
+
+
+class _Classed(_Terse):
+    """Names the class of the values of each part."""
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 - pydantic's type for it is private
+        """A part, with what no part of another class has."""
+        node = super().generate_inner(schema)
+        view = python_view(schema, {})
+        mark = view.get("schema_ref") or view.get("ref") or class_of(view)
+        return node if mark is None else {**node, CLASS: f"{mark} {id(mark) if isinstance(mark, type) else ''}"}
 
 
 def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
