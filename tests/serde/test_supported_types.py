@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import textwrap
 from collections import Counter, deque
@@ -11,6 +12,7 @@ from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final, Generic, NewType, TypeVar
 from uuid import UUID
 
+import pydantic
 import pytest
 from inline_snapshot import snapshot
 from pydantic import Field
@@ -65,6 +67,7 @@ REFUSALS = {
     refused.HasConfigured: "$.inner",
     refused.HasFlag: "$.colours",
     refused.HasCorner: "$.corner",
+    refused.HasNothing: "$.nothing",
     refused.HasByteLiteral: "$.choice",
     refused.HasMemberLiteral: "$.choice",
     refused.HasIterator: "$.rows",
@@ -122,6 +125,7 @@ WORDS = snapshot(
             "$.corner: Corner.ORIGIN has the value (0, 0), which JSON cannot give back; give every member a",
             "string or a number",
         ],
+        "HasNothing": ["$.nothing: Nothing has no members, so that no value fits; give it members"],
         "HasByteLiteral": [
             "$.choice: its choice b'a' is nothing that JSON can give back; use strings, or the Enum itself"
         ],
@@ -230,6 +234,14 @@ def test_a_result_may_not_be_open_either(kind: object) -> None:
     """What a result holds is read back, so it is held to the same rules."""
     with pytest.raises(SchemaError):
         result_codec(kind)
+
+
+@pytest.mark.parametrize("kind", [pydantic.Json, pydantic.Json[int], list[pydantic.Json[int]]])
+@pytest.mark.parametrize("make", [codec, result_codec])
+def test_a_text_that_holds_json_is_refused(make: Any, kind: Any) -> None:
+    """What it is read from is not what it is written as, and the schema takes any text."""
+    with pytest.raises(SchemaError, match=r"^\$\.x.*declare the type of what the text holds"):
+        make(dataclasses.make_dataclass("Held", [("x", kind)]))
 
 
 def test_a_value_in_place_of_a_type_is_told_so() -> None:

@@ -84,11 +84,11 @@ def build(kind: object, *, mode: Mode) -> Built:
     _check_root(kind, mode)
     found = admit(kind)
     try:
-        adapter = closed_adapter(kind)
+        adapter = closed_adapter(kind, published=mode == "validation")
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
         check_applicable(kind, cast("Core", adapter.made.core_schema))
-        _check_unions(kind, cast("Core", adapter.made.core_schema), mode)
+        _check_parts(kind, cast("Core", adapter.made.core_schema), mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -120,10 +120,17 @@ def _check_root(kind: object, mode: Mode) -> None:
         _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
 
 
-def _check_unions(kind: object, core: Core, mode: Mode) -> None:
-    """Refuses a union of which a model could not say which member it means, or a store which it was."""
+def _check_parts(kind: object, core: Core, mode: Mode) -> None:
+    """Refuses a union of which a model could not say which member it means, or a store which it was; and `Json`."""
     definitions = definitions_of(core)
     for path, part in places_of(core, definitions):
+        if part["type"] == "json":
+            refuse(
+                kind,
+                path,
+                "Json reads a text that holds JSON, and writes what the text holds, which it could not read again",
+                "declare the type of what the text holds; a model writes it as it is",
+            )
         if part["type"] != "union":
             continue
         if mode == "validation" and (alike := same_shape(part, definitions)) is not None:

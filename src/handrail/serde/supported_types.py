@@ -200,6 +200,8 @@ def _check_enum(cls: type[enum.Enum], path: str) -> None:
         refuse(
             cls, path, f"{cls.__name__} is a Flag, whose combinations JSON cannot name", "use a frozenset of an Enum"
         )
+    if not len(cls):
+        refuse(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
     for member in cls:
         if type(member.value) not in {str, int, float}:
             refuse(

@@ -127,7 +127,7 @@ def _make(tool: Tool[Any]) -> FunctionArguments | None:
         if kind is None:
             return None
         core = rebuilt(cast("Core", TypeAdapter[Any](kind).core_schema), _exact)
-        checked = SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig())), CoreConfig())
+        checked = SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig(), published=True)), CoreConfig())
     except BUILD_ERRORS:  # PydanticAI has found a way to read it, and is left to it
         return None
     return FunctionArguments(described.validator, checked, described.json_schema)
