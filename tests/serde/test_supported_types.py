@@ -20,7 +20,8 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
-from handrail.serde.supported_types import admit, bare
+from handrail.serde.annotations import bare
+from handrail.serde.supported_types import admit
 from tests.serde import refused
 from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
 
@@ -177,8 +178,8 @@ WORDS = snapshot(
             "$.anything: its default does not fit Any (JSON cannot say it); change the default or the type"
         ],
         "HasBadPattern": [
-            "$.code: pydantic cannot take its metadata 'pattern' (error: unclosed character class); rename what",
-            "is not meant for pydantic, and give the rest in the form that it has as an argument of Field",
+            "$.code: its pattern '[' does not compile (unclosed character class); write a regular expression of",
+            "Rust: it has neither look-around nor backreferences",
         ],
         "HasStrayBound": [
             "$.name: the constraint gt does not fit the type it stands on; put it on a number or a string, inside",

@@ -20,12 +20,13 @@ from pydantic_core import to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
+from handrail.serde.annotations import bare, is_union
 from handrail.serde.applicable import check_applicable
 from handrail.serde.core_schemas import Core, definitions_of, places_of
 from handrail.serde.formatting import shortened, type_name
 from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.stored_values import stored_adapter
-from handrail.serde.supported_types import Admitted, admit, bare, is_union, refuse
+from handrail.serde.supported_types import Admitted, admit, refuse
 from handrail.serde.unions import SameShape, same_name, same_shape
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)

@@ -8,12 +8,18 @@ metadata is the program's own, and is left alone.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
+from decimal import Decimal
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 from uuid import UUID
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from handrail.serde.annotations import options_around
 
 ACTING: Final = frozenset(
     {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
@@ -67,6 +73,20 @@ _DESCRIBING: Final[Mapping[str, tuple[tuple[type[Any], ...], str]]] = {
 
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
 
+_LEAST: Final[Mapping[str, int]] = {"min_length": 0, "max_length": 0, "max_digits": 1, "decimal_places": 0}
+"""Words that count, with the least that each may be."""
+
+_LOWER: Final = ("gt", "ge", "min_length")
+_UPPER: Final[Mapping[str, tuple[str, ...]]] = {
+    "gt": ("lt", "le"),
+    "ge": ("lt", "le"),
+    "min_length": ("max_length",),
+}
+"""For each word that bounds from below, those that bound the same from above."""
+
+_OPEN: Final = frozenset({"gt", "lt"})
+"""Bounds that are not met by their own value."""
+
 _READ_BY_PYDANTIC: Final = ("pydantic", "annotated_types", "typing", "typing_extensions")
 
 Fault = tuple[str, str]
@@ -110,14 +130,54 @@ def option_fault(option: object, hint: object) -> Fault | None:
     return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
 
 
+def contradiction(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+    """What is wrong with constraints of which a value can meet each, and none can meet all; `None` if nothing is.
+
+    Args:
+        metadata: that of the field, or nothing.
+        hint: the type, with all that is written around it and, if it is a union, around its members.
+    """
+    own = [(word, metadata[word]) for word in ACTING & metadata.keys() if metadata[word] is not None]
+    return _contradiction(own, hint)
+
+
+def _contradiction(words: Sequence[tuple[str, object]], hint: object) -> Fault | None:
+    options, inner = options_around(hint)
+    found = [*words, *(pair for option in options for pair in _words_of(option))]
+    for low, (word, least) in ((low, pair) for low in _LOWER for pair in found if pair[0] == low):
+        for other, most in (pair for pair in found if pair[0] in _UPPER[low]):
+            if not _leave_a_value(word, least, other, most, is_whole=word == "min_length" or inner is int):
+                met_by_none = f"{word} is {least!r} and {other} is {most!r}, so that no value can meet both"
+                return met_by_none, "change one of the two"
+    members = get_args(inner) if get_origin(inner) in {Union, UnionType} else ()
+    return next((fault for member in members if (fault := _contradiction(found, member))), None)
+
+
+def _words_of(option: object) -> Iterator[tuple[str, object]]:
+    """The constraints of an option that pydantic reads."""
+    if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC:
+        for part in _parts(option):
+            yield from ((word, value) for word in sorted(ACTING) if _is_value(value := getattr(part, word, None)))
+
+
+def _leave_a_value(word: str, least: Any, other: str, most: Any, *, is_whole: bool) -> bool:  # noqa: ANN401 - of any type
+    try:
+        if is_whole:
+            least, most = least + (word in _OPEN), most - (other in _OPEN)
+            return bool(math.ceil(least) <= math.floor(most))
+        return bool(least < most or (least == most and not {word, other} & _OPEN))
+    except (TypeError, ValueError, OverflowError):  # not to be compared, which is another fault
+        return True
+
+
 def _read_fault(option: object, hint: object) -> Fault | None:
     """What is wrong with an option that pydantic reads, or is known to read."""
     if type(option).__name__ == "Timezone":  # of annotated_types
         return "Timezone inside Annotated constrains nothing", "write AwareDatetime or NaiveDatetime of pydantic"
     words: dict[str, object] = {}
     for part in _parts(option):
-        words |= {word: value for word in (*_BOUNDS, *_DESCRIBING) if (value := getattr(part, word, None)) is not None}
-    return _value_fault(words, hint)
+        words |= {word: value for word in _DESCRIBING if (value := getattr(part, word, None)) is not None}
+    return _value_fault({**words, **dict(_words_of(option))}, hint)
 
 
 def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
@@ -144,6 +204,50 @@ def _value_fault(words: Mapping[Any, object], hint: object) -> Fault | None:
         value = words.get(word)
         if isinstance(value, str) and _is_number(hint):
             return f"its {word} is the text {value!r}, and this is a number", "write a number"
+        if isinstance(value, float | Decimal) and math.isnan(value):
+            return f"its {word} is {value!r}, so that no value can meet it", "write a number"
+    return _count_fault(words) or _multiple_fault(words.get("multiple_of")) or _pattern_fault(words.get("pattern"))
+
+
+def _count_fault(words: Mapping[Any, object]) -> Fault | None:
+    for word, least in _LEAST.items():
+        value = words.get(word)
+        if value is not None and not (type(value) is int and value >= least):
+            return f"its {word} is {value!r}, which counts nothing", f"write an integer of at least {least}"
+    return None
+
+
+def _multiple_fault(value: Any) -> Fault | None:  # noqa: ANN401 - of any type that can be divided
+    try:
+        is_positive = value is None or value > type(value)()
+    except TypeError:  # not a number: pydantic says so
+        return None
+    return (
+        None if is_positive else (f"its multiple_of is {value!r}, which is not more than zero", "write a positive one")
+    )
+
+
+def _pattern_fault(value: object) -> Fault | None:
+    """What is wrong with a pattern: pydantic compiles a string in the dialect of Rust."""
+    if isinstance(value, re.Pattern):
+        pattern = cast("re.Pattern[str]", cast("object", value))
+        plain = re.compile(pattern.pattern)
+        if plain.flags != pattern.flags:
+            return (
+                "the flags of its pattern are not in the schema",
+                'write them into the pattern, as in pattern="(?i)a"',
+            )
+        return None
+    if not isinstance(value, str):
+        return None
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=value))
+    except SchemaError as error:
+        reason = str(error).splitlines()[-1].strip().removeprefix("error: ").removeprefix("SchemaError: ").rstrip(".")
+        return (
+            f"its pattern {value!r} does not compile ({reason})",
+            "write a regular expression of Rust: it has neither look-around nor backreferences",
+        )
     return None
 
 

@@ -5,16 +5,13 @@ open (models, and dataclasses with a configuration of their own) or that JSON co
 constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says where, and what
 to write instead.
 
-The fields of a dataclass are looked at one by one: their annotations, options and defaults. Type variables stand for
-what `Page[Item]` makes of the annotations that `Page`, and the classes above it, wrote with `T`.
+The fields of a dataclass are looked at one by one: their annotations, options and defaults.
 """
 
 from __future__ import annotations
 
 import enum
 import sys
-import types
-import typing
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -24,39 +21,24 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from dataclasses import MISSING, Field, InitVar, dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NewType,
-    NoReturn,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
-from typing_extensions import TypeAliasType, is_typeddict
+from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
-from handrail.serde.constraints import metadata_fault, option_fault
+from handrail.serde.annotations import bare, bindings_by_class, bound, is_union, options_around
+from handrail.serde.constraints import contradiction, metadata_fault, option_fault
 from handrail.serde.formatting import shortened, type_name
 
-_ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
-_UNIONS = (Union, types.UnionType)
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
 _STREAMS = (Iterable, Iterator, Generator, AsyncIterable, AsyncIterator, AsyncGenerator)
 _DEEPEST = 60
@@ -65,9 +47,6 @@ _LONGEST_PATH = 60
 _FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 
 _RENAMING = ("alias", "validation_alias", "serialization_alias", "exclude")
-
-Bindings = Mapping[object, object]
-"""What stands for each type variable inside one class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +75,6 @@ def admit(kind: object) -> tuple[Admitted, ...]:
     return tuple(walk.found)
 
 
-def bare(kind: object) -> object:
-    """`kind` without what only decorates or names it: `Annotated`, `Final`, `NewType`, type aliases."""
-    while True:
-        origin = get_origin(kind)
-        if origin is Annotated or origin is Final:
-            kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
-            kind = kind.__supertype__
-        elif isinstance(kind, _ALIASES):
-            kind = cast("Any", kind).__value__
-        elif isinstance(origin, _ALIASES):
-            alias = cast("Any", origin)
-            kind = bound(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
-        else:
-            return kind
-
-
-def is_union(kind: object) -> bool:
-    """Whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
-    return get_origin(kind) in _UNIONS
-
-
 class _Walk:
     """One walk through a type; remembers what it has seen, because types may be recursive."""
 
@@ -135,9 +92,10 @@ class _Walk:
                 "its types nest without end",
                 "let a recursive type refer to itself as it is",
             )
-        if get_origin(kind) is Annotated:
-            check_options(get_args(kind)[1:], kind, path)
-        inner = bare(kind)
+        options, inner = options_around(kind)
+        check_options(options, kind, path)
+        if fault := contradiction({}, kind):
+            refuse(kind, path, *fault)
         if inner is not kind and not self._is_new(kind):
             return
         if is_union(inner):
@@ -311,7 +269,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
             "make it a property",
         )
     _check_renaming(field.metadata, hint, path)
-    if words := metadata_fault(field.metadata, hint):
+    if words := metadata_fault(field.metadata, hint) or contradiction(field.metadata, hint):
         refuse(hint, path, *words)
     if type(field.default).__module__ == _FIELD_MODULE:
         refuse(hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})")
@@ -343,28 +301,3 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     except (PydanticSerializationError, ValueError):
         return "JSON cannot say it"
     return ""
-
-
-def bound(hint: Any, bindings: Bindings) -> object:  # noqa: ANN401 - an annotation may be any object
-    """`hint` with its type variables replaced; those that are not bound stay."""
-    if isinstance(hint, TypeVar):
-        return bindings.get(hint, hint)
-    parameters: tuple[object, ...] = getattr(hint, "__parameters__", ())
-    if isinstance(hint, type) or not any(parameter in bindings for parameter in parameters):
-        return hint
-    return hint[tuple(bindings.get(parameter, parameter) for parameter in parameters)]
-
-
-def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[Any], Bindings]:
-    """For `cls[args]` and each generic class above it, what stands for that class's own type variables.
-
-    One variable may mean different things in a class and in its base (`class B(A[list[T]], Generic[T])`), so each class
-    has bindings of its own.
-    """
-    own: Bindings = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
-    found: dict[type[Any], Bindings] = {cls: own}
-    for base in vars(cls).get("__orig_bases__", cls.__bases__):
-        origin = get_origin(base) or base
-        if isinstance(origin, type) and origin is not object:
-            found |= bindings_by_class(origin, [bound(arg, own) for arg in get_args(base)])
-    return found
