@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from types import NoneType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic_core import SchemaError as CoreSchemaError
@@ -22,6 +22,7 @@ from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import bare, is_union
 from handrail.serde.applicable import check_applicable
+from handrail.serde.constraints import Fault, contradiction
 from handrail.serde.core_schemas import Core, definitions_of, places_of
 from handrail.serde.formatting import shortened, type_name
 from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
@@ -121,10 +122,40 @@ def _check_root(kind: object, mode: Mode) -> None:
         _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
 
 
+def check_sayable(hints: Mapping[str, Any]) -> None:
+    """Holds the parameters of a function that others describe to a model to what those of a tool are held to.
+
+    What pydantic cannot build is left to those others, and so is what a model of pydantic says of itself.
+
+    Args:
+        hints: the types of the parameters, by their names.
+
+    Raises:
+        SchemaError: a model could not say a value of one, or not which of two it means; `path` says where.
+    """
+    for name, hint in hints.items():
+        if fault := _contradiction_within(hint):
+            refuse(hint, f"$.{name}", *fault)
+    try:
+        held = dataclasses.make_dataclass("Arguments", hints.items())
+        core = cast("Core", closed_adapter(held).made.core_schema)
+    except BUILD_ERRORS:
+        return
+    _check_parts(held, core, "validation")
+
+
+def _contradiction_within(hint: object) -> Fault | None:
+    inner = bare(hint)
+    held = () if is_union(inner) or get_origin(inner) is Literal else get_args(inner)
+    return contradiction({}, hint) or next((fault for arg in held if (fault := _contradiction_within(arg))), None)
+
+
 def _check_parts(kind: object, core: Core, mode: Mode) -> None:
-    """Refuses a union of which a model could not say which member it means, or a store which it was; and `Json`."""
+    """Refuses what JSON cannot say, and a union of which a model or a store could not say which member is meant."""
     definitions = definitions_of(core)
     for path, part in places_of(core, definitions):
+        if part["type"] == "complex":
+            refuse(kind, path, "JSON has no complex numbers", "use two floats")
         if part["type"] == "json":
             refuse(
                 kind,

@@ -147,8 +147,6 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
         _check_enum(cls, path)
     if cls is type:
         refuse(kind, path, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from")
-    if cls is complex:
-        refuse(kind, path, "JSON has no complex numbers", "use two floats")
     if cls in _STREAMS:
         refuse(kind, path, f"{name} can be read only once", "use list or tuple")
 
