@@ -22,7 +22,7 @@ from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import bare, is_union
 from handrail.serde.applicable import check_applicable
-from handrail.serde.constraints import Fault, contradiction
+from handrail.serde.constraints import Fault, joint_fault
 from handrail.serde.core_schemas import Core, definitions_of, places_of
 from handrail.serde.formatting import shortened, type_name
 from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
@@ -134,7 +134,7 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
         SchemaError: a model could not say a value of one, or not which of two it means; `path` says where.
     """
     for name, hint in hints.items():
-        if fault := _contradiction_within(hint):
+        if fault := _fault_within(hint):
             refuse(hint, f"$.{name}", *fault)
     try:
         held = dataclasses.make_dataclass("Arguments", hints.items())
@@ -144,10 +144,10 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     _check_parts(held, core, "validation")
 
 
-def _contradiction_within(hint: object) -> Fault | None:
+def _fault_within(hint: object) -> Fault | None:
     inner = bare(hint)
     held = () if is_union(inner) or get_origin(inner) is Literal else get_args(inner)
-    return contradiction({}, hint) or next((fault for arg in held if (fault := _contradiction_within(arg))), None)
+    return joint_fault({}, hint) or next((fault for arg in held if (fault := _fault_within(arg))), None)
 
 
 def _check_parts(kind: object, core: Core, mode: Mode) -> None:

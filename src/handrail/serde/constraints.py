@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from handrail.serde.annotations import options_around
+from handrail.serde.formatting import type_name
 
 ACTING: Final = frozenset(
     {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
@@ -52,6 +54,7 @@ _BY_TYPE: Final[Mapping[str, str]] = {
     "format": "write a type of that form, such as datetime or UUID, or a pattern",
     "uniqueItems": "write a set or frozenset type",
     "unique_items": "write a set or frozenset type",
+    "coerce_numbers_to_str": "write int | str, or float | str, and convert the number",
     **dict.fromkeys(
         ("strip_whitespace", "to_lower", "to_upper"), "write Annotated[str, StringConstraints(...)] of pydantic"
     ),
@@ -83,6 +86,12 @@ _UPPER: Final[Mapping[str, tuple[str, ...]]] = {
     "min_length": ("max_length",),
 }
 """For each word that bounds from below, those that bound the same from above."""
+
+_SHAPING: Final = frozenset(
+    {"type", "items", "prefixItems", "properties", "required", "additionalProperties", "propertyNames", "$ref"}
+    | {"patternProperties", "anyOf", "oneOf", "allOf", "not"}
+)
+"""Words of JSON Schema that a type says."""
 
 _OPEN: Final = frozenset({"gt", "lt"})
 """Bounds that are not met by their own value."""
@@ -130,27 +139,44 @@ def option_fault(option: object, hint: object) -> Fault | None:
     return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
 
 
-def contradiction(metadata: Mapping[Any, object], hint: object) -> Fault | None:
-    """What is wrong with constraints of which a value can meet each, and none can meet all; `None` if nothing is.
+def joint_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+    """What is wrong with all constraints of a type together: no value meets them, or the schema cannot say them.
 
     Args:
         metadata: that of the field, or nothing.
         hint: the type, with all that is written around it and, if it is a union, around its members.
     """
     own = [(word, metadata[word]) for word in ACTING & metadata.keys() if metadata[word] is not None]
-    return _contradiction(own, hint)
+    return _joint_fault(own, hint)
 
 
-def _contradiction(words: Sequence[tuple[str, object]], hint: object) -> Fault | None:
+def _joint_fault(words: Sequence[tuple[str, object]], hint: object) -> Fault | None:
     options, inner = options_around(hint)
     found = [*words, *(pair for option in options for pair in _words_of(option))]
+    return _listed_fault(found, inner) or _contradiction(found, inner)
+
+
+def _listed_fault(words: Sequence[tuple[str, object]], inner: object) -> Fault | None:
+    """What is wrong with a constraint of a type whose schema lists its values, or its items."""
+    if not words:
+        return None
+    cls = get_origin(inner) or inner
+    if cls is Literal or (isinstance(cls, type) and issubclass(cls, Enum)):
+        fault = f"{words[0][0]} cannot leave out a value of {type_name(inner)}, because its schema lists its values"
+        return fault, "leave the constraint out, and list the values that are meant"
+    if isinstance(cls, type) and issubclass(cls, tuple) and inner is not tuple and get_args(inner)[-1:] != (...,):
+        return f"{words[0][0]} constrains a tuple of fixed items, and its length is that of its items", "leave it out"
+    return None
+
+
+def _contradiction(found: Sequence[tuple[str, object]], inner: object) -> Fault | None:
     for low, (word, least) in ((low, pair) for low in _LOWER for pair in found if pair[0] == low):
         for other, most in (pair for pair in found if pair[0] in _UPPER[low]):
             if not _leave_a_value(word, least, other, most, is_whole=word == "min_length" or inner is int):
                 met_by_none = f"{word} is {least!r} and {other} is {most!r}, so that no value can meet both"
                 return met_by_none, "change one of the two"
     members = get_args(inner) if get_origin(inner) in {Union, UnionType} else ()
-    return next((fault for member in members if (fault := _contradiction(found, member))), None)
+    return next((fault for member in members if (fault := _joint_fault(found, member))), None)
 
 
 def _words_of(option: object) -> Iterator[tuple[str, object]]:
@@ -176,6 +202,10 @@ def _read_fault(option: object, hint: object) -> Fault | None:
         return "Timezone inside Annotated constrains nothing", "write AwareDatetime or NaiveDatetime of pydantic"
     words: dict[str, object] = {}
     for part in _parts(option):
+        if getattr(part, "coerce_numbers_to_str", None):
+            return "its coerce_numbers_to_str takes numbers, and the schema says strings", _BY_TYPE[
+                "coerce_numbers_to_str"
+            ]
         words |= {word: value for word in _DESCRIBING if (value := getattr(part, word, None)) is not None}
     return _value_fault({**words, **dict(_words_of(option))}, hint)
 
@@ -269,7 +299,14 @@ def _misplaced(what: str, word: str) -> Fault:
 def _extra_fault(extra: object) -> Fault | None:
     if not isinstance(extra, Mapping):
         return None
-    words = [word for word in cast("Mapping[object, object]", extra) if word in WORDS and word != "format"]
+    given = cast("Mapping[object, object]", extra)
+    shaping = [word for word in given if word in _SHAPING]
+    if shaping:
+        return (
+            f"{shaping[0]!r} in json_schema_extra is shown to the model, and something else is parsed",
+            "declare the type that the schema is to say",
+        )
+    words = [word for word in given if word in WORDS and word != "format"]
     if not words:  # a format describes, in JSON Schema too
         return None
     return f"{words[0]!r} in json_schema_extra is shown to the model and constrains nothing", _misplaced(

@@ -180,6 +180,15 @@ class _Terse(GenerateJsonSchema):
         """A fraction with the form that it has in a string."""
         return _with_pattern(super().fraction_schema(schema), FRACTION)
 
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        """Bytes with their bounds in characters of base64: four for three bytes, and fewer without padding."""
+        node = super().bytes_schema(schema)
+        if "minLength" in node:
+            node["minLength"] = -(-4 * node["minLength"] // 3)
+        if "maxLength" in node:
+            node["maxLength"] = -(-node["maxLength"] // 3) * 4
+        return node
+
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         """A mapping with the form of its keys."""
         return self._with_keys(super().dict_schema(schema), schema)
@@ -194,11 +203,14 @@ class _Terse(GenerateJsonSchema):
 
     def _with_keys(self, node: JsonSchemaValue, schema: Mapping[str, Any]) -> JsonSchemaValue:
         keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
+        while "$ref" in keys:  # a key that an alias names
+            keys = self.get_schema_from_definitions(keys["$ref"]) or {}
         pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
         pattern = KEYS.get(keys.get("type", ""), pattern)
         if pattern is None:
             return node
-        named = {**node.get("propertyNames", {}), "pattern": pattern}
+        names = {word: value for word, value in node.get("propertyNames", {}).items() if word != "$ref"}
+        named = {**names, "pattern": pattern}
         # pydantic publishes the pattern of keys as one of properties, which leaves the object open to others.
         items = node.get("additionalProperties", next(iter(node.get("patternProperties", {}).values()), True))
         made = {key: value for key, value in node.items() if key != "patternProperties"}

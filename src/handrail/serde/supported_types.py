@@ -18,10 +18,13 @@ from collections.abc import (
     AsyncIterator,
     Collection,
     Generator,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, InitVar, dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -36,10 +39,16 @@ from typing_extensions import is_typeddict
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import bare, bindings_by_class, bound, is_union, options_around
-from handrail.serde.constraints import contradiction, metadata_fault, option_fault
+from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shortened, type_name
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
+_HASHED = (str, bytes, frozenset)
+_HASHED_INSTEAD: tuple[tuple[type[Any], str], ...] = (
+    (Sequence, "use tuple"),
+    (AbstractSet, "use frozenset"),
+    (object, "use a dataclass with @dataclass(frozen=True)"),
+)
 _STREAMS = (Iterable, Iterator, Generator, AsyncIterable, AsyncIterator, AsyncGenerator)
 _DEEPEST = 60
 _LONGEST_PATH = 60
@@ -94,7 +103,7 @@ class _Walk:
             )
         options, inner = options_around(kind)
         check_options(options, kind, path)
-        if fault := contradiction({}, kind):
+        if fault := joint_fault({}, kind):
             refuse(kind, path, *fault)
         if inner is not kind and not self._is_new(kind):
             return
@@ -129,6 +138,8 @@ class _Walk:
             for position, arg in enumerate(args):
                 self.visit(arg, f"{path}[{position}]", depth)
         elif issubclass(cls, Collection) and args:
+            if issubclass(cls, AbstractSet):
+                _check_item(args[0], f"{path}[*]")
             self.visit(args[0], f"{path}[*]", depth)
 
 
@@ -147,6 +158,10 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
         _check_enum(cls, path)
     if cls is type:
         refuse(kind, path, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from")
+    if cls is Hashable:
+        refuse(
+            kind, path, "Hashable does not say what JSON is taken", "use Any, or a union of the types that are meant"
+        )
     if cls in _STREAMS:
         refuse(kind, path, f"{name} can be read only once", "use list or tuple")
 
@@ -177,6 +192,24 @@ def _check_literal(kind: object, path: str) -> None:
                 f"its choice {value!r} is nothing that JSON can give back",
                 "use strings, or the Enum itself",
             )
+
+
+def _check_item(kind: object, path: str) -> None:
+    """Refuses an item of a set that has no hash: what the schema takes could not be read."""
+    inner = bare(kind)
+    found = get_origin(inner) or inner
+    cls: type[Any] = found if isinstance(found, type) else object
+    if is_union(inner) or issubclass(cls, tuple):
+        for part in get_args(inner):
+            _check_item(part, path)
+    elif not issubclass(cls, _HASHED) and _lacks_hash(cls):
+        cure = next(words for kinds, words in _HASHED_INSTEAD if issubclass(cls, kinds))
+        refuse(kind, path, f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure)
+
+
+def _lacks_hash(cls: type[Any]) -> bool:
+    """Whether values of a class have no hash, or are read as values of such a class."""
+    return cls.__hash__ is None or issubclass(cls, Sequence | Mapping | AbstractSet)
 
 
 def _check_key(kind: object, path: str) -> None:
@@ -267,7 +300,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
             "make it a property",
         )
     _check_renaming(field.metadata, hint, path)
-    if words := metadata_fault(field.metadata, hint) or contradiction(field.metadata, hint):
+    if words := metadata_fault(field.metadata, hint) or joint_fault(field.metadata, hint):
         refuse(hint, path, *words)
     if type(field.default).__module__ == _FIELD_MODULE:
         refuse(hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})")
