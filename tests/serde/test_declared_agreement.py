@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AnyUrl, ByteSize, Field, IPvAnyAddress, JsonValue, StringConstraints
+from pydantic import AnyUrl, ByteSize, DirectoryPath, Field, IPvAnyAddress, JsonValue, StringConstraints
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
@@ -24,6 +24,7 @@ from tests.serde.shapes import Inner, Status
 # Untyped, because type checkers want to see the types written out.
 _annotated: Any = Annotated
 _field: Any = Field
+_dict: Any = dict
 
 
 def held(kind: Any, **metadata: object) -> Any:
@@ -63,6 +64,10 @@ REFUSED: list[tuple[Any, str, str]] = [
     (held(_annotated[ByteSize, _field(pattern="a")]), "$.x", "pattern"),
     (held(_annotated[JsonValue, _field(max_length=1)]), "$.x", "max_length"),
     (held(_annotated[IPvAnyAddress, _field(min_length=1)]), "$.x", "min_length"),
+    (held(_dict[_annotated[Status, _field(pattern="b")], int]), "$.x.*", "its schema lists its values"),
+    (held(_dict[_annotated[int, _field(gt=5, lt=2)], int]), "$.x.*", "no value can meet both"),
+    (held(_dict[_annotated[str, {"min_length": 1}], int]), "$.x.*", "Field(min_length=...)"),
+    (held(_annotated[DirectoryPath, _field(min_length=2)]), "$.x", "min_length"),
     (held(_annotated[defaultdict[str, int], _field(multiple_of=2)]), "$.x", "multiple_of"),
 ]
 

@@ -63,7 +63,7 @@ _METHODS: Final[Mapping[str, str]] = {
 }
 """What a value needs for a constraint."""
 
-_TEXTS: Final = ("1", '"a"', '"1"', '"http://a.b"', '"127.0.0.1"', "true", "null", "{}", "[]")
+_TEXTS: Final = ("1", '"a"', '"1"', '"http://a.b"', '"127.0.0.1"', '"."', "true", "null", "{}", "[]")
 _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "ipaddress", "builtins"})
 
 _CANNOT: Final = "Unable to apply constraint"

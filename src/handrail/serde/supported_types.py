@@ -101,10 +101,7 @@ class _Walk:
                 "its types nest without end",
                 "let a recursive type refer to itself as it is",
             )
-        options, inner = options_around(kind)
-        check_options(options, kind, path)
-        if fault := joint_fault({}, kind):
-            refuse(kind, path, *fault)
+        inner = _without_options(kind, path)
         if inner is not kind and not self._is_new(kind):
             return
         if is_union(inner):
@@ -132,6 +129,7 @@ class _Walk:
                     self.visit(hint, f"{path}.{name}", depth)
         elif issubclass(cls, Mapping):
             if args:
+                _without_options(args[0], f"{path}.*")
                 _check_key(args[0], path)
                 self.visit(args[-1], f"{path}.*", depth)
         elif issubclass(cls, tuple) and args[-1:] != (...,):
@@ -141,6 +139,15 @@ class _Walk:
             if issubclass(cls, AbstractSet):
                 _check_item(args[0], f"{path}[*]")
             self.visit(args[0], f"{path}[*]", depth)
+
+
+def _without_options(kind: object, path: str) -> object:
+    """The type without what is written around it, once that has been found fit."""
+    options, inner = options_around(kind)
+    check_options(options, kind, path)
+    if fault := joint_fault({}, kind):
+        refuse(kind, path, *fault)
+    return inner
 
 
 def _check_class(cls: type[Any], kind: object, path: str) -> None:
