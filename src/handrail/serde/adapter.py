@@ -295,10 +295,11 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
 
     def parsed(value: object) -> object:
         if type(value) is str:
-            if is_number and not fits(value) and not _names_no_number(value):
+            does_fit = fits(value)
+            if is_number and not does_fit and not _names_no_number(value):
                 raise PydanticCustomError("form", fault)
             made = read(value, strict=True)
-            if not fits(value):
+            if not does_fit:
                 raise PydanticCustomError("form", fault)
             return made
         if is_number and type(value) in {int, float}:
