@@ -103,6 +103,12 @@ MODULES: Mapping[str, Files] = {
     "cannot be described to a model": _exports(
         "class Odd: ...\n\ndef odd(it: Odd) -> str:\n    'Odd.'\n    return ''\n\nTOOLS = [odd]"
     ),
+    "its parameters have no schema": _exports(
+        "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [turn]"
+    ),
+    "has parameters without a schema": _exports(
+        "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLSETS = {'turns': FunctionToolset([turn])}"
+    ),
     "export an instance, or a factory": _exports("TOOLSETS = {'made': FunctionToolset}"),
     "without an id": _exports("TOOLSETS = [FunctionToolset()]"),
     "a name is 1 to 64 letters": _exports("TOOLSETS = {'a b': FunctionToolset()}"),

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -65,7 +65,7 @@ NAMES: dict[str, Any] = {
     **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
     **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
     **{cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)},
-    **{cls.__name__: cls for cls in (PurePath, PureWindowsPath, PosixPath, re.Pattern)},
+    **{cls.__name__: cls for cls in (Path, PurePath, PureWindowsPath, PosixPath, re.Pattern)},
     "Sequence": Sequence,
     "compile": re.compile,
     "IGNORECASE": re.IGNORECASE,
@@ -200,6 +200,22 @@ def test_the_schema_takes_what_an_exception_shows_and_parsing_does_not(
         parameters.parse_json(data)
 
 
+@pytest.mark.parametrize("union, written, parsed, shown, again", each("union", after="## Where the schema takes more"))
+def test_a_member_that_is_shown_may_be_read_as_another(
+    union: str, written: str, parsed: str, shown: str, again: str
+) -> None:
+    """As the page shows; what is stored comes back as what it was."""
+    cls = held(evaluated(code_in(union)[0]))
+    parameters, stored = codec(cls), stored_codec(cls)
+    value = parameters.parse_json(f'{{"x": {code_in(written)[0]}}}')
+    first, second = evaluated(code_in(parsed)[0]), evaluated(code_in(again)[0])
+    assert (type(value.x), value.x) == (type(first), first)
+    assert parameters.dump(value) == {"x": evaluated(code_in(shown)[0])}
+    read = parameters.parse(parameters.dump(value)).x
+    assert (type(read), read) == (type(second), second)
+    assert stored.parse_json(stored.dump_json(value)) == value
+
+
 def test_a_set_may_name_an_item_twice() -> None:
     """Though the schema says `uniqueItems`."""
     parameters = codec(held(set[int]))
@@ -216,4 +232,4 @@ def test_the_number_of_types_is_that_of_the_test() -> None:
 def test_the_tables_are_there() -> None:
     """None of them is read as empty."""
     assert table_of("values.md", "word")
-    assert all(map(rows, ("type of the field", "word", "refused", "exception")))
+    assert all(map(rows, ("type of the field", "word", "refused", "exception", "union")))

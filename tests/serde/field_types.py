@@ -31,6 +31,34 @@ class Mixed(enum.Enum):
     HALF = 0.5
 
 
+class Folding(enum.StrEnum):
+    """Takes other values too, where a store holds them."""
+
+    LOW = "a"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Folding | None:
+        return cls.LOW if value == "A" else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Has a hash."""
+
+    name: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Constraints beside defaults, in every place."""
+
+    name: Annotated[str, Field(min_length=1, max_length=3)]
+    count: Annotated[int, Field(ge=0, le=9)] = 0
+    parts: Annotated[tuple[int, ...], Field(max_length=2)] = ()
+    share: float | None = field(default=None, metadata={"gt": 0, "lt": 1})
+
+
 @dataclass(frozen=True)
 class Empty:
     """No fields."""
@@ -72,6 +100,12 @@ _frozenset: Any = frozenset
 _dict: Any = dict
 
 UserId = NewType("UserId", int)
+Number = TypeAliasType("Number", int)
+Key = TypeAliasType("Key", Annotated[Decimal, Field()])
+_new: Any = NewType
+_alias: Any = TypeAliasType
+Counted: Any = _new("Counted", Annotated[int, Field(ge=0)])
+Marked: Any = _alias("Marked", Annotated[str, Field(pattern="^[a-z]$")])
 Names = TypeAliasType("Names", list[str])
 
 SCALARS: Final[list[Any]] = [
@@ -89,6 +123,18 @@ CONSTRAINED: Final[list[Any]] = [
     Annotated[set[str], Field(min_length=1, max_length=2)],
     list[Annotated[int, Field(ge=0)]],
 ]
+DECLARED: Final[list[Any]] = [
+    *(Folding, Folding | None, list[Folding], dict[Folding, int], Counted, Marked, list[Counted | None], Bounded),
+    *(dict[Number, int], dict[Key, int], dict[Number, Marked], Mapping[Marked, list[Counted]], dict[Folding, Bounded]),
+    *(set[tuple[int, str]], frozenset[tuple[int, ...]], set[int | str], set[Pair], frozenset[Literal["a", 1]]),
+    *(_annotated[tuple[int, ...], _field(**words)] for words in ({"min_length": 1}, {"max_length": 2})),
+    *(_annotated[deque[int], _field(max_length=2)], _annotated[Sequence[str], _field(min_length=1, max_length=3)]),
+    *(_annotated[Mapping[str, Counted], _field(max_length=1)], _list[_annotated[str, _field(max_length=2)] | None]),
+    *(_annotated[int | None, _field(ge=0)], _annotated[list[Marked] | None, _field(max_length=2)]),
+    *(_annotated[int, _field(ge=2, le=2)], _annotated[_annotated[int, _field(ge=0)], _field(lt=4)]),
+    *(_tuple[_annotated[float, _field(gt=0)], Marked], Bounded | int, list[Bounded], dict[str, Bounded | None]),
+]
+"""Types whose constraints stand in a `NewType`, an alias, a collection or a dataclass."""
 ITEMS: Final[list[Any]] = [str, int, float, bytes, Decimal, dt.datetime, Status]
 COLLECTIONS: Final[list[Any]] = [
     *(_list[kind] for kind in (*ITEMS, Any, bool, Inner, list[int], int | None)),
@@ -126,5 +172,5 @@ DATACLASSES: Final[list[Any]] = [
     Page[Page[str]],
 ]
 
-FIELD_TYPES: Final[list[Any]] = [*SCALARS, *CONSTRAINED, *COLLECTIONS, *MAPPINGS, *UNIONS, *DATACLASSES]
+FIELD_TYPES: Final[list[Any]] = [*SCALARS, *CONSTRAINED, *DECLARED, *COLLECTIONS, *MAPPINGS, *UNIONS, *DATACLASSES]
 """More than a hundred types of fields."""

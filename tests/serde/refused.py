@@ -53,6 +53,10 @@ class Mark(enum.Enum):
     ONE = 1
 
 
+class Nothing(enum.Enum):
+    """No members."""
+
+
 class Unknown:
     """A class that pydantic knows nothing of."""
 
@@ -90,6 +94,11 @@ class HasFlag:
 @dataclass
 class HasCorner:
     corner: Corner
+
+
+@dataclass
+class HasNothing:
+    nothing: Nothing
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import textwrap
 from collections import Counter, deque
@@ -11,6 +12,7 @@ from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final, Generic, NewType, TypeVar
 from uuid import UUID
 
+import pydantic
 import pytest
 from inline_snapshot import snapshot
 from pydantic import Field
@@ -18,7 +20,8 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
-from handrail.serde.supported_types import admit, bare
+from handrail.serde.annotations import bare
+from handrail.serde.supported_types import admit
 from tests.serde import refused
 from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
 
@@ -65,6 +68,7 @@ REFUSALS = {
     refused.HasConfigured: "$.inner",
     refused.HasFlag: "$.colours",
     refused.HasCorner: "$.corner",
+    refused.HasNothing: "$.nothing",
     refused.HasByteLiteral: "$.choice",
     refused.HasMemberLiteral: "$.choice",
     refused.HasIterator: "$.rows",
@@ -122,6 +126,7 @@ WORDS = snapshot(
             "$.corner: Corner.ORIGIN has the value (0, 0), which JSON cannot give back; give every member a",
             "string or a number",
         ],
+        "HasNothing": ["$.nothing: Nothing has no members, so that no value fits; give it members"],
         "HasByteLiteral": [
             "$.choice: its choice b'a' is nothing that JSON can give back; use strings, or the Enum itself"
         ],
@@ -173,8 +178,8 @@ WORDS = snapshot(
             "$.anything: its default does not fit Any (JSON cannot say it); change the default or the type"
         ],
         "HasBadPattern": [
-            "$.code: pydantic cannot take its metadata 'pattern' (error: unclosed character class); rename what",
-            "is not meant for pydantic, and give the rest in the form that it has as an argument of Field",
+            "$.code: its pattern '[' does not compile (unclosed character class); write a regular expression of",
+            "Rust: it has neither look-around nor backreferences",
         ],
         "HasStrayBound": [
             "$.name: the constraint gt does not fit the type it stands on; put it on a number or a string, inside",
@@ -230,6 +235,14 @@ def test_a_result_may_not_be_open_either(kind: object) -> None:
     """What a result holds is read back, so it is held to the same rules."""
     with pytest.raises(SchemaError):
         result_codec(kind)
+
+
+@pytest.mark.parametrize("kind", [pydantic.Json, pydantic.Json[int], list[pydantic.Json[int]]])
+@pytest.mark.parametrize("make", [codec, result_codec])
+def test_a_text_that_holds_json_is_refused(make: Any, kind: Any) -> None:
+    """What it is read from is not what it is written as, and the schema takes any text."""
+    with pytest.raises(SchemaError, match=r"^\$\.x.*declare the type of what the text holds"):
+        make(dataclasses.make_dataclass("Held", [("x", kind)]))
 
 
 def test_a_value_in_place_of_a_type_is_told_so() -> None:

@@ -94,12 +94,22 @@ _ISO_8601: Final[LiteralString] = "input should be written as in ISO 8601"
 
 _DIGITS: Final[LiteralString] = "input should be a number in decimal digits"
 
+_DECIMAL: Final[LiteralString] = (
+    "it has to be written in the digits 0 to 9, with a sign, a decimal point and an exponent where needed, "
+    "and no blanks, commas or underscores"
+)
+
+_FRACTION: Final[LiteralString] = (
+    "it has to be written in the digits 0 to 9, with a sign and a decimal point where needed, or as two integers with "
+    "a slash between them, the second not zero, and no blanks"
+)
+
 _TEXTS: Final[Mapping[str, tuple[str, LiteralString]]] = {
     "datetime": (FORMATS["date-time"], _ISO_8601),
     "date": (FORMATS["date"], _ISO_8601),
     "timedelta": (FORMATS["duration"], _ISO_8601),
-    "decimal": (DECIMAL, _DIGITS),
-    "fraction": (FRACTION, _DIGITS),
+    "decimal": (DECIMAL, _DECIMAL),
+    "fraction": (FRACTION, _FRACTION),
 }
 """The form of a text, or of its beginning, and what is said of another; by the type of the core schema."""
 
@@ -110,6 +120,8 @@ _KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
 }
 
 _TEXT: Final = core_schema.str_schema()
+
+_names_no_number: Final = re.compile(r"[-+]?s?(nan|inf)", re.IGNORECASE).match
 
 _NUMBER_OR_TEXT: Final = core_schema.union_schema(
     [core_schema.int_schema(), core_schema.float_schema(), core_schema.str_schema()],
@@ -143,10 +155,13 @@ class Adapter:
     serializer: SchemaSerializer
 
 
-def closed_adapter(kind: object, *, recheck: bool = False) -> Adapter:
+def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
     """An adapter for `kind` whose plain dataclasses take no unknown field and no NaN.
 
-    With `recheck` it looks into instances too, where it would otherwise take their fields on trust.
+    Args:
+        kind: the type.
+        recheck: whether it looks into instances too, where it would otherwise take their fields on trust.
+        published: as for `agreeing`.
 
     Raises:
         BUILD_ERRORS: pydantic cannot handle the type.
@@ -154,7 +169,7 @@ def closed_adapter(kind: object, *, recheck: bool = False) -> Adapter:
     config: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
     made = TypeAdapter[Any](_named("Closed", kind), config=config)
     core = cast("Core", made.core_schema)
-    agreed = agreeing(core, core_config(recheck=recheck))
+    agreed = agreeing(core, core_config(recheck=recheck), published=published)
     validator = (
         made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
     )
@@ -187,12 +202,13 @@ def core_config(*, recheck: bool = False) -> CoreConfig:
     return {**_CORE, "revalidate_instances": _RECHECK} if recheck else _CORE
 
 
-def agreeing(core: Core, config: CoreConfig) -> Core:
+def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core:
     """The core schema of a validator that takes what the JSON Schema of `core` says.
 
     Args:
         core: what pydantic made of a type.
         config: the configuration of the type.
+        published: whether an enum takes the values of the schema alone, and none that its `_missing_` knows beside.
     """
     definitions = definitions_of(core)
 
@@ -203,13 +219,13 @@ def agreeing(core: Core, config: CoreConfig) -> Core:
         if part["type"] == "union":
             tried = {**part, "choices": _numbers_first(part["choices"])}
             return deciding(part, was=was, tried=tried, definitions=definitions)
-        return _agreeing_part(part, config, made=made)
+        return _agreeing_part(part, config, made=made, published=published)
 
     return rebuilt(core, change)
 
 
-def _agreeing_part(core: Core, config: CoreConfig, *, made: bool) -> Core:
-    steps = _steps_instead(core, config)
+def _agreeing_part(core: Core, config: CoreConfig, *, made: bool, published: bool) -> Core:
+    steps = _steps_instead(core, config, published=published)
     if not steps:
         return core
     # A value that a function has made is not JSON, which is all that the first of several steps takes.
@@ -217,7 +233,7 @@ def _agreeing_part(core: Core, config: CoreConfig, *, made: bool) -> Core:
     return in_place_of(core, core_schema.json_or_python_schema(parsed, without_name(core)))
 
 
-def _steps_instead(core: Core, config: CoreConfig) -> list[CoreSchema]:
+def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[CoreSchema]:
     """What parses JSON in the place of a part of a core schema; none if pydantic takes what its JSON Schema says.
 
     The step before or behind a function says how exact the match is, by which pydantic chooses among a union.
@@ -227,12 +243,24 @@ def _steps_instead(core: Core, config: CoreConfig) -> list[CoreSchema]:
         return [_NUMBER_OR_TEXT if kind in _NUMBERS else _TEXT, _from_text(core, config, *_TEXTS[kind])]
     if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
         return [_from_choice(core, "literal_error", {_typed(each): each for each in core["expected"]})]
-    if kind == "enum" and not all(isinstance(each.value, str) for each in core["members"]):
+    if kind == "enum" and not _is_read_as_published(core, published=published):
         choices = {_typed(each.value): each for each in core["members"]}
-        return [core_schema.chain_schema([_from_choice(core, "enum", choices), core_schema.any_schema()])]
+        from_choice = _from_choice(core, "enum", choices, published=published)
+        return [core_schema.chain_schema([from_choice, core_schema.any_schema()])]
     if kind in _MAPPINGS and _may_fall_together(core.get("keys_schema")):
         return [_with_distinct_keys(core, config)]
     return []
+
+
+def _is_read_as_published(core: Core, *, published: bool) -> bool:
+    """Whether pydantic takes the values of an enum that its schema lists, or those that its `_missing_` knows too."""
+    cls: type[Enum] = core["cls"]
+    is_text = all(isinstance(each.value, str) for each in core["members"])
+    return is_text and not (published and _missing_of(cls) is not _missing_of(Enum))
+
+
+def _missing_of(cls: type[Enum]) -> object:
+    return getattr(cls._missing_, "__func__", cls._missing_)
 
 
 def _numbers_first(choices: list[Any]) -> list[Any]:
@@ -263,14 +291,18 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
     validator = SchemaValidator(without_name(core), config)
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
+    is_number = core["type"] in _NUMBERS
 
     def parsed(value: object) -> object:
         if type(value) is str:
+            does_fit = fits(value)
+            if is_number and not does_fit and not _names_no_number(value):
+                raise PydanticCustomError("form", fault)
             made = read(value, strict=True)
-            if not fits(value):
+            if not does_fit:
                 raise PydanticCustomError("form", fault)
             return made
-        if core["type"] in _NUMBERS and type(value) in {int, float}:
+        if is_number and type(value) in {int, float}:
             return read(repr(value), strict=True)
         return validator.validate_python(value, strict=True)
 
@@ -285,9 +317,15 @@ def _typed(value: object) -> tuple[type[Any], object]:
     return type(value), value
 
 
-def _from_choice(core: Core, error: Any, choices: Mapping[tuple[type[Any], object], object]) -> CoreSchema:  # noqa: ANN401
+def _from_choice(
+    core: Core,
+    error: Any,  # noqa: ANN401 - a name of pydantic's
+    choices: Mapping[tuple[type[Any], object], object],
+    *,
+    published: bool = True,
+) -> CoreSchema:
     """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without."""
-    cls: type[Enum] | None = core.get("cls")
+    cls: type[Enum] | None = None if published else core.get("cls")
     # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
     is_whole = all(kind is int for kind, _ in choices)
     expected = " or ".join(json.dumps(value) for _, value in choices)

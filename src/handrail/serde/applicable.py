@@ -18,7 +18,9 @@ from pathlib import PurePath
 from typing import Any, Final, cast
 from uuid import UUID
 
-from handrail.serde.core_schemas import Core, choices_of, definitions_of, places_of, python_view
+from pydantic_core import CoreSchema, SchemaError, SchemaValidator
+
+from handrail.serde.core_schemas import Core, choices_of, definitions_of, parts_of, places_of, python_view
 from handrail.serde.formatting import type_name
 from handrail.serde.supported_types import refuse
 
@@ -61,6 +63,9 @@ _METHODS: Final[Mapping[str, str]] = {
 }
 """What a value needs for a constraint."""
 
+_TEXTS: Final = ("1", '"a"', '"1"', '"http://a.b"', '"127.0.0.1"', '"."', "true", "null", "{}", "[]")
+_LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "ipaddress", "builtins"})
+
 _CANNOT: Final = "Unable to apply constraint"
 
 
@@ -93,12 +98,12 @@ def _misfits(part: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str,
         if getattr(apply.func, "__module__", None) == _OF_CONSTRAINTS and apply.keywords:
             word = next(iter(apply.keywords))
             yield from (
-                (word, value) for value in _samples(part["schema"], definitions) if not _takes(apply, word, value)
+                (word, value) for value in _values(part["schema"], definitions) if not _takes(apply, word, value)
             )
     elif part["type"] == "chain":
         first, *steps = part["steps"]
         words = [word for step in steps if _is_of_text(step) for word in _TEXT_WORDS if word in step["schema"]]
-        for value in _samples(first, definitions):
+        for value in _values(first, definitions):
             if words and not isinstance(value, str):
                 yield words[0], value
 
@@ -139,6 +144,42 @@ def _samples(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
         yield from _samples(core["json_schema"], definitions)
     elif (viewed := python_view(core, definitions)) is not core and viewed["type"] not in _AROUND:
         yield from _samples(viewed, definitions)
+
+
+def _values(core: Core, definitions: Mapping[str, Core]) -> list[object]:
+    """A value of each kind that a part may hold, made by the part itself if its kinds are not known."""
+    return list(_samples(core, definitions)) or list(_parsed(core, definitions))
+
+
+def _parsed(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
+    """What a part of a type of pydantic's own makes of some JSON; none if a function of the program is in it."""
+    if not all(map(_is_of_pydantic, _functions_in(core, definitions, set()))):
+        return
+    whole = {"type": "definitions", "schema": core, "definitions": list(definitions.values())} if definitions else core
+    try:
+        validator = SchemaValidator(cast("CoreSchema", whole))
+    except SchemaError:  # the type itself is at fault, and building the whole has said so
+        return
+    for text in _TEXTS:
+        with suppress(ValueError):
+            yield validator.validate_json(text)
+
+
+def _functions_in(core: Core, definitions: Mapping[str, Core], seen: set[str]) -> Iterator[object]:
+    if core["type"] == "definition-ref":
+        if core["schema_ref"] not in seen and core["schema_ref"] in definitions:
+            seen.add(core["schema_ref"])
+            yield from _functions_in(definitions[core["schema_ref"]], definitions, seen)
+        return
+    if isinstance(core.get("function"), dict):
+        yield core["function"]["function"]
+    for part in parts_of(core):
+        yield from _functions_in(part, definitions, seen)
+
+
+def _is_of_pydantic(function: object) -> bool:
+    module = getattr(getattr(function, "func", function), "__module__", None) or ""
+    return module.partition(".")[0] in _LIBRARIES
 
 
 def _is_known(core: Core) -> bool:

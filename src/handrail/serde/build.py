@@ -10,8 +10,9 @@ from dataclasses import dataclass, is_dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath
 from types import NoneType
-from typing import Any, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic_core import SchemaError as CoreSchemaError
@@ -19,12 +20,14 @@ from pydantic_core import to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
+from handrail.serde.annotations import bare, is_union
 from handrail.serde.applicable import check_applicable
+from handrail.serde.constraints import Fault, joint_fault
 from handrail.serde.core_schemas import Core, definitions_of, places_of
 from handrail.serde.formatting import shortened, type_name
 from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.stored_values import stored_adapter
-from handrail.serde.supported_types import Admitted, admit, bare, is_union, refuse
+from handrail.serde.supported_types import Admitted, admit, refuse
 from handrail.serde.unions import SameShape, same_name, same_shape
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
@@ -83,11 +86,11 @@ def build(kind: object, *, mode: Mode) -> Built:
     _check_root(kind, mode)
     found = admit(kind)
     try:
-        adapter = closed_adapter(kind)
+        adapter = closed_adapter(kind, published=mode == "validation")
         parsed = json_schema(adapter.made, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
         check_applicable(kind, cast("Core", adapter.made.core_schema))
-        _check_unions(kind, cast("Core", adapter.made.core_schema), mode)
+        _check_parts(kind, cast("Core", adapter.made.core_schema), mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -119,10 +122,47 @@ def _check_root(kind: object, mode: Mode) -> None:
         _refuse_root(kind, "a dataclass, mapping, sequence or string", "make it a field of a dataclass")
 
 
-def _check_unions(kind: object, core: Core, mode: Mode) -> None:
-    """Refuses a union of which a model could not say which member it means, or a store which it was."""
+def check_sayable(hints: Mapping[str, Any]) -> None:
+    """Holds the parameters of a function that others describe to a model to what those of a tool are held to.
+
+    What pydantic cannot build is left to those others, and so is what a model of pydantic says of itself.
+
+    Args:
+        hints: the types of the parameters, by their names.
+
+    Raises:
+        SchemaError: a model could not say a value of one, or not which of two it means; `path` says where.
+    """
+    for name, hint in hints.items():
+        if fault := _fault_within(hint):
+            refuse(hint, f"$.{name}", *fault)
+    try:
+        held = dataclasses.make_dataclass("Arguments", hints.items())
+        core = cast("Core", closed_adapter(held).made.core_schema)
+    except BUILD_ERRORS:
+        return
+    _check_parts(held, core, "validation")
+
+
+def _fault_within(hint: object) -> Fault | None:
+    inner = bare(hint)
+    held = () if is_union(inner) or get_origin(inner) is Literal else get_args(inner)
+    return joint_fault({}, hint) or next((fault for arg in held if (fault := _fault_within(arg))), None)
+
+
+def _check_parts(kind: object, core: Core, mode: Mode) -> None:
+    """Refuses what JSON cannot say, and a union of which a model or a store could not say which member is meant."""
     definitions = definitions_of(core)
     for path, part in places_of(core, definitions):
+        if part["type"] == "complex":
+            refuse(kind, path, "JSON has no complex numbers", "use two floats")
+        if part["type"] == "json":
+            refuse(
+                kind,
+                path,
+                "Json reads a text that holds JSON, and writes what the text holds, which it could not read again",
+                "declare the type of what the text holds; a model writes it as it is",
+            )
         if part["type"] != "union":
             continue
         if mode == "validation" and (alike := same_shape(part, definitions)) is not None:
@@ -137,9 +177,11 @@ def _check_unions(kind: object, core: Core, mode: Mode) -> None:
 
 
 def _same_shape_fault(alike: SameShape) -> tuple[str, str]:
-    """What is wrong with a union of two dataclasses, and what to write instead."""
+    """What is wrong with a union of two dataclasses or classes of paths, and what to write instead."""
     cannot_say = "so that a model cannot say which it means"
     one, other = alike.one.__name__, alike.other.__name__
+    if issubclass(alike.one, PurePath):
+        return f"the same text can be a path of {one} and of {other}, {cannot_say}", "declare one class of paths"
     if alike.mark is not None:
         return (
             f"a model may leave out {alike.mark}, which has a default in {one} and in {other}, {cannot_say}",

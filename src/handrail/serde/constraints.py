@@ -8,12 +8,20 @@ metadata is the program's own, and is left alone.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
 from uuid import UUID
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from handrail.serde.annotations import options_around
+from handrail.serde.formatting import type_name
 
 ACTING: Final = frozenset(
     {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
@@ -46,6 +54,7 @@ _BY_TYPE: Final[Mapping[str, str]] = {
     "format": "write a type of that form, such as datetime or UUID, or a pattern",
     "uniqueItems": "write a set or frozenset type",
     "unique_items": "write a set or frozenset type",
+    "coerce_numbers_to_str": "write int | str, or float | str, and convert the number",
     **dict.fromkeys(
         ("strip_whitespace", "to_lower", "to_upper"), "write Annotated[str, StringConstraints(...)] of pydantic"
     ),
@@ -66,6 +75,26 @@ _DESCRIBING: Final[Mapping[str, tuple[tuple[type[Any], ...], str]]] = {
 """Words that reach the schema as they are, with what a JSON Schema may hold there."""
 
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
+
+_LEAST: Final[Mapping[str, int]] = {"min_length": 0, "max_length": 0, "max_digits": 1, "decimal_places": 0}
+"""Words that count, with the least that each may be."""
+
+_LOWER: Final = ("gt", "ge", "min_length")
+_UPPER: Final[Mapping[str, tuple[str, ...]]] = {
+    "gt": ("lt", "le"),
+    "ge": ("lt", "le"),
+    "min_length": ("max_length",),
+}
+"""For each word that bounds from below, those that bound the same from above."""
+
+_SHAPING: Final = frozenset(
+    {"type", "items", "prefixItems", "properties", "required", "additionalProperties", "propertyNames", "$ref"}
+    | {"patternProperties", "anyOf", "oneOf", "allOf", "not"}
+)
+"""Words of JSON Schema that a type says."""
+
+_OPEN: Final = frozenset({"gt", "lt"})
+"""Bounds that are not met by their own value."""
 
 _READ_BY_PYDANTIC: Final = ("pydantic", "annotated_types", "typing", "typing_extensions")
 
@@ -110,14 +139,75 @@ def option_fault(option: object, hint: object) -> Fault | None:
     return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
 
 
+def joint_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+    """What is wrong with all constraints of a type together: no value meets them, or the schema cannot say them.
+
+    Args:
+        metadata: that of the field, or nothing.
+        hint: the type, with all that is written around it and, if it is a union, around its members.
+    """
+    own = [(word, metadata[word]) for word in ACTING & metadata.keys() if metadata[word] is not None]
+    return _joint_fault(own, hint)
+
+
+def _joint_fault(words: Sequence[tuple[str, object]], hint: object) -> Fault | None:
+    options, inner = options_around(hint)
+    found = [*words, *(pair for option in options for pair in _words_of(option))]
+    return _listed_fault(found, inner) or _contradiction(found, inner)
+
+
+def _listed_fault(words: Sequence[tuple[str, object]], inner: object) -> Fault | None:
+    """What is wrong with a constraint of a type whose schema lists its values, or its items."""
+    if not words:
+        return None
+    cls = get_origin(inner) or inner
+    if cls is Literal or (isinstance(cls, type) and issubclass(cls, Enum)):
+        fault = f"{words[0][0]} cannot leave out a value of {type_name(inner)}, because its schema lists its values"
+        return fault, "leave the constraint out, and list the values that are meant"
+    if isinstance(cls, type) and issubclass(cls, tuple) and inner is not tuple and get_args(inner)[-1:] != (...,):
+        return f"{words[0][0]} constrains a tuple of fixed items, and its length is that of its items", "leave it out"
+    return None
+
+
+def _contradiction(found: Sequence[tuple[str, object]], inner: object) -> Fault | None:
+    for low, (word, least) in ((low, pair) for low in _LOWER for pair in found if pair[0] == low):
+        for other, most in (pair for pair in found if pair[0] in _UPPER[low]):
+            if not _leave_a_value(word, least, other, most, is_whole=word == "min_length" or inner is int):
+                met_by_none = f"{word} is {least!r} and {other} is {most!r}, so that no value can meet both"
+                return met_by_none, "change one of the two"
+    members = get_args(inner) if get_origin(inner) in {Union, UnionType} else ()
+    return next((fault for member in members if (fault := _joint_fault(found, member))), None)
+
+
+def _words_of(option: object) -> Iterator[tuple[str, object]]:
+    """The constraints of an option that pydantic reads."""
+    if type(option).__module__.partition(".")[0] in _READ_BY_PYDANTIC:
+        for part in _parts(option):
+            yield from ((word, value) for word in sorted(ACTING) if _is_value(value := getattr(part, word, None)))
+
+
+def _leave_a_value(word: str, least: Any, other: str, most: Any, *, is_whole: bool) -> bool:  # noqa: ANN401 - of any type
+    try:
+        if is_whole:
+            least, most = least + (word in _OPEN), most - (other in _OPEN)
+            return bool(math.ceil(least) <= math.floor(most))
+        return bool(least < most or (least == most and not {word, other} & _OPEN))
+    except (TypeError, ValueError, OverflowError):  # not to be compared, which is another fault
+        return True
+
+
 def _read_fault(option: object, hint: object) -> Fault | None:
     """What is wrong with an option that pydantic reads, or is known to read."""
     if type(option).__name__ == "Timezone":  # of annotated_types
         return "Timezone inside Annotated constrains nothing", "write AwareDatetime or NaiveDatetime of pydantic"
     words: dict[str, object] = {}
     for part in _parts(option):
-        words |= {word: value for word in (*_BOUNDS, *_DESCRIBING) if (value := getattr(part, word, None)) is not None}
-    return _value_fault(words, hint)
+        if getattr(part, "coerce_numbers_to_str", None):
+            return "its coerce_numbers_to_str takes numbers, and the schema says strings", _BY_TYPE[
+                "coerce_numbers_to_str"
+            ]
+        words |= {word: value for word in _DESCRIBING if (value := getattr(part, word, None)) is not None}
+    return _value_fault({**words, **dict(_words_of(option))}, hint)
 
 
 def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
@@ -144,6 +234,50 @@ def _value_fault(words: Mapping[Any, object], hint: object) -> Fault | None:
         value = words.get(word)
         if isinstance(value, str) and _is_number(hint):
             return f"its {word} is the text {value!r}, and this is a number", "write a number"
+        if isinstance(value, float | Decimal) and math.isnan(value):
+            return f"its {word} is {value!r}, so that no value can meet it", "write a number"
+    return _count_fault(words) or _multiple_fault(words.get("multiple_of")) or _pattern_fault(words.get("pattern"))
+
+
+def _count_fault(words: Mapping[Any, object]) -> Fault | None:
+    for word, least in _LEAST.items():
+        value = words.get(word)
+        if value is not None and not (type(value) is int and value >= least):
+            return f"its {word} is {value!r}, which counts nothing", f"write an integer of at least {least}"
+    return None
+
+
+def _multiple_fault(value: Any) -> Fault | None:  # noqa: ANN401 - of any type that can be divided
+    try:
+        is_positive = value is None or value > type(value)()
+    except TypeError:  # not a number: pydantic says so
+        return None
+    return (
+        None if is_positive else (f"its multiple_of is {value!r}, which is not more than zero", "write a positive one")
+    )
+
+
+def _pattern_fault(value: object) -> Fault | None:
+    """What is wrong with a pattern: pydantic compiles a string in the dialect of Rust."""
+    if isinstance(value, re.Pattern):
+        pattern = cast("re.Pattern[str]", cast("object", value))
+        plain = re.compile(pattern.pattern)
+        if plain.flags != pattern.flags:
+            return (
+                "the flags of its pattern are not in the schema",
+                'write them into the pattern, as in pattern="(?i)a"',
+            )
+        return None
+    if not isinstance(value, str):
+        return None
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=value))
+    except SchemaError as error:
+        reason = str(error).splitlines()[-1].strip().removeprefix("error: ").removeprefix("SchemaError: ").rstrip(".")
+        return (
+            f"its pattern {value!r} does not compile ({reason})",
+            "write a regular expression of Rust: it has neither look-around nor backreferences",
+        )
     return None
 
 
@@ -165,7 +299,14 @@ def _misplaced(what: str, word: str) -> Fault:
 def _extra_fault(extra: object) -> Fault | None:
     if not isinstance(extra, Mapping):
         return None
-    words = [word for word in cast("Mapping[object, object]", extra) if word in WORDS and word != "format"]
+    given = cast("Mapping[object, object]", extra)
+    shaping = [word for word in given if word in _SHAPING]
+    if shaping:
+        return (
+            f"{shaping[0]!r} in json_schema_extra is shown to the model, and something else is parsed",
+            "declare the type that the schema is to say",
+        )
+    words = [word for word in given if word in WORDS and word != "format"]
     if not words:  # a format describes, in JSON Schema too
         return None
     return f"{words[0]!r} in json_schema_extra is shown to the model and constrains nothing", _misplaced(

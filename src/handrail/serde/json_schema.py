@@ -16,8 +16,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
-from handrail.serde.core_schemas import Core
+from handrail.serde.core_schemas import Core, python_view
 from handrail.serde.formatting import type_name
+from handrail.serde.member_names import class_of
 
 Mode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
@@ -72,6 +73,9 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 """How the texts of a format begin."""
 
+CLASS: Final = "$class"
+"""Where a schema that is compared with another names the class of its values; no schema that is shown has it."""
+
 MASK: Final = "**********"
 """What stands in the place of a secret, whatever its length; it is written as pydantic writes it."""
 
@@ -93,6 +97,11 @@ def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonS
 def core_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
     """The JSON Schema of a core schema, to be looked at; it is not held to anything."""
     return _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
+
+
+def compared_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
+    """The same, with the class of the values of each part; two types may have one JSON and values of two classes."""
+    return _Classed().generate(cast("core_schema.CoreSchema", core), mode=mode)
 
 
 def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
@@ -171,6 +180,15 @@ class _Terse(GenerateJsonSchema):
         """A fraction with the form that it has in a string."""
         return _with_pattern(super().fraction_schema(schema), FRACTION)
 
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
+        """Bytes with their bounds in characters of base64: four for three bytes, and fewer without padding."""
+        node = super().bytes_schema(schema)
+        if "minLength" in node:
+            node["minLength"] = -(-4 * node["minLength"] // 3)
+        if "maxLength" in node:
+            node["maxLength"] = -(-node["maxLength"] // 3) * 4
+        return node
+
     def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
         """A mapping with the form of its keys."""
         return self._with_keys(super().dict_schema(schema), schema)
@@ -185,11 +203,14 @@ class _Terse(GenerateJsonSchema):
 
     def _with_keys(self, node: JsonSchemaValue, schema: Mapping[str, Any]) -> JsonSchemaValue:
         keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
+        while "$ref" in keys:  # a key that an alias names
+            keys = self.get_schema_from_definitions(keys["$ref"]) or {}
         pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
         pattern = KEYS.get(keys.get("type", ""), pattern)
         if pattern is None:
             return node
-        named = {**node.get("propertyNames", {}), "pattern": pattern}
+        names = {word: value for word, value in node.get("propertyNames", {}).items() if word != "$ref"}
+        named = {**names, "pattern": pattern}
         # pydantic publishes the pattern of keys as one of properties, which leaves the object open to others.
         items = node.get("additionalProperties", next(iter(node.get("patternProperties", {}).values()), True))
         made = {key: value for key, value in node.items() if key != "patternProperties"}
@@ -200,6 +221,17 @@ class _Terse(GenerateJsonSchema):
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)
         return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))
+
+
+class _Classed(_Terse):
+    """Names the class of the values of each part."""
+
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 - pydantic's type for it is private
+        """A part, with what no part of another class has."""
+        node = super().generate_inner(schema)
+        view = python_view(schema, {})
+        mark = view.get("schema_ref") or view.get("ref") or class_of(view)
+        return node if mark is None else {**node, CLASS: f"{mark} {id(mark) if isinstance(mark, type) else ''}"}
 
 
 def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:

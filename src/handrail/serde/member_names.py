@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
@@ -46,6 +47,21 @@ def class_of(view: Core) -> type[Any] | None:
     """The class of the values of a type; `None` if they may be of several."""
     cls: object = view.get("cls", _CLASSES.get(view["type"]))
     return cls if isinstance(cls, type) else None
+
+
+def exact_class(view: Core) -> type[Any] | None:
+    """The class that every value of a type has when it is read; of `Path` it is that of paths of this system."""
+    cls = class_of(view)
+    if cls is None or not issubclass(cls, PurePath):
+        return cls
+    made: type[PurePath] = type(cls())
+    return made
+
+
+def is_path(view: Core) -> bool:
+    """Whether a type is a class of paths."""
+    cls = class_of(view)
+    return cls is not None and issubclass(cls, PurePath)
 
 
 def kinds_of(view: Core) -> set[str]:

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from handrail.serde.faults import kind_of
-from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEYS, Node, is_object, options_of, resolved
+from handrail.serde.json_schema import CLASS, DECIMAL, FORMATS, FRACTION, KEYS, Node, is_object, options_of, resolved
 
 _TEXT: Final = "text"
 _PATTERNS: Final = {DECIMAL: "decimal", FRACTION: "fraction", **{pattern: kind for kind, pattern in KEYS.items()}}
@@ -136,7 +136,8 @@ class _Search:
     def _differ(self, one: Side, other: Side) -> bool:
         """Whether what both can be read from may be different values; an empty collection is not."""
         are_fields = "properties" in resolved(one.node, one.root) or "properties" in resolved(other.node, other.root)
-        return self.common(one, other, same_class=not are_fields)
+        of_one_class = one.node.get(CLASS) == other.node.get(CLASS)
+        return self.common(one, other, same_class=of_one_class and not are_fields)
 
 
 def _leaves(side: Side) -> Iterator[Side]:

@@ -17,9 +17,10 @@ from dataclasses import Field, is_dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
+from handrail.serde.annotations import bare, is_union
 from handrail.serde.json_schema import MASK, is_array, is_object
 from handrail.serde.json_values import json_of
-from handrail.serde.supported_types import admit, bare, field_types, is_union
+from handrail.serde.supported_types import admit, field_types
 from handrail.serde.typed import Kept, codec, dump
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})

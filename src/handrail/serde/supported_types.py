@@ -5,59 +5,50 @@ open (models, and dataclasses with a configuration of their own) or that JSON co
 constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says where, and what
 to write instead.
 
-The fields of a dataclass are looked at one by one: their annotations, options and defaults. Type variables stand for
-what `Page[Item]` makes of the annotations that `Page`, and the classes above it, wrote with `T`.
+The fields of a dataclass are looked at one by one: their annotations, options and defaults.
 """
 
 from __future__ import annotations
 
 import enum
 import sys
-import types
-import typing
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Collection,
     Generator,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, Field, InitVar, dataclass, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NewType,
-    NoReturn,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
-from typing_extensions import TypeAliasType, is_typeddict
+from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
-from handrail.serde.constraints import metadata_fault, option_fault
+from handrail.serde.annotations import bare, bindings_by_class, bound, is_union, options_around
+from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shortened, type_name
 
-_ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
-_UNIONS = (Union, types.UnionType)
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
+_HASHED = (str, bytes, frozenset)
+_HASHED_INSTEAD: tuple[tuple[type[Any], str], ...] = (
+    (Sequence, "use tuple"),
+    (AbstractSet, "use frozenset"),
+    (object, "use a dataclass with @dataclass(frozen=True)"),
+)
 _STREAMS = (Iterable, Iterator, Generator, AsyncIterable, AsyncIterator, AsyncGenerator)
 _DEEPEST = 60
 _LONGEST_PATH = 60
@@ -65,9 +56,6 @@ _LONGEST_PATH = 60
 _FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 
 _RENAMING = ("alias", "validation_alias", "serialization_alias", "exclude")
-
-Bindings = Mapping[object, object]
-"""What stands for each type variable inside one class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +84,6 @@ def admit(kind: object) -> tuple[Admitted, ...]:
     return tuple(walk.found)
 
 
-def bare(kind: object) -> object:
-    """`kind` without what only decorates or names it: `Annotated`, `Final`, `NewType`, type aliases."""
-    while True:
-        origin = get_origin(kind)
-        if origin is Annotated or origin is Final:
-            kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
-            kind = kind.__supertype__
-        elif isinstance(kind, _ALIASES):
-            kind = cast("Any", kind).__value__
-        elif isinstance(origin, _ALIASES):
-            alias = cast("Any", origin)
-            kind = bound(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
-        else:
-            return kind
-
-
-def is_union(kind: object) -> bool:
-    """Whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
-    return get_origin(kind) in _UNIONS
-
-
 class _Walk:
     """One walk through a type; remembers what it has seen, because types may be recursive."""
 
@@ -135,9 +101,7 @@ class _Walk:
                 "its types nest without end",
                 "let a recursive type refer to itself as it is",
             )
-        if get_origin(kind) is Annotated:
-            check_options(get_args(kind)[1:], kind, path)
-        inner = bare(kind)
+        inner = _without_options(kind, path)
         if inner is not kind and not self._is_new(kind):
             return
         if is_union(inner):
@@ -165,13 +129,25 @@ class _Walk:
                     self.visit(hint, f"{path}.{name}", depth)
         elif issubclass(cls, Mapping):
             if args:
+                _without_options(args[0], f"{path}.*")
                 _check_key(args[0], path)
                 self.visit(args[-1], f"{path}.*", depth)
         elif issubclass(cls, tuple) and args[-1:] != (...,):
             for position, arg in enumerate(args):
                 self.visit(arg, f"{path}[{position}]", depth)
         elif issubclass(cls, Collection) and args:
+            if issubclass(cls, AbstractSet):
+                _check_item(args[0], f"{path}[*]")
             self.visit(args[0], f"{path}[*]", depth)
+
+
+def _without_options(kind: object, path: str) -> object:
+    """The type without what is written around it, once that has been found fit."""
+    options, inner = options_around(kind)
+    check_options(options, kind, path)
+    if fault := joint_fault({}, kind):
+        refuse(kind, path, *fault)
+    return inner
 
 
 def _check_class(cls: type[Any], kind: object, path: str) -> None:
@@ -189,8 +165,10 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
         _check_enum(cls, path)
     if cls is type:
         refuse(kind, path, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from")
-    if cls is complex:
-        refuse(kind, path, "JSON has no complex numbers", "use two floats")
+    if cls is Hashable:
+        refuse(
+            kind, path, "Hashable does not say what JSON is taken", "use Any, or a union of the types that are meant"
+        )
     if cls in _STREAMS:
         refuse(kind, path, f"{name} can be read only once", "use list or tuple")
 
@@ -200,6 +178,8 @@ def _check_enum(cls: type[enum.Enum], path: str) -> None:
         refuse(
             cls, path, f"{cls.__name__} is a Flag, whose combinations JSON cannot name", "use a frozenset of an Enum"
         )
+    if not len(cls):
+        refuse(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
     for member in cls:
         if type(member.value) not in {str, int, float}:
             refuse(
@@ -219,6 +199,24 @@ def _check_literal(kind: object, path: str) -> None:
                 f"its choice {value!r} is nothing that JSON can give back",
                 "use strings, or the Enum itself",
             )
+
+
+def _check_item(kind: object, path: str) -> None:
+    """Refuses an item of a set that has no hash: what the schema takes could not be read."""
+    inner = bare(kind)
+    found = get_origin(inner) or inner
+    cls: type[Any] = found if isinstance(found, type) else object
+    if is_union(inner) or issubclass(cls, tuple):
+        for part in get_args(inner):
+            _check_item(part, path)
+    elif not issubclass(cls, _HASHED) and _lacks_hash(cls):
+        cure = next(words for kinds, words in _HASHED_INSTEAD if issubclass(cls, kinds))
+        refuse(kind, path, f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure)
+
+
+def _lacks_hash(cls: type[Any]) -> bool:
+    """Whether values of a class have no hash, or are read as values of such a class."""
+    return cls.__hash__ is None or issubclass(cls, Sequence | Mapping | AbstractSet)
 
 
 def _check_key(kind: object, path: str) -> None:
@@ -309,7 +307,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
             "make it a property",
         )
     _check_renaming(field.metadata, hint, path)
-    if words := metadata_fault(field.metadata, hint):
+    if words := metadata_fault(field.metadata, hint) or joint_fault(field.metadata, hint):
         refuse(hint, path, *words)
     if type(field.default).__module__ == _FIELD_MODULE:
         refuse(hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})")
@@ -341,28 +339,3 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     except (PydanticSerializationError, ValueError):
         return "JSON cannot say it"
     return ""
-
-
-def bound(hint: Any, bindings: Bindings) -> object:  # noqa: ANN401 - an annotation may be any object
-    """`hint` with its type variables replaced; those that are not bound stay."""
-    if isinstance(hint, TypeVar):
-        return bindings.get(hint, hint)
-    parameters: tuple[object, ...] = getattr(hint, "__parameters__", ())
-    if isinstance(hint, type) or not any(parameter in bindings for parameter in parameters):
-        return hint
-    return hint[tuple(bindings.get(parameter, parameter) for parameter in parameters)]
-
-
-def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[Any], Bindings]:
-    """For `cls[args]` and each generic class above it, what stands for that class's own type variables.
-
-    One variable may mean different things in a class and in its base (`class B(A[list[T]], Generic[T])`), so each class
-    has bindings of its own.
-    """
-    own: Bindings = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
-    found: dict[type[Any], Bindings] = {cls: own}
-    for base in vars(cls).get("__orig_bases__", cls.__bases__):
-        origin = get_origin(base) or base
-        if isinstance(origin, type) and origin is not object:
-            found |= bindings_by_class(origin, [bound(arg, own) for arg in get_args(base)])
-    return found

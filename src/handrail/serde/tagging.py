@@ -10,8 +10,9 @@ from typing import Any, Final, cast, get_args
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter, core_config
+from handrail.serde.annotations import bare, is_union
 from handrail.serde.core_schemas import Core, definitions_of, innermost
-from handrail.serde.supported_types import admit, bare, is_union
+from handrail.serde.supported_types import admit
 from handrail.serde.typed import Kept
 from handrail.serde.unions import members_of
 

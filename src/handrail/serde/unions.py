@@ -19,10 +19,19 @@ from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
 
-from handrail.serde.core_schemas import Core, choices_of, in_place_of, innermost, python_view, rebuilt, without_name
-from handrail.serde.json_schema import Node, core_json_schema
+from handrail.serde.core_schemas import (
+    Change,
+    Core,
+    choices_of,
+    in_place_of,
+    innermost,
+    python_view,
+    rebuilt,
+    without_name,
+)
+from handrail.serde.json_schema import Node, compared_json_schema
 from handrail.serde.location import ALL_MEMBERS
-from handrail.serde.member_names import class_of, kinds_of, names_of, parts_in, spelling
+from handrail.serde.member_names import class_of, exact_class, is_path, kinds_of, names_of, parts_in, spelling
 from handrail.serde.overlap import Side, overlaps
 from handrail.serde.recursive_unions import optional_mark
 
@@ -80,7 +89,7 @@ class Member:
 
 
 class SameShape(NamedTuple):
-    """Two dataclasses of which a model may write the same JSON.
+    """Two dataclasses, or classes of paths, of which a model may write the same JSON.
 
     Attributes:
         one: the first.
@@ -117,7 +126,7 @@ class UnionMembers:
         }
         # A strict float takes an int too: first come the members whose values have no class of their own.
         self._tried = sorted(members, key=lambda member: member.cls is not None)
-        self._fitting: tuple[Callable[..., bool], ...] | None = None
+        self._fitting: list[tuple[Member, Callable[..., bool]]] = []
 
     def member_of(self, value: object) -> Member | None:
         """The member that a value is of; `None` if it is of none."""
@@ -127,20 +136,36 @@ class UnionMembers:
             found = self._by_value.get((cls, value))
         if found is not None:
             return found
-        if self._fitting is None:
-            self._fitting = tuple(self._fits(member) for member in self._tried)
-        pairs = zip(self._tried, self._fitting, strict=True)
-        return next((member for member, fits in pairs if fits(value, strict=True)), None)
+        if not self._fitting:
+            self._fitting = [
+                (member, self._fits(member, change)) for change in (_exact, _lenient) for member in self._tried
+            ]
+        return next((member for member, fits in self._fitting if fits(value, strict=True)), None)
 
-    def _fits(self, member: Member) -> Callable[..., bool]:
-        core = rebuilt(whole(member.core, self._definitions), _looking_into_instances)
+    def _fits(self, member: Member, change: Change) -> Callable[..., bool]:
+        core = rebuilt(whole(member.core, self._definitions), change)
         return SchemaValidator(cast("CoreSchema", core), self.config).isinstance_python
 
 
-def _looking_into_instances(part: Core, *, was: Core, made: bool) -> Core:
+def _lenient(part: Core, *, was: Core, made: bool) -> Core:
     """A part that does not take the fields of a dataclass on trust, because its class alone does not tell."""
     del was, made
     return {**part, "revalidate_instances": "always"} if part["type"] == "dataclass" else part
+
+
+def _exact(part: Core, *, was: Core, made: bool) -> Core:
+    """The same, and the values of a subclass do not fit, because another member may be of that class."""
+    if part["type"] != "dict" and not (part["type"] == "is-instance" and is_path(part)):
+        return _lenient(part, was=was, made=made)
+    cls = exact_class(part)
+
+    def of_class(value: object) -> object:
+        if type(value) is not cls:
+            raise ValueError
+        return value
+
+    checked = core_schema.no_info_before_validator_function(of_class, without_name(part))
+    return in_place_of(part, cast("Core", checked))
 
 
 def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers | None:
@@ -156,7 +181,7 @@ def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig)
     choices = choices_of(union)
     alike = _alike(choices, definitions)
     names = [names_of(choice, definitions) for choice in choices]
-    classes = [class_of(python_view(choice, definitions)) for choice in choices]
+    classes = [exact_class(python_view(choice, definitions)) for choice in choices]
     members: list[Member] = []
     for position, choice in enumerate(choices):
         name = None
@@ -169,7 +194,7 @@ def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig)
 
 
 def same_shape(union: Core, definitions: Mapping[str, Core]) -> SameShape | None:
-    """Two dataclasses of a union for which a model may write the same JSON; `None` if there are none.
+    """Two dataclasses of a union, or classes of paths, for which a model may write the same JSON; `None` if none are.
 
     They may stand in collections of one shape, as in `list[A] | list[B]`. They are one and the same class where a
     generic one is there with two arguments.
@@ -197,8 +222,11 @@ def _may_be_one(first: Core, second: Core, definitions: Mapping[str, Core]) -> b
 def _dataclasses_in(
     core: Core, definitions: Mapping[str, Core], way: tuple[str, ...], above: tuple[Core, ...]
 ) -> Iterator[tuple[tuple[str, ...], Core]]:
-    """The dataclasses that stand in the collections of a type, each with the forms of these in JSON."""
+    """The dataclasses and paths that stand in the collections of a type, each with the forms of these in JSON."""
     view = innermost(core, definitions)
+    if is_path(python_view(core, definitions)):
+        yield way, core
+        return
     if any(view is each for each in above):
         return
     if view["type"] == "dataclass":
@@ -334,5 +362,5 @@ def _is_same_value(one: Core, other: Core) -> bool:
 
 
 def _side(core: Core, definitions: Mapping[str, Core], *, written: bool) -> Side:
-    node = core_json_schema(whole(core, definitions), mode="serialization" if written else "validation")
+    node = compared_json_schema(whole(core, definitions), mode="serialization" if written else "validation")
     return Side(node, node, written)

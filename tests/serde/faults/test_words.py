@@ -77,7 +77,9 @@ WORDS = snapshot(
         "key": ["$.key: expected a UUID string or null: input should be a valid UUID, invalid length: found 4"],
         "raw": ["$.raw: expected a base64url string: data should be valid base64: Invalid symbol 195, offset 0."],
         "price": [
-            '$.price: expected a number or a decimal string such as "12.50": input should be a valid decimal',
+            '$.price: expected a number or a decimal string such as "12.50": it has to be written in the',
+            "    digits 0 to 9, with a sign, a decimal point and an exponent where needed, and no blanks,",
+            "    commas or underscores",
             '$.price: expected a number or a decimal string such as "12.50", got a boolean',
         ],
         "late": ['$.late: expected a date string such as "2026-01-31": input should be greater than 2026-01-01'],

@@ -38,8 +38,10 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset
 
+from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters, functions_of
 from handrail.agents.error_text import error_message
 from handrail.agents.exports.entries import AgentReference, Entry, Kind, Origin, ToolDef, ToolsetDef, ToolsetFactory
+from handrail.errors import SchemaError
 from handrail.prompt import Section, Tool
 from handrail.prompt.signature import calling_fault, returned_type
 from handrail.serde.formatting import enumerated, shortened
@@ -252,9 +254,22 @@ def bullet_list(what: str, faults: Sequence[object]) -> str:
 def _entry(kind: Kind, key: str | None, item: object, origin: Origin) -> Entry:
     if kind == "tool":
         tool = _tool(item)
-        return Entry(_checked_tool_name(tool, key), kind, tool, origin)
+        name = _checked_tool_name(tool, key)
+        if isinstance(tool, PydanticTool):
+            _check_parameters(tool, "its parameters have no schema")
+        return Entry(name, kind, tool, origin)
     toolset = _toolset(item)
-    return Entry(_checked(_toolset_name(toolset) if key is None else key), kind, toolset, origin)
+    name = _checked(_toolset_name(toolset) if key is None else key)
+    for tool in functions_of(toolset) if isinstance(toolset, AbstractToolset) else ():
+        _check_parameters(tool, f"its function {tool.name} has parameters without a schema")
+    return Entry(name, kind, toolset, origin)
+
+
+def _check_parameters(tool: PydanticTool[Any], fault: str) -> None:
+    try:
+        check_parameters(tool)
+    except SchemaError as error:
+        raise _Refused(f"{fault}: {error}") from error
 
 
 def _tool(item: object) -> ToolDef:

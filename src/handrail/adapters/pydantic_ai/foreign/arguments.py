@@ -21,6 +21,7 @@ from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to
 from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
 from handrail.serde.adapter import BUILD_ERRORS, agreeing
+from handrail.serde.build import check_sayable
 from handrail.serde.core_schemas import Core, rebuilt
 from handrail.serde.json_values import is_decoded
 from handrail.serde.typed import Kept, make_whole
@@ -93,20 +94,44 @@ def read_by_signature(
     """The tools of a toolset, of which those that are functions read their arguments as their schema says."""
     validators: dict[int, FunctionArguments] = {}
 
-    def visit(leaf: AbstractToolset[Any]) -> None:
-        if isinstance(leaf, FunctionToolset):
-            for tool in leaf.tools.values():
-                if (found := _validator_of(tool)) is not None:
-                    validators[id(found.made)] = found
-
-    toolset.apply(visit)
+    for tool in functions_of(toolset):
+        if (found := _validator_of(tool)) is not None:
+            validators[id(found.made)] = found
     if not validators:
         return dict(tools)
-    found = {name: validators.get(id(tool.args_validator)) for name, tool in tools.items()}
+    by_name = {name: validators.get(id(tool.args_validator)) for name, tool in tools.items()}
     return {
-        name: tool if (validator := found[name]) is None else replace(tool, args_validator=validator)
+        name: tool if (validator := by_name[name]) is None else replace(tool, args_validator=validator)
         for name, tool in tools.items()
     }
+
+
+def functions_of(toolset: AbstractToolset[Any]) -> list[Tool[Any]]:
+    """The tools of a toolset that are made of functions, also below what only wraps them."""
+    tools: list[Tool[Any]] = []
+
+    def visit(leaf: AbstractToolset[Any]) -> None:
+        if isinstance(leaf, FunctionToolset):
+            tools.extend(leaf.tools.values())
+
+    toolset.apply(visit)
+    return tools
+
+
+def check_parameters(tool: Tool[Any]) -> None:
+    """Holds the parameters of a function to what those of Handrail's tools are held to.
+
+    Raises:
+        SchemaError: a model could not say the value of one, or not which of two it means; `path` begins with its name.
+    """
+    if tool.function_schema.validator.title == _UNCHECKED:
+        return
+    try:
+        hints = _hints_of(tool.function)
+    except BUILD_ERRORS:  # PydanticAI has found a way to read it
+        return
+    if hints is not None:
+        check_sayable(hints)
 
 
 _made: Final[Kept[tuple[object, FunctionArguments | None]]] = Kept()
@@ -127,7 +152,7 @@ def _make(tool: Tool[Any]) -> FunctionArguments | None:
         if kind is None:
             return None
         core = rebuilt(cast("Core", TypeAdapter[Any](kind).core_schema), _exact)
-        checked = SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig())), CoreConfig())
+        checked = SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig(), published=True)), CoreConfig())
     except BUILD_ERRORS:  # PydanticAI has found a way to read it, and is left to it
         return None
     return FunctionArguments(described.validator, checked, described.json_schema)
@@ -140,8 +165,21 @@ def _kind_of(function: Callable[..., Any], only: str | None) -> Any:  # noqa: AN
         function: the function.
         only: the parameter whose fields are the arguments, if there is one.
     """
+    hints = _hints_of(function)
+    if hints is None or only is not None:
+        return None if hints is None else hints[only or ""]
+    empty = inspect.Parameter.empty
+    optional = {each.name for each in inspect.signature(function).parameters.values() if each.default is not empty}
+    fields = {name: NotRequired[hint] if name in optional else hint for name, hint in hints.items()}
+    arguments = _typed_dict("Arguments", fields)
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
+    return arguments
+
+
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any] | None:
+    """The types of the parameters that a model gives, by their names; `None` if it may give others."""
     hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         hint: object = hints.get(parameter.name, Any)
         if hint is RunContext or get_origin(hint) is RunContext:
@@ -150,13 +188,8 @@ def _kind_of(function: Callable[..., Any], only: str | None) -> Any:  # noqa: AN
             return None
         if isinstance(parameter.default, FieldInfo):
             hint = Annotated[cast("Any", hint), parameter.default]
-        has_default = parameter.default is not inspect.Parameter.empty
-        fields[parameter.name] = NotRequired[cast("Any", hint)] if has_default else hint
-    if only is not None:
-        return hints[only]
-    arguments = _typed_dict("Arguments", fields)
-    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
-    return arguments
+        found[parameter.name] = hint
+    return found
 
 
 def _exact(part: Core, *, was: Core, made: bool) -> Core:

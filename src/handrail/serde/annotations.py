@@ -1,0 +1,77 @@
+"""What is written around a type, and what stands for the type variables in it.
+
+`Annotated`, `Final`, `NewType` and type aliases decorate or name a type; `bare` looks through them, and
+`options_around` collects what they say. Type variables stand for what `Page[Item]` makes of the annotations that
+`Page`, and the classes above it, wrote with `T`.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NewType, TypeVar, Union, cast, get_args, get_origin
+
+from typing_extensions import TypeAliasType
+
+_ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
+_UNIONS = (Union, types.UnionType)
+
+Bindings = Mapping[object, object]
+"""What stands for each type variable inside one class."""
+
+
+def bare(kind: object) -> object:
+    """`kind` without what only decorates or names it: `Annotated`, `Final`, `NewType`, type aliases."""
+    return options_around(kind)[1]
+
+
+def options_around(kind: object) -> tuple[tuple[object, ...], object]:
+    """The options of every `Annotated` around a type, and the type without what only decorates or names it."""
+    options: tuple[object, ...] = ()
+    while True:
+        origin = get_origin(kind)
+        if origin is Annotated:
+            kind, *own = get_args(kind)
+            options = (*options, *own)
+        elif origin is Final:
+            kind = get_args(kind)[0]
+        elif isinstance(kind, NewType):
+            kind = kind.__supertype__
+        elif isinstance(kind, _ALIASES):
+            kind = cast("Any", kind).__value__
+        elif isinstance(origin, _ALIASES):
+            alias = cast("Any", origin)
+            kind = bound(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
+        else:
+            return options, kind
+
+
+def is_union(kind: object) -> bool:
+    """Whether `kind` is written `A | B`, `Union[A, B]` or `Optional[A]`."""
+    return get_origin(kind) in _UNIONS
+
+
+def bound(hint: Any, bindings: Bindings) -> object:  # noqa: ANN401 - an annotation may be any object
+    """`hint` with its type variables replaced; those that are not bound stay."""
+    if isinstance(hint, TypeVar):
+        return bindings.get(hint, hint)
+    parameters: tuple[object, ...] = getattr(hint, "__parameters__", ())
+    if isinstance(hint, type) or not any(parameter in bindings for parameter in parameters):
+        return hint
+    return hint[tuple(bindings.get(parameter, parameter) for parameter in parameters)]
+
+
+def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[Any], Bindings]:
+    """For `cls[args]` and each generic class above it, what stands for that class's own type variables.
+
+    One variable may mean different things in a class and in its base (`class B(A[list[T]], Generic[T])`), so each class
+    has bindings of its own.
+    """
+    own: Bindings = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
+    found: dict[type[Any], Bindings] = {cls: own}
+    for base in vars(cls).get("__orig_bases__", cls.__bases__):
+        origin = get_origin(base) or base
+        if isinstance(origin, type) and origin is not object:
+            found |= bindings_by_class(origin, [bound(arg, own) for arg in get_args(base)])
+    return found

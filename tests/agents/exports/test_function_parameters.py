@@ -1,0 +1,142 @@
+"""Functions of agent files are held to what `Tool` holds parameters to: a model can say them, and which it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic_ai import Tool as PydanticTool
+
+from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters
+from handrail.agents import Project, load_agent
+from handrail.agents.exports.discovery import exports
+from handrail.errors import DiscoveryError, HandrailError, PromptValidationError, SchemaError
+from handrail.prompt import Tool
+from tests.agents.folders import module_of, write
+
+TYPES = """
+import enum
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from pydantic import BaseModel, Field, Json
+
+@dataclass
+class Approve:
+    why: str
+
+@dataclass
+class Reject:
+    why: str
+
+@dataclass
+class Circle:
+    radius: float
+
+@dataclass
+class Square:
+    side: float
+
+@dataclass
+class Wave:
+    at: list[complex]
+
+class One(BaseModel):
+    why: str = ""
+
+class Two(BaseModel):
+    why: str = ""
+"""
+
+REFUSED = [
+    ("complex", "$.x", "JSON has no complex numbers; use two floats"),
+    ("list[complex] | None", "$.x[*]", "JSON has no complex numbers"),
+    ("Wave", "$.x.at[*]", "JSON has no complex numbers"),
+    ("Approve | Reject", "$.x", "the same JSON can be a value of Approve and of Reject"),
+    ("dict[str, list[Approve] | list[Reject]]", "$.x.*", "the same JSON can be a value of Approve and of Reject"),
+    ("PurePosixPath | Path", "$.x", "the same text can be a path of PurePosixPath and of Path"),
+    ("Json[int]", "$.x", "Json reads a text that holds JSON"),
+    ("Annotated[int, Field(gt=5, lt=2)]", "$.x", "gt is 5 and lt is 2"),
+    ("list[Annotated[str, Field(min_length=2, max_length=1)]]", "$.x", "min_length is 2 and max_length is 1"),
+]
+"""Types of a parameter, the place of the fault, and what is said of it."""
+
+TAKEN = [
+    *("One | Two", "One", "Circle | Square", "Approve | str", "Approve | None", "Path | str", "datetime | str"),
+    *("dict[str, Any]", "Annotated[int, Field(gt=1, lt=5)]", "tuple[int, ...]"),
+]
+
+
+def module(kind: str, export: str = "TOOLS = [f]") -> str:
+    """The source of a module with a function of a parameter of this type."""
+    return f'{TYPES}\ndef f(x: {kind}) -> str:\n    "Does it."\n    return ""\n\n{export}\n'
+
+
+@pytest.mark.parametrize("kind, path, words", REFUSED)
+@pytest.mark.parametrize("export", ["TOOLS = [f]", "TOOLS = {'f': Tool(f)}", "__all__ = ['f']"])
+def test_a_parameter_that_a_model_cannot_say_is_refused(
+    tmp_path: Path, kind: str, path: str, words: str, export: str
+) -> None:
+    """With the function, its parameter, and the cure."""
+    with pytest.raises(DiscoveryError) as caught:
+        exports(module_of(tmp_path, module(kind, export)), where="tools.py")
+    for part in ("tools.py", "f: its parameters have no schema: ", f"{path}: ", words):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("kind, path, words", REFUSED[:7])
+def test_a_tool_of_handrail_is_refused_with_the_same_words(tmp_path: Path, kind: str, path: str, words: str) -> None:
+    """There is one rule."""
+    source = f"{TYPES}\n@dataclass\nclass Held:\n    x: {kind}\n"
+    held = module_of(tmp_path, source).Held
+    with pytest.raises(PromptValidationError) as caught:
+        Tool[held, None](name="f", description="Does it.", handler=lambda params, *, context: None)  # type: ignore[arg-type, valid-type]
+    assert f"{path}: {words}" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) -> None:
+    """Models of pydantic bring validators of their own, and are left to them."""
+    (entry,) = exports(module_of(tmp_path, module(kind)), where="tools.py")
+    assert entry.name == "f"
+
+
+def test_the_functions_of_a_toolset_are_looked_at(tmp_path: Path) -> None:
+    """Also below what only wraps it."""
+    export = "TOOLSETS = [FunctionToolset([f], id='some').prefixed('a')]"
+    for source in (module("complex", "TOOLSETS = {'some': FunctionToolset([f])}"), module("complex", export)):
+        with pytest.raises(DiscoveryError, match="its function f has parameters without a schema"):
+            exports(module_of(tmp_path, source), where="tools.py")
+
+
+def test_a_function_whose_types_are_unknown_here_is_left_to_pydantic_ai(tmp_path: Path) -> None:
+    """As one of any arguments, or one that says its schema itself."""
+    source = (
+        "def f(*args: complex, **more: int): ...\nTOOLS = [Tool.from_schema(f, 'f', 'Does it.', {'type': 'object'})]"
+    )
+    (entry,) = exports(module_of(tmp_path, source), where="tools.py")
+    assert entry.name == "f"
+
+
+def test_loading_and_checking_refuse_it(tmp_path: Path) -> None:
+    """`Project.load`, `load_agent` and the survey of `handrail check`."""
+    imports = "from __future__ import annotations\n"
+    write(
+        tmp_path, {"desk.agent": "---\nname: desk\ntools: [f]\n---\nJudge.\n", "tools.py": imports + module("complex")}
+    )
+    for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
+        with pytest.raises(HandrailError, match=r"\$\.x: JSON has no complex numbers"):
+            load()
+    _, problems = Project.survey(tmp_path)
+    assert any("$.x: JSON has no complex numbers" in str(problem) for problem in problems)
+
+
+def test_the_check_names_type_and_place() -> None:
+    """For programs that make tools of functions themselves."""
+
+    def f(x: complex) -> str:
+        return str(x)
+
+    with pytest.raises(SchemaError) as caught:
+        check_parameters(PydanticTool(f))
+    assert caught.value.path == "$.x"

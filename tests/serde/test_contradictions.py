@@ -1,0 +1,157 @@
+"""Constraints that no value meets, or that are none, are refused when a type is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+from decimal import Decimal
+from itertools import count
+from typing import Annotated, Any, NewType
+
+import annotated_types
+import pytest
+from pydantic import Field, StringConstraints
+from typing_extensions import TypeAliasType
+
+from handrail.errors import PromptValidationError, SchemaError
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.serde import codec, result_codec, stored_codec
+
+# Untyped, because type checkers want to see the types written out.
+_annotated: Any = Annotated
+_field: Any = Field
+_list: Any = list
+_dict: Any = dict
+_tuple: Any = tuple
+_named: Any = NewType
+_alias: Any = TypeAliasType
+Low: Any = _named("Low", _annotated[int, _field(lt=2)])
+Short: Any = _alias("Short", _annotated[str, _field(max_length=2)])
+Misspelled: Any = _named("Misspelled", _annotated[int, {"minimum": 1}])
+
+
+def held(kind: Any, **metadata: object) -> Any:
+    """A dataclass with a field of this type and metadata."""
+    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
+
+
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+CONTRADICTORY: list[tuple[Any, str, tuple[str, str]]] = [
+    (held(_annotated[str, _field(min_length=5, max_length=2)]), "$.x", ("min_length", "max_length")),
+    (held(str, min_length=5, max_length=2), "$.x", ("min_length", "max_length")),
+    (held(_annotated[str, _field(min_length=5)], max_length=2), "$.x", ("min_length", "max_length")),
+    (held(_annotated[str, StringConstraints(min_length=5, max_length=2)]), "$.x", ("min_length", "max_length")),
+    (held(_annotated[list[int], annotated_types.Len(5, 2)]), "$.x", ("min_length", "max_length")),
+    (held(_list[_annotated[bytes, _field(min_length=5, max_length=2)]]), "$.x[*]", ("min_length", "max_length")),
+    (held(_dict[str, _annotated[dict[str, int], _field(min_length=2, max_length=1)]]), "$.x.*", ("min", "max_length")),
+    (held(_annotated[Short, _field(min_length=5)]), "$.x", ("min_length", "max_length")),
+    (held(_annotated[int, _field(gt=5, lt=2)]), "$.x", ("gt", "lt")),
+    (held(_annotated[float, _field(gt=2, lt=2)]), "$.x", ("gt", "lt")),
+    (held(_annotated[float, _field(ge=2, lt=2)]), "$.x", ("ge", "lt")),
+    (held(_annotated[float, _field(gt=2, le=2)]), "$.x", ("gt", "le")),
+    (held(_annotated[int, _field(ge=3, le=2)]), "$.x", ("ge", "le")),
+    (held(_annotated[int, _field(gt=1, lt=2)]), "$.x", ("gt", "lt")),
+    (held(_annotated[int, annotated_types.Interval(gt=5, lt=2)]), "$.x", ("gt", "lt")),
+    (held(_annotated[int, annotated_types.Gt(1), annotated_types.Gt(7)], lt=5), "$.x", ("gt", "lt")),
+    (held(_annotated[Low, _field(gt=5)]), "$.x", ("gt", "lt")),
+    (held(_list[Low], min_length=2, max_length=1), "$.x", ("min_length", "max_length")),
+    (held(_annotated[_annotated[int, _field(lt=2)] | None, _field(gt=5)]), "$.x", ("gt", "lt")),
+    (held(_annotated[int, _field(lt=2)] | None, gt=5), "$.x", ("gt", "lt")),
+    (held(_annotated[int, _field(gt=5, lt=2)] | None), "$.x", ("gt", "lt")),
+    (held(_tuple[int, _annotated[Decimal, _field(gt=Decimal(5), lt=2)]]), "$.x[1]", ("gt", "lt")),
+    (held(_annotated[dt.datetime, _field(gt=NOON, lt=NOON)]), "$.x", ("gt", "lt")),
+]
+
+
+@pytest.mark.parametrize("cls, path, words", CONTRADICTORY, ids=count())
+def test_constraints_that_no_value_meets_are_refused(cls: Any, path: str, words: tuple[str, str]) -> None:
+    """At their field, with both words and their values; for parameters, results and what is stored."""
+    for make in (codec, result_codec, stored_codec):
+        with pytest.raises(SchemaError) as caught:
+            make(cls)
+        assert caught.value.path == path
+        assert all(word in str(caught.value) for word in words)
+        assert "no value" in str(caught.value)
+
+
+WRONG: list[tuple[Any, str, str]] = [
+    (held(_annotated[str, _field(min_length=-1)]), "$.x", "min_length is -1"),
+    (held(list[int], max_length=-1), "$.x", "max_length is -1"),
+    (held(_annotated[str, _field(min_length=1.5)]), "$.x", "min_length is 1.5"),
+    (held(str, max_length="2"), "$.x", "max_length is '2'"),
+    (held(str, min_length=True), "$.x", "min_length is True"),
+    (held(_annotated[Decimal, _field(max_digits=0)]), "$.x", "max_digits is 0"),
+    (held(_annotated[Decimal, _field(decimal_places=-1)]), "$.x", "decimal_places is -1"),
+    (held(_annotated[int, _field(multiple_of=0)]), "$.x", "multiple_of is 0"),
+    (held(_annotated[float, _field(multiple_of=-0.5)]), "$.x", "multiple_of is -0.5"),
+    (held(_list[_annotated[Decimal, _field(multiple_of=Decimal(0))]]), "$.x[*]", "multiple_of is Decimal('0')"),
+    (held(dt.timedelta, multiple_of=dt.timedelta()), "$.x", "multiple_of is datetime.timedelta(0)"),
+    (held(_annotated[float, _field(ge=float("nan"))]), "$.x", "ge is nan"),
+    (held(_annotated[str, _field(pattern="(")]), "$.x", "pattern '(' does not compile"),
+    (held(_annotated[str, StringConstraints(pattern="[")] | None), "$.x", "pattern '[' does not compile"),
+    (held(_list[_annotated[str, _field(pattern="(?=a)a")]]), "$.x[*]", "look-around"),
+    (held(str, pattern=r"(a)\1"), "$.x", "backreferences"),
+    (held(_annotated[str, _field(pattern=re.compile("a", re.IGNORECASE))]), "$.x", "flags"),
+    (held(Misspelled), "$.x", "Field(ge=...)"),
+    (held(_list[Misspelled]), "$.x[*]", "Field(ge=...)"),
+]
+
+
+@pytest.mark.parametrize("cls, path, words", WRONG, ids=count())
+def test_a_constraint_that_is_none_is_refused(cls: Any, path: str, words: str) -> None:
+    """At its field, with the word and its value."""
+    with pytest.raises(SchemaError) as caught:
+        codec(cls)
+    assert caught.value.path == path
+    assert words in str(caught.value)
+    assert "FieldInfo" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        held(_annotated[str, _field(min_length=2, max_length=2)]),
+        held(_annotated[int, _field(ge=2, le=2)]),
+        held(_annotated[float, _field(gt=1, lt=2)]),
+        held(_annotated[int, _field(gt=1, le=2)]),
+        held(_annotated[str, _field(max_length=0)]),
+        held(_annotated[_list[_annotated[str, _field(max_length=2)]], _field(min_length=5)]),
+        held(_annotated[int, _field(multiple_of=3)]),
+        held(_annotated[Decimal, _field(max_digits=2, decimal_places=3)]),
+        held(_annotated[int | str, _field(description="either")], min_length=None),
+        held(_annotated[str, _field(pattern=re.compile("^a$"))]),
+    ],
+    ids=count(),
+)
+def test_constraints_that_a_value_meets_are_taken(cls: Any) -> None:
+    """Bounds may be equal where both are included."""
+    assert codec(cls).schema["properties"]["x"]
+
+
+def test_a_contradiction_is_named_before_the_default_that_cannot_fit() -> None:
+    """No default would fit."""
+    kind: Any = _annotated[int, _field(gt=5, lt=2)]
+    cls: Any = dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(default=3))])
+    with pytest.raises(SchemaError, match=r"^\$\.x: gt is 5 and lt is 2"):
+        codec(cls)
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Parameters that nothing fits."""
+
+    cents: Annotated[int, Field(gt=5, lt=2)]
+
+
+def test_a_tool_is_refused_when_it_is_made() -> None:
+    """With the error of the type as the cause."""
+
+    def handler(params: Order, *, context: ToolContext) -> ToolResult[Order]:
+        del context
+        return ToolResult.ok(params)
+
+    with pytest.raises(PromptValidationError, match=r"\$\.cents: gt is 5 and lt is 2") as caught:
+        Tool[Order, Order](name="charge", description="Charges.", handler=handler)
+    assert isinstance(caught.value.__cause__, SchemaError)

@@ -1,0 +1,121 @@
+"""Declarations of which the schema said what parsing does not do: each is refused, or published as it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from base64 import urlsafe_b64encode
+from collections import defaultdict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import AnyUrl, ByteSize, DirectoryPath, Field, IPvAnyAddress, JsonValue, StringConstraints
+
+from handrail.errors import ParseError, SchemaError
+from handrail.serde import codec
+from tests.serde.members import Digit, Word
+from tests.serde.schema_values import is_valid
+from tests.serde.shapes import Inner, Status
+
+# Untyped, because type checkers want to see the types written out.
+_annotated: Any = Annotated
+_field: Any = Field
+_dict: Any = dict
+
+
+def held(kind: Any, **metadata: object) -> Any:
+    """A dataclass with a field of this type and metadata."""
+    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
+
+
+@dataclasses.dataclass
+class Mutable:
+    """Cannot be an item of a set."""
+
+    name: str
+
+
+REFUSED: list[tuple[Any, str, str]] = [
+    (held(set[list[int]]), "$.x[*]", "use tuple"),
+    (held(frozenset[dict[str, int]]), "$.x[*]", "cannot be an item of a set"),
+    (held(set[tuple[int, list[int]]]), "$.x[*]", "cannot be an item of a set"),
+    (held(set[Sequence[int] | None]), "$.x[*]", "cannot be an item of a set"),
+    (held(set[deque[int]]), "$.x[*]", "cannot be an item of a set"),
+    (held(set[Mapping[str, int]]), "$.x[*]", "cannot be an item of a set"),
+    (held(set[set[int]]), "$.x[*]", "use frozenset"),
+    (held(set[Mutable]), "$.x[*]", "frozen=True"),
+    (held(_annotated[Digit, _field(gt=0)]), "$.x", "its schema lists its values"),
+    (held(Status, min_length=1), "$.x", "its schema lists its values"),
+    (held(_annotated[Word, _field(pattern="a")]), "$.x", "its schema lists its values"),
+    (held(_annotated[Literal["a", "bb"], _field(max_length=1)]), "$.x", "its schema lists its values"),
+    (held(_annotated[Literal["a"] | None, _field(min_length=1)]), "$.x", "its schema lists its values"),
+    (held(_annotated[str, _field(coerce_numbers_to_str=True)]), "$.x", "coerce_numbers_to_str"),
+    (held(str, coerce_numbers_to_str=True), "$.x", "coerce_numbers_to_str"),
+    (held(_annotated[str, _field(json_schema_extra={"type": "integer"})]), "$.x", "'type' in json_schema_extra"),
+    (held(int, json_schema_extra={"anyOf": []}), "$.x", "'anyOf' in json_schema_extra"),
+    (held(Hashable), "$.x", "Hashable"),
+    (held(_annotated[tuple[int, str], _field(min_length=1)]), "$.x", "its length is that of its items"),
+    (held(tuple[()], max_length=1), "$.x", "its length is that of its items"),
+    (held(_annotated[AnyUrl, _field(pattern="a")]), "$.x", "pattern"),
+    (held(_annotated[ByteSize, _field(pattern="a")]), "$.x", "pattern"),
+    (held(_annotated[JsonValue, _field(max_length=1)]), "$.x", "max_length"),
+    (held(_annotated[IPvAnyAddress, _field(min_length=1)]), "$.x", "min_length"),
+    (held(_dict[_annotated[Status, _field(pattern="b")], int]), "$.x.*", "its schema lists its values"),
+    (held(_dict[_annotated[int, _field(gt=5, lt=2)], int]), "$.x.*", "no value can meet both"),
+    (held(_dict[_annotated[str, {"min_length": 1}], int]), "$.x.*", "Field(min_length=...)"),
+    (held(_annotated[DirectoryPath, _field(min_length=2)]), "$.x", "min_length"),
+    (held(_annotated[defaultdict[str, int], _field(multiple_of=2)]), "$.x", "multiple_of"),
+]
+
+
+@pytest.mark.parametrize("cls, path, words", REFUSED, ids=count())
+def test_a_declaration_that_the_schema_would_misstate_is_refused(cls: Any, path: str, words: str) -> None:
+    """At its field, with what to write instead."""
+    with pytest.raises(SchemaError) as caught:
+        codec(cls)
+    assert caught.value.path == path
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(set[tuple[int, str]], set[frozenset[int]], set[Path], set[Digit], set[Inner | None], set[Any]),
+        *(_annotated[AnyUrl, _field(max_length=9)], _annotated[tuple[int, ...], _field(min_length=1)]),
+        *(_annotated[Decimal, _field(json_schema_extra={"format": "x"})], frozenset[Literal["a", 1]]),
+    ],
+    ids=count(),
+)
+def test_what_the_schema_states_is_taken(kind: Any) -> None:
+    """As before."""
+    assert codec(held(kind)).schema["properties"]["x"]
+
+
+@pytest.mark.parametrize("least, most", [(0, 0), (1, 3), (2, 2), (3, 4), (4, 6)])
+def test_the_length_of_bytes_is_published_as_that_of_the_text(least: int, most: int) -> None:
+    """In characters of base64, of which three bytes take four; what has another length is refused by parsing."""
+    parameters = codec(held(_annotated[bytes, _field(min_length=least, max_length=most)]))
+    for size in range(8):
+        padded = urlsafe_b64encode(bytes(size)).decode()
+        for text in {padded, padded.rstrip("=")}:
+            data = json.dumps({"x": text})
+            try:
+                value = parameters.parse_json(data)
+            except ParseError:
+                assert not least <= size <= most or "=" in padded != "=" in text
+            else:
+                assert least <= size <= most
+                assert is_valid(parameters.schema, json.loads(data))
+                assert is_valid(parameters.schema, parameters.dump(value))
+
+
+def test_whitespace_is_stripped_before_a_length_counts() -> None:
+    """Which JSON Schema cannot say; the page lists it."""
+    parameters = codec(held(_annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]))
+    assert parameters.parse_json('{"x": " a "}').x == "a"
+    with pytest.raises(ParseError):
+        parameters.parse_json('{"x": " "}')
