@@ -14,7 +14,7 @@ from typing import Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import BudgetExceededError, DeadlineExceededError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 
 __all__ = ["Budget", "BudgetTracker", "Deadline", "Heartbeat", "RunContext", "TokenUsage", "seconds_left"]
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType, TracebackType
 from typing import Any, Self
 
-from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors.mistakes import check_argument, mistakes_in
+from handrail.errors.developer import check_argument, first_mistake, mistakes_in, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approver, Prompt, RenderedPrompt
 from handrail.prompt.policies.policy import check_approver
@@ -198,7 +197,7 @@ class ToolExecutor:
                     raise
                 mistakes.append(error)
         if mistakes:
-            raise first_of(mistakes)
+            raise first_mistake(mistakes)
         return tuple(messages)
 
     async def execute_all_async(
@@ -224,7 +223,7 @@ class ToolExecutor:
                 note_mistakes(error, mistakes)
                 raise error
         if mistakes:
-            raise first_of(mistakes)
+            raise first_mistake(mistakes)
         return tuple([task.result() for task in tasks])
 
 

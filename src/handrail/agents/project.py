@@ -18,7 +18,7 @@ from handrail.agents.exports.registry import PackageExport, Registry, ResolvedAg
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config, unreadable
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.serde.formatting import enumerated, nearest, shortened
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own

@@ -99,10 +99,13 @@ from handrail.errors.agents import (
 from handrail.errors.developer import (
     CallIdReusedError,
     CircularResourceError,
+    DeveloperMistake,
     DispatchError,
     DumpError,
     DuplicateBindingError,
     FilesystemError,
+    InvalidArgumentError,
+    InvalidReturnError,
     LedgerError,
     ParseError,
     PathConflictError,
@@ -116,18 +119,13 @@ from handrail.errors.developer import (
     ResourceUseError,
     SchemaError,
     ScriptError,
+    SecondStoreError,
     SessionBusyError,
     SessionError,
     SessionUseError,
     SnapshotError,
     UnboundResourceError,
     WrongResourceError,
-)
-from handrail.errors.mistakes import (
-    DeveloperMistake,
-    InvalidArgumentError,
-    InvalidReturnError,
-    SecondStoreError,
 )
 from handrail.errors.outcomes import (
     BudgetExceededError,

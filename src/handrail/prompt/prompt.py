@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Generic, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate

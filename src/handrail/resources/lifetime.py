@@ -22,7 +22,7 @@ from handrail.errors import (
     RunAbortedError,
     TurnConflictError,
 )
-from handrail.errors.mistakes import mistakes_in
+from handrail.errors.developer import mistakes_in
 from handrail.resources.binding import MISSING, Binding, Resolver, Scope, is_snapshotable
 from handrail.transaction import Snapshotable, Transaction, current
 from handrail.turns import draw_ticket, own_turn

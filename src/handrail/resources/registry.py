@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import DuplicateBindingError, ResourceError
-from handrail.errors.mistakes import InvalidArgumentError, check_argument
+from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.resources.binding import MISSING, Binding, GivenInstance, unbound_error
 from handrail.resources.context import ResourceContext
 

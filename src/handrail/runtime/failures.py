@@ -59,7 +59,7 @@ from handrail.errors import (
     ToolValidationError,
     VisibilityExpansionRequired,
 )
-from handrail.errors.mistakes import mistakes_in
+from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool, ToolResult
 
 _log = logging.getLogger("handrail.runtime")

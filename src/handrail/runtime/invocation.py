@@ -15,7 +15,7 @@ from handrail.errors import (
     StoreUnavailableError,
     ToolValidationError,
 )
-from handrail.errors.mistakes import mistakes_in
+from handrail.errors.developer import mistakes_in
 from handrail.prompt import MayBlock, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import (

@@ -36,7 +36,7 @@ from handrail.errors import (
     SessionBusyError,
     ToolValidationError,
 )
-from handrail.errors.mistakes import mistakes_in
+from handrail.errors.developer import mistakes_in
 from handrail.limits import Deadline, seconds_left
 from handrail.prompt import (
     Approval,

@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any
 
 from handrail.errors import ParseError, RunAbortedError
-from handrail.errors.mistakes import mistakes_in
+from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import DAY, EffectKey

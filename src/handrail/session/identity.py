@@ -7,7 +7,7 @@ from types import NoneType
 from typing import cast
 
 from handrail.errors import InvalidArgumentError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
 
 _TEXT = "text of valid Unicode"

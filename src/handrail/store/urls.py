@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import InvalidArgumentError, StoreError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import Store
 from handrail.store.sql.driver import Durability

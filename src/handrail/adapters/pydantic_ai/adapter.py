@@ -31,7 +31,7 @@ from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.adapters.pydantic_ai.stored_evaluation import NotedCapability, Unfinished, stored_conversation
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, PromptEvaluationError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver

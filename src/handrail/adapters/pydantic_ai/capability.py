@@ -47,7 +47,6 @@ from pydantic_ai.capabilities import (
 )
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.mistakes import first_of, note_mistakes
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
 from handrail.adapters.pydantic_ai.replies import stamped
@@ -59,7 +58,7 @@ from handrail.errors import (
     ParseError,
     PromptEvaluationError,
 )
-from handrail.errors.mistakes import mistakes_in
+from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
 from handrail.runtime.steps import not_run
 from handrail.serde.faults import message_of
@@ -156,7 +155,7 @@ class HandrailCapability(AbstractCapability[Any]):
     def _raise_mistakes(self) -> None:
         if self._mistakes:
             mistakes, self._mistakes = self._mistakes, []
-            raise first_of(mistakes)
+            raise first_mistake(mistakes)
 
     @override
     async def wrap_model_request(

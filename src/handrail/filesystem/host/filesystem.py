@@ -20,7 +20,7 @@ from typing import Literal, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, InvalidArgumentError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
 from handrail.filesystem.disk import Disk, translate_os_errors
 from handrail.filesystem.host.changes import HostChanges, HostSettings

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from handrail.errors import PromptValidationError
-from handrail.errors.mistakes import InvalidArgumentError, check_argument
+from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import calling_fault, is_async, return_fault
 from handrail.prompt.tool_definition import Tool

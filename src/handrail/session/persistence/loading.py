@@ -21,7 +21,7 @@ from handrail.errors import (
     StoreCorruptError,
     UnknownTypeError,
 )
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.session.calls import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, entry_ranges, index_of, load_indexes
 from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow, SessionStore

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pydantic_core import from_json
 
 from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
-from handrail.errors.mistakes import check_argument
+from handrail.errors.developer import check_argument
 from handrail.serde import stored_codec
 from handrail.serde.formatting import STORED_AS
 
