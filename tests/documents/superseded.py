@@ -1,4 +1,4 @@
-"""The table of superseded spellings in `docs/documents.md`, and what it makes of a block."""
+"""The table of superseded spellings in `tests/documents/README.md`, and what it makes of a block."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
 @cache
 def rows() -> tuple[Row, ...]:
     """The rows of the table, in their order."""
-    text = (ROOT / "docs" / "documents.md").read_text(encoding="utf-8")
+    text = (ROOT / "tests" / "documents" / "README.md").read_text(encoding="utf-8")
     section = text.partition(f"{_HEADING}\n")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")]
     return tuple(_row(line) for line in lines[1:])  # the first one is the head; the line below it starts with `|-`
