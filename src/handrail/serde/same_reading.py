@@ -86,12 +86,14 @@ class _Comparison:
         return names == second.keys() - silent and all(self._values(first[name], second[name]) for name in names)
 
     def _values(self, one: Any, other: Any) -> bool:  # noqa: ANN401 - any value of a core schema
-        if isinstance(one, dict) and isinstance(other, dict):
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, dict):
             first, second = cast("Core", one), cast("Core", other)
             if isinstance(first.get("type"), str) and isinstance(second.get("type"), str):
                 return self.parts(first, second)
             return first.keys() == second.keys() and all(self._values(first[name], second[name]) for name in first)
-        if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        if isinstance(one, list | tuple):
             pairs = list(cast("list[object]", one)), list(cast("list[object]", other))
             return len(pairs[0]) == len(pairs[1]) and all(map(self._values, *pairs))
         return one is other or (
