@@ -94,7 +94,10 @@ ROWS = [
     ),
     pytest.param(
         Bad(
-            snapshot("write was not run: $: nested too deeply at line 1 column 210; send a flatter value"),
+            snapshot(
+                "write was not run: $: nested too deeply at line 1 column 210: the limit is a depth of 200 levels; "
+                "send a flatter value"
+            ),
             '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}",
         ),
         id="deep nesting",
@@ -272,8 +275,20 @@ $["5"]: unknown field "5"; known fields: text\
         ),
         id="10 MB",
     ),
-    pytest.param(Circular(), snapshot("write was not run: $: contains itself"), id="circular"),
-    pytest.param(_deep(), snapshot("write was not run: $: nested too deeply"), id="deep nesting"),
+    pytest.param(
+        Circular(),
+        snapshot("write was not run: $.text: contains itself, and JSON has no form for a cycle"),
+        id="circular",
+    ),
+    pytest.param(
+        _deep(),
+        snapshot(
+            "write was not run: $.text[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]…"
+            "[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]"
+            ": nested too deeply: the limit is a depth of 250 levels"
+        ),
+        id="deep nesting",
+    ),
 ]
 
 

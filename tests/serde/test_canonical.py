@@ -227,8 +227,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "long decimal": ([Decimal("1E+5000")], "$[0]: a number of more than 4300 digits is too long"),
     "clashing keys": ({"a": {1: "a", "1": "b"}}, '$.a: two of its keys are written "1"'),
     "tuple key": ({(1, 2): 1}, "$: a key of type tuple has no form in JSON"),
-    "endless": (_endless(), "$: nested more than 200 deep, or without end"),
-    "deep": (_deep(201), "$: nested more than 200 deep, or without end"),
+    "endless": (_endless(), "$: nested too deeply, or in a cycle: the limit is a depth of 200 levels"),
+    "deep": (_deep(201), "$: nested too deeply, or in a cycle: the limit is a depth of 200 levels"),
     "year 0": (
         dt.datetime(1, 1, 1, tzinfo=BERLIN),
         "$: 0001-01-01T00:00:00+01:00 lies outside the years 1 to 9999 in UTC",

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, PlainSerializer
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, result_codec, stored_codec
+from handrail.serde.attempts import FOR_A_BYTE, LEAST
 
 LOOKED_AT: Final[list[int]] = []
 
@@ -232,3 +233,141 @@ def test_the_faults_of_the_member_that_was_meant_are_told() -> None:
         with pytest.raises(ParseError) as caught:
             codec(Formula).parse({"root": root})
         assert set(caught.value.faults) == faults
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Holds itself in collections whose JSON is one."""
+
+    mark: Counted
+    below: list[Nested] | tuple[Nested, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Turned:
+    """The same in the other order."""
+
+    mark: Counted
+    below: tuple[Turned, ...] | list[Turned] | None = None
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """With a set."""
+
+    mark: Counted
+    below: frozenset[Gathered] | tuple[Gathered, ...] | list[Gathered] | None = None
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Differs from `Worded` in the type of a field."""
+
+    mark: Counted
+    value: int
+    below: Numbered | Worded | None = None
+
+
+@dataclass(frozen=True)
+class Worded:
+    """Has a text where `Numbered` has a number."""
+
+    mark: Counted
+    value: str
+    below: Numbered | Worded | None = None
+
+
+@dataclass(frozen=True)
+class Ally:
+    """Marked; in lists of one class."""
+
+    mark: Counted
+    side: Literal["ally"]
+    below: list[Ally] | list[Enemy] | None = None
+
+
+@dataclass(frozen=True)
+class Enemy:
+    """Marked otherwise."""
+
+    mark: Counted
+    side: Literal["enemy"]
+    below: list[Ally] | list[Enemy] | None = None
+
+
+def nest(depth: int, leaf: object, fields: tuple[dict[str, Any], ...] = ({},), *, lists: bool = True) -> dict[str, Any]:
+    """An object in an object, or in a list of one."""
+    inner: dict[str, Any] = {"mark": leaf, **fields[0]}
+    for level in range(depth):
+        inner = {"mark": level, **fields[level % len(fields)], "below": [inner] if lists else inner}
+    return inner
+
+
+WORDS: Final[tuple[dict[str, Any], ...]] = ({"value": "a"}, {"value": 1})
+SIDES: Final[tuple[dict[str, Any], ...]] = ({"side": "enemy"}, {"side": "ally"})
+ONE_SHAPE: Final[list[tuple[type[Any], Callable[[int, object], dict[str, Any]]]]] = [
+    (Nested, nest),
+    (Turned, nest),
+    (Gathered, nest),
+    (Worded, lambda depth, leaf: nest(depth, leaf, WORDS, lists=False)),
+    (Ally, lambda depth, leaf: nest(depth, leaf, SIDES)),
+]
+
+
+@pytest.mark.parametrize("leaf", [1, 1.0, "x"])
+@pytest.mark.parametrize("kind, made", ONE_SHAPE, ids=count())
+def test_one_member_is_tried_where_several_have_one_shape(
+    kind: type[Any], made: Callable[[int, object], dict[str, Any]], leaf: object
+) -> None:
+    """As a parameter, and stored without tags."""
+    for depth in (6, 40):
+        data = made(depth, leaf)
+        assert looks(codec(kind).parse, data) <= 3 * (depth + 1)
+        assert looks(stored_codec(kind).parse_json, json.dumps(data)) <= 3 * (depth + 1)
+
+
+@pytest.mark.parametrize("kind", [Nested, Turned, Gathered])
+def test_an_array_is_read_as_a_list_where_one_is_declared(kind: type[Any]) -> None:
+    """As pydantic reads it where nothing is nested."""
+    value: Any = codec(kind).parse(nest(3, 1))
+    below: Any = value.below
+    assert [type(each) for each in (below, below[0].below)] == [list, list]
+
+
+@pytest.mark.parametrize("depth", [5, 30])
+def test_values_stored_before_there_were_tags_are_read_with_work_that_grows_with_them(depth: int) -> None:
+    """The first of two members that read the same."""
+    data = json.dumps(nest(depth, 1)).replace("below", "then")
+    assert looks(stored_codec(Yes).parse_json, data) == depth + 1
+    assert type(stored_codec(Yes).parse_json(data).then[0]) is Yes
+
+
+@dataclass(frozen=True)
+class Even:
+    """Whether it is meant is said at the end of the chain alone."""
+
+    mark: Counted
+    below: Even | Odd | Literal["even"]
+
+
+@dataclass(frozen=True)
+class Odd:
+    """As `Even`, with another end."""
+
+    mark: Counted
+    below: Even | Odd | Literal["odd"]
+
+
+def test_a_text_with_too_many_ways_to_read_it_is_refused() -> None:
+    """Nothing outside of the objects says which they are. A text with few levels is read."""
+    stored = stored_codec(Even)
+
+    def chain(depth: int) -> str:
+        return '{"mark": 1, "below": ' * depth + '"odd"' + "}" * depth
+
+    assert type(stored.parse_json(chain(5))) is Even
+    for depth in (40, 80):
+        with pytest.raises(ParseError, match="too many ways to read it") as caught:
+            stored.parse_json(chain(depth))
+        assert [path for path, _ in caught.value.faults] == ["$"]
+    assert looks(stored.parse_json, chain(80)) <= 2 * (LEAST + FOR_A_BYTE * len(chain(80)))

@@ -13,7 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handrail.errors import AgentFileError, DocumentError
-from handrail.serde.yaml_tree import DEEPEST, MOST_REPEATED, YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
+from handrail.serde.yaml_tree import (
+    MAX_YAML_DEPTH,
+    MOST_REPEATED,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    YamlSequence,
+    read_tree,
+)
 
 
 def value(tree: YamlNode | None) -> object:
@@ -211,14 +219,17 @@ def test_long_text_that_begins_like_a_number_is_text(text: str) -> None:
 
 def test_values_may_stand_as_deep_as_is_said() -> None:
     """One level more is refused, however it comes about."""
-    assert read_tree("[" * DEEPEST + "]" * DEEPEST, name="desk") is not None
-    assert "deep" in refused("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1))
+    assert read_tree("[" * MAX_YAML_DEPTH + "]" * MAX_YAML_DEPTH, name="desk") is not None
+    assert "deep" in refused("[" * (MAX_YAML_DEPTH + 1) + "]" * (MAX_YAML_DEPTH + 1))
 
 
 def test_aliases_make_a_tree_no_deeper_than_its_text_could() -> None:
     """Each list holds the one before it, and none is deep by itself."""
     lists = ["- &a0 []", *(f"- &a{n} [*a{n - 1}]" for n in range(1, 100))]
-    assert refused("\n".join(lists)) == f"desk:{DEEPEST}:9: values stand in each other more than {DEEPEST} deep"
+    assert (
+        refused("\n".join(lists))
+        == f"desk:{MAX_YAML_DEPTH}:9: values stand in each other more than {MAX_YAML_DEPTH} deep"
+    )
 
 
 def test_an_alias_stands_for_a_value_that_was_given_before() -> None:

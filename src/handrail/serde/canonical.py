@@ -47,6 +47,7 @@ from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
 from handrail.serde.unions import TYPE, VALUE
 
 _DEEPEST: Final = 200
+_TOO_DEEP: Final = f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
 _MOST_DIGITS: Final = 4300
 _TOO_LONG: Final = f"a number of more than {_MOST_DIGITS} digits is too long"
 
@@ -81,8 +82,8 @@ def canonical_json(value: object) -> bytes:
     """The one JSON text, in UTF-8, of `value` and of all that are equal to it (rules: see the module).
 
     Raises:
-        DumpError: a part of it is not finite, not Unicode, nested more than 200 deep (or without end), or has no form
-            in JSON.
+        DumpError: a part of it is not finite, not Unicode, nested more than 200 levels deep (or in a cycle), or has no
+            form in JSON.
     """
     return _written(value, None)
 
@@ -105,7 +106,10 @@ def digest(value: object, *, key: bytes | None = None, tagged: bool = True) -> s
 
 
 def _written(value: object, root: At) -> bytes:
-    plain = _plain(value, root)
+    try:
+        plain = _plain(value, root)
+    except RecursionError:  # of a value whose tags have used up what Python has for its levels
+        _refuse(None, _TOO_DEEP)
     try:
         return _encode(plain).encode()
     except ValueError:  # UnicodeEncodeError is one, and so is what an integer with too many digits raises
@@ -317,7 +321,7 @@ def _compared(cls: type[Any]) -> tuple[tuple[str, ...], Mapping[str, Tagger]]:
 def _depth(at: At) -> int:
     depth = at[2] + 1 if at else 1
     if depth > _DEEPEST:
-        _refuse(None, f"nested more than {_DEEPEST} deep, or without end")
+        _refuse(None, _TOO_DEEP)
     return depth
 
 

@@ -52,9 +52,14 @@ _REPLACED: Final = b"\xef\xbf\xbd" * 3
 MOST_LEVELS: Final = 192
 """How deeply a stored value may nest; the parser takes 201 levels, and stores wrap a value into a few of their own."""
 
+TOO_DEEP: Final = (
+    f"nested too deeply to be read back: the limit is a depth of {MOST_LEVELS} levels as JSON, of which the tag of a "
+    "member is one; store several values"
+)
+"""What is said of a value that nests more deeply."""
+
 _LEVELS_OF_PARSER: Final = 201
 _DIGITS: Final = frozenset(b"0123456789")
-_SHOWN_LEVELS: Final = 4
 
 
 _COLLECTIONS: Final[Mapping[str, type[Any]]] = {
@@ -127,9 +132,7 @@ class Exact:
         if self._deep and data.count(b"[") + data.count(b"{") > MOST_LEVELS:
             around = _LEVELS_OF_PARSER - MOST_LEVELS
             if _fault_of(b"[" * around + data + b"]" * around):
-                where = next(_deepest(value, ()), ())[:_SHOWN_LEVELS]
-                fault = f"nested more than {MOST_LEVELS} levels deep, it cannot be read back; store several values"
-                return place(where), fault
+                return place(next(_deepest(value, ()), ())), TOO_DEEP
         return None
 
 

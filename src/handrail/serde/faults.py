@@ -12,11 +12,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from handrail.serde.attempts import TOO_MANY
 from handrail.serde.formatting import counted, nearest, place, quoted, shortened
 from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, options_of, resolved
 from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed_each, unwrapped
@@ -32,6 +33,9 @@ NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and 
 
 _BYTES = "got bytes, which JSON does not have"
 _LONGEST_REASON = 300
+_LONGEST_LINE = 900
+_LONGEST_MESSAGE = 1_900
+_MORE = "more faults, not listed"
 _LONGEST_NAME = 60
 _UNKNOWN_FIELD = {"unexpected_keyword_argument", "extra_forbidden"}
 _UNTAGGED = {"union_tag_invalid", "union_tag_not_found"}
@@ -103,7 +107,7 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     found = [_Found(spot, line) for spot, line in zip(spots, first, strict=True)]
     told = tuple(dict.fromkeys(_told(found, 0, schema)))
     rest = len(lines) - len(found)
-    return (*told, ("$", f"{rest} more faults, not listed")) if rest else told
+    return (*told, ("$", f"{rest} {_MORE}")) if rest else told
 
 
 def bytes_fault(path: Path, schema: Node, *, is_key: bool = False) -> Fault:
@@ -115,8 +119,15 @@ def bytes_fault(path: Path, schema: Node, *, is_key: bool = False) -> Fault:
 
 
 def message_of(faults: Sequence[Fault]) -> str:
-    """The faults as the text of one exception, one a line."""
-    return "\n".join(f"{path}: {text}" for path, text in faults)
+    """The faults as the text of one exception, one a line; of so many and so long ones as one reads."""
+    lines = [shortened(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]
+    ends = accumulate(len(line) + 1 for line in lines)
+    shown = [line for line, end in zip(lines, ends, strict=True) if end <= _LONGEST_MESSAGE]
+    if len(shown) == len(lines):
+        return "\n".join(lines)
+    number, _, words = faults[-1][1].partition(" ")
+    left_out = int(number) - 1 if words == _MORE else 0  # the last line counts those that are not there
+    return "\n".join((*shown, f"$: {len(lines) - len(shown) + left_out} {_MORE}"))
 
 
 def reason_of(line: ErrorDetails) -> str:
@@ -184,6 +195,8 @@ def _text(spot: Spot, line: ErrorDetails, root: Node) -> str:
         return shortened(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
     if kind == "finite_number":
         return NOT_FINITE
+    if kind == TOO_MANY:
+        return reason_of(line)
     return f"wrong key: {reason_of(line)}" if spot.is_key else _mismatch(spot.nodes, spot.value, root, line)
 
 

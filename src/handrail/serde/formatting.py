@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import accumulate
 from typing import Any
 
 STORED_AS = "__handrail_stored_as__"
 """The attribute of a class that holds the name which `stored_as` gave it, as that of what it holds."""
 
 _LONGEST_KEY = 60
+_LONGEST_PLACE = 120
 _LONGEST_COMPARED = 100
 _MOST_NEAR = 10
 _LEAST_LIKENESS = 0.4
@@ -23,9 +25,20 @@ _MANY = {"character": "characters", "item": "items", "entry": "entries"}
 def place(segments: Iterable[str | int]) -> str:
     """The path from the root through `segments`: names follow a dot, positions stand in brackets.
 
-    A key that is no identifier is quoted, and a long one is cut, because keys may come from a model.
+    A key that is no identifier is quoted, and a long one is cut, because keys may come from a model. Of a path with
+    many segments the first and the last ones are shown.
     """
-    return "$" + "".join(_written(segment) for segment in segments)
+    written = ["$", *(_written(segment) for segment in segments)]
+    if sum(map(len, written)) <= _LONGEST_PLACE:
+        return "".join(written)
+    first, last = _fitting(written, _LONGEST_PLACE // 2), _fitting(written[::-1], _LONGEST_PLACE // 2)
+    return "".join((*first, "…", *last[::-1]))
+
+
+def _fitting(parts: Sequence[str], limit: int) -> list[str]:
+    """The first parts that have so many characters together."""
+    ends = accumulate(map(len, parts))
+    return [part for part, end in zip(parts, ends, strict=True) if end <= limit]
 
 
 def _written(segment: str | int) -> str:

@@ -40,7 +40,14 @@ _LONGEST_REASON = 200
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
-_DEEPEST: Final = 200
+MAX_JSON_DEPTH: Final = 200
+"""So many levels of JSON are read."""
+
+MOST_WRITTEN: Final = 250
+"""So many levels are written, where they need not be read."""
+
+TOO_DEEPLY: Final = "nested too deeply: the limit is a depth of {levels} levels"
+"""What is said of a value with more."""
 
 
 def size_in_bytes(data: Text) -> int:
@@ -124,7 +131,7 @@ def malformed(reason: str, data: Text) -> str:
     if not data.strip():
         return "empty; send a JSON object, {} if there is nothing to say"
     if "recursion limit" in detail:
-        return f"nested too deeply{where}; send a flatter value"
+        return f"nested too deeply{where}: the limit is a depth of {MAX_JSON_DEPTH} levels; send a flatter value"
     if "number out of range" in detail:
         return f"a number with too many digits{where}; send a shorter one, or a string"
     if "surrogate" in detail or "hex escape" in detail:
@@ -211,12 +218,33 @@ def culprit(value: object, path: Path = ()) -> Fault | None:
         reason = str(error).removeprefix("Error serializing to JSON: ")
     else:
         return None
-    if "Circular reference" in reason:
-        return place(path), "contains itself"
-    if "Maximum serialization depth" in reason:
-        return place(path), "nested too deeply"
+    if not path and (fault := endless(value)) is not None:
+        return fault
     inner = (culprit(child, (*path, segment)) for segment, child in parts_of_value(value))
     return next((fault for fault in inner if fault), (place(path), _explained(reason)))
+
+
+def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
+    """That a value contains itself, or nests more than so many levels deep, at its place; `None` if it does not."""
+    path: list[str | int] = []
+    above = [id(value)]
+    way = [parts_of_value(value)]
+    done: dict[int, int] = {}
+    while way:
+        segment, child = next(way[-1], (None, None))
+        if segment is None:
+            way.pop()
+            done[above.pop()] = len(way)
+            del path[-1:]
+        elif type(child) not in _PLAIN and done.get(id(child), -1) < len(way):
+            path.append(segment)
+            if id(child) in above:
+                return place(path), "contains itself, and JSON has no form for a cycle"
+            if len(way) >= levels and not isinstance(child, str) and any(True for _ in parts_of_value(child)):
+                return place(path), TOO_DEEPLY.format(levels=levels)
+            above.append(id(child))
+            way.append(parts_of_value(child))
+    return None
 
 
 def is_decoded(value: object) -> bool:
@@ -302,7 +330,7 @@ def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: AN
     """
     if isinstance(value, str):
         return escaped(value)
-    if len(within) > _DEEPEST or id(value) in within:
+    if len(within) > MAX_JSON_DEPTH or id(value) in within:
         return value
     if isinstance(value, Mapping):
         parts = [part for entry in cast("Mapping[object, object]", value).items() for part in entry]

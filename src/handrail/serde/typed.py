@@ -25,17 +25,22 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
+from handrail.serde.attempts import bounded
 from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
-from handrail.serde.exact import Exact, exact_of
+from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, kinds_asked, message_of, reason_of
 from handrail.serde.formatting import place
 from handrail.serde.json_schema import Mode, Node
 from handrail.serde.json_values import (
+    DEEPEST,
+    MOST_WRITTEN,
+    TOO_DEEPLY,
     FlatKeys,
     Text,
     bytes_in,
     culprit,
+    endless,
     is_decoded,
     json_of,
     lone_surrogate,
@@ -124,6 +129,7 @@ class Codec(Generic[T]):
         is_flat = extra == "forbid" and built.flat
         self._surely_once: Callable[[Text], bool] = FlatKeys(built.flat).surely_once if is_flat else _not_known
         validate = built.adapter.validator.validate_json
+        validate = bounded(validate) if built.adapter.counts else validate
         self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
         shapes = built.shapes
@@ -217,15 +223,22 @@ class Codec(Generic[T]):
 
     def _doubted(self, value: T) -> bytes:
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
+        levels = MOST_WRITTEN if self._exact is None else MOST_LEVELS
+        if fault := endless(value, levels):
+            raise _unsayable([fault]) from None
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
         if fault := culprit(value):
             raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
         try:
             data = self.parsed_json(value, warnings=False)
+            if self._exact is not None and (fault := self._exact.unreadable(value, data)):
+                raise _unsayable([fault])
             if self.parse_json(data) == value:
                 return data
         except (PydanticSerializationError, ParseError):
             pass
+        if self._exact is not None and (fault := endless(value, MOST_LEVELS // 2)):  # with its tags twice as deep
+            raise _unsayable([(fault[0], TOO_DEEP)]) from None
         doubt = f"{type(value).__name__} is written as no member of its type, or as another one"
         raise _unsayable([("$", doubt)]) from None
 
@@ -409,6 +422,8 @@ def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
     try:
         return from_json(data)
     except ValueError as error:
+        if "recursion limit" in str(error):
+            raise _unsayable((("$", TOO_DEEPLY.format(levels=DEEPEST)),)) from None
         raise _unsayable((("$", f"JSON cannot give it back ({error})"),)) from None
 
 

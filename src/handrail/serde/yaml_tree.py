@@ -39,7 +39,7 @@ except ModuleNotFoundError as error:
         f"reading YAML needs {error.name}, which is not installed: pip install 'handrail[agents]'", name=error.name
     ) from error
 
-DEEPEST = 64
+MAX_YAML_DEPTH = 64
 """How deep values may stand in each other; what reads a tree recursively stays far below the stack's limit."""
 
 MOST_REPEATED = 10_000
@@ -302,8 +302,8 @@ class _Growth:
             )
 
     def _refuse_deeper(self, event: Any, levels: int) -> None:  # noqa: ANN401 - as above
-        if len(self._open) + levels > DEEPEST:
-            raise self._place.fault_at(event.start_mark, f"values stand in each other more than {DEEPEST} deep")
+        if len(self._open) + levels > MAX_YAML_DEPTH:
+            raise self._place.fault_at(event.start_mark, f"values stand in each other more than {MAX_YAML_DEPTH} deep")
 
 
 def _joined(text: str) -> str:

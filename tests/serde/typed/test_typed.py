@@ -238,8 +238,12 @@ def test_a_value_that_json_cannot_say_is_not_dumped() -> None:
             "$.anything[1].a: expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308",
             "$.anything.a[0]: a value of type object has no form in JSON",
             "$.anything.parts[0].name: a string with one half of a surrogate pair is not Unicode",
-            "$: contains itself",
-            "$: nested too deeply",
+            "$.anything[0]: contains itself, and JSON has no form for a cycle",
+            (
+                "$.anything[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]…"
+                "[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0]"
+                ": nested too deeply: the limit is a depth of 250 levels"
+            ),
             "$.name: a string with one half of a surrogate pair is not Unicode",
         ]
     )

@@ -1,0 +1,239 @@
+"""The depth that the documents promise is written, read and compared; beyond it an error names the limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+import pytest
+
+from handrail.errors import DumpError, ParseError
+from handrail.serde import canonical_json, codec, dump, result_codec, stored_codec
+from handrail.serde.exact import MOST_LEVELS
+
+LONGEST: Final = 2_000
+"""So many characters the text of an error of serde has at most."""
+
+
+@dataclass
+class Link:
+    """Holds itself alone."""
+
+    next: Link | None = None
+
+
+@dataclass
+class Folder:
+    """Holds itself in a list."""
+
+    name: str
+    inside: list[Folder] = field(default_factory=list["Folder"])
+
+
+@dataclass
+class Left:
+    """Differs from `Right` in its class alone, so that each is stored with a tag."""
+
+    next: Left | Right | None = None
+
+
+@dataclass
+class Right:
+    """Equal in its fields to `Left`."""
+
+    next: Left | Right | None = None
+
+
+@dataclass
+class Oak:
+    """As `Left`, in a list."""
+
+    inside: list[Oak | Elm] = field(default_factory=list["Oak | Elm"])
+
+
+@dataclass
+class Elm:
+    """Equal in its fields to `Oak`."""
+
+    inside: list[Oak | Elm] = field(default_factory=list["Oak | Elm"])
+
+
+@dataclass
+class Loose:
+    """Takes anything."""
+
+    value: Any = None
+
+
+def links(levels: int) -> Link:
+    """So many levels of JSON."""
+    made = Link()
+    for _ in range(levels - 1):
+        made = Link(made)
+    return made
+
+
+def folders(levels: int) -> Folder:
+    """The last one holds an empty list, which is a level."""
+    made = Folder("a")
+    for _ in range(levels // 2 - 1):
+        made = Folder("a", [made])
+    return made
+
+
+def sides(levels: int) -> Left:
+    """Two levels for each but the first, because of its tag."""
+    made: Left | Right | None = None
+    for number in range((levels - 1) // 2):
+        made = (Left if number % 2 else Right)(made)
+    return Left(made)
+
+
+def trees(levels: int) -> Oak:
+    """A tag, an object and a list are three levels."""
+    made: list[Oak | Elm] = []
+    for number in range((levels - 2) // 3):
+        made = [(Oak if number % 2 else Elm)(made)]
+    return Oak(made)
+
+
+def nested(levels: int) -> Loose:
+    """A list in a list."""
+    made: list[Any] = []
+    for _ in range(levels - 2):
+        made = [made]
+    return Loose(made)
+
+
+def mapped(levels: int) -> Loose:
+    """A dict in a dict."""
+    made: dict[str, Any] = {}
+    for _ in range(levels - 2):
+        made = {"a" * 50: made}
+    return Loose(made)
+
+
+DEEP: Final[list[tuple[type[Any], Callable[[int], Any]]]] = [
+    (Link, links),
+    (Folder, folders),
+    (Left, sides),
+    (Oak, trees),
+    (Loose, nested),
+    (Loose, mapped),
+]
+
+
+def levels_of(data: bytes) -> int:
+    """How deep JSON without brackets in its texts nests."""
+    deepest = level = 0
+    for found in re.findall(rb"[\[{}\]]", data):
+        level += 1 if found in b"[{" else -1
+        deepest = max(deepest, level)
+    return deepest
+
+
+@pytest.mark.parametrize("kind, made", DEEP, ids=count())
+def test_the_deepest_value_is_stored_and_one_level_more_is_refused(kind: type[Any], made: Callable[[int], Any]) -> None:
+    """Levels are those of the JSON, of which a tag is one."""
+    stored = stored_codec(kind)
+    for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 1):
+        value = made(levels)
+        data = stored.dump_json(value)
+        assert levels_of(data) <= MOST_LEVELS
+        assert stored.parse_json(data) == value
+        assert canonical_json(value)
+    deepest = max(levels_of(stored.dump_json(made(levels))) for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 1))
+    assert deepest > MOST_LEVELS - 3
+    with pytest.raises(DumpError, match=f"depth of {MOST_LEVELS} levels"):
+        stored.dump_json(made(MOST_LEVELS + 3))
+
+
+def test_a_tag_is_a_level() -> None:
+    """As docs/values.md counts them."""
+    stored = stored_codec(Left)
+    value = sides(2 * 95 + 1)
+    assert stored.parse_json(stored.dump_json(value)) == value
+    with pytest.raises(DumpError, match="depth"):
+        stored.dump_json(Left(value))
+
+
+def refusal(way: Callable[[Any], object], value: object) -> str:
+    """What is said of a value; empty if it is written."""
+    try:
+        way(value)
+    except DumpError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("levels", [220, 300, 450, 3_000, 100_000])
+@pytest.mark.parametrize("kind, made", DEEP, ids=count())
+def test_values_that_nest_too_deeply_are_refused_with_the_limit_in_few_words(
+    kind: type[Any], made: Callable[[int], Any], levels: int
+) -> None:
+    """Wherever they are written."""
+    value = made(levels)
+    ways: list[Callable[[Any], object]] = [stored_codec(kind).dump_json, result_codec(kind).dump, dump, canonical_json]
+    texts = [refusal(way, value) for way in ways]
+    assert all(texts) if levels >= 450 else texts[0]
+    for text in filter(None, texts):
+        assert re.search(r"limit is a depth of \d+ levels", text), text
+        assert len(text) <= LONGEST
+
+
+def in_itself(kind: type[Any]) -> Any:
+    """A value in a cycle."""
+    value: Any = Folder("a") if kind is Folder else kind()
+    if kind in {Link, Left}:
+        value.next = value
+    elif kind is Loose:
+        inner: list[Any] = []
+        value.value = [inner]
+        inner.append(value.value)
+    else:
+        value.inside.append(value)
+    return value
+
+
+@pytest.mark.parametrize("kind", [Link, Folder, Left, Oak, Loose])
+def test_a_cycle_is_named_with_its_place(kind: type[Any]) -> None:
+    """The first place that holds what it stands in."""
+    value = in_itself(kind)
+    places = {Link: "$.next", Left: "$.next", Loose: "$.value[0][0]"}
+    for way in (stored_codec(kind).dump_json, result_codec(kind).dump, dump):
+        with pytest.raises(DumpError, match="cycle") as caught:
+            way(value)
+        assert [path for path, _ in caught.value.faults] == [places.get(kind, "$.inside[0]")]
+    with pytest.raises(DumpError, match="cycle"):
+        canonical_json(value)
+
+
+def test_text_that_nests_too_deeply_is_refused_with_the_limit() -> None:
+    """The parser takes two hundred levels below the first."""
+    for levels in (201, 100_000):
+        with pytest.raises(ParseError, match="limit is a depth of 200 levels"):
+            codec(Loose).parse_json('{"value":' + "[" * levels + "]" * levels + "}")
+
+
+def test_the_text_of_an_error_is_bounded() -> None:
+    """By the paths, by the lines, and by their number."""
+    many: dict[str, Any] = {"name": 1, "inside": [{"name": 1, "inside": []}] * 500}
+    with pytest.raises(ParseError) as caught:
+        codec(Folder).parse(many)
+    assert len(str(caught.value)) <= LONGEST
+    assert len(caught.value.faults) == 101
+    last = str(caught.value).splitlines()
+    assert last[-1] == f"$: {501 - (len(last) - 1)} more faults, not listed"
+    deep: dict[str, Any] = {"name": 1, "inside": []}
+    for _ in range(90):
+        deep = {"name": "a", "inside": [deep]}
+    with pytest.raises(ParseError) as caught:
+        codec(Folder).parse(deep)
+    ((path, _),) = caught.value.faults
+    assert path.startswith("$.inside[0].inside[0]")
+    assert "…" in path
+    assert path.endswith(".inside[0].name")
+    assert len(path) <= 121
