@@ -33,7 +33,7 @@ from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, ki
 from handrail.serde.formatting import place
 from handrail.serde.json_schema import Mode, Node
 from handrail.serde.json_values import (
-    DEEPEST,
+    MAX_JSON_DEPTH,
     MOST_WRITTEN,
     TOO_DEEPLY,
     FlatKeys,
@@ -423,7 +423,7 @@ def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         return from_json(data)
     except ValueError as error:
         if "recursion limit" in str(error):
-            raise _unsayable((("$", TOO_DEEPLY.format(levels=DEEPEST)),)) from None
+            raise _unsayable((("$", TOO_DEEPLY.format(levels=MAX_JSON_DEPTH)),)) from None
         raise _unsayable((("$", f"JSON cannot give it back ({error})"),)) from None
 
 

@@ -6,8 +6,8 @@ What is read is what JSON can say, and aliases, so that nothing said twice need 
 - a key has at most 1024 characters with its quotes and escapes, as in YAML, unless it is written after `? `;
 - `on`, `yes` and dates are text; numbers may have underscores between their digits;
 - U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
-- values stand at most `DEEPEST` deep, counted through aliases, and aliases repeat at most `MOST_REPEATED` values: a
-  short text that stands for billions of values is refused when the first alias too many is met.
+- values nest at most `MAX_YAML_DEPTH` deep, counted through aliases, and aliases repeat at most `MOST_REPEATED` values:
+  a short text that stands for billions of values is refused when the first alias too many is met.
 
 The text is read event by event and not recursively, so that neither its depth nor its size can exhaust the stack.
 """
