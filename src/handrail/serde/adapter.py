@@ -52,7 +52,7 @@ from typing_extensions import TypeAliasType
 from handrail.serde.core_schemas import Core, choices_of, definitions_of, in_place_of, innermost, rebuilt, without_name
 from handrail.serde.formatting import quoted
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEYS
-from handrail.serde.recursive_unions import counts_attempts, deciding
+from handrail.serde.recursive_unions import deciding
 
 BYTES_AS: Final = "base64"
 """How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
@@ -148,13 +148,11 @@ class Adapter:
         made: what pydantic makes of the type; it knows the JSON Schema.
         validator: reads values, as the JSON Schema says.
         serializer: writes them.
-        counts: whether attempts are counted while a text is read, because there may be too many.
     """
 
     made: TypeAdapter[Any]
     validator: SchemaValidator
     serializer: SchemaSerializer
-    counts: bool = False
 
 
 def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
@@ -175,8 +173,7 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     validator = (
         made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
     )
-    serializer = _serializer(made, core)
-    return Adapter(made, cast("SchemaValidator", validator), serializer, counts=counts_attempts(agreed))
+    return Adapter(made, cast("SchemaValidator", validator), _serializer(made, core))
 
 
 def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:

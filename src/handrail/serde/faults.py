@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from handrail.serde.attempts import TOO_MANY
 from handrail.serde.formatting import counted, nearest, place, quoted, shortened
 from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, options_of, resolved
 from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed_each, unwrapped
@@ -195,8 +194,6 @@ def _text(spot: Spot, line: ErrorDetails, root: Node) -> str:
         return shortened(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
     if kind == "finite_number":
         return NOT_FINITE
-    if kind == TOO_MANY:
-        return reason_of(line)
     return f"wrong key: {reason_of(line)}" if spot.is_key else _mismatch(spot.nodes, spot.value, root, line)
 
 
