@@ -10,7 +10,8 @@ from itertools import count
 from typing import Annotated, Any, Final, Literal
 
 import pytest
-from pydantic import AfterValidator, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer, TypeAdapter
+from typing_extensions import TypeAliasType
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, result_codec, stored_codec
@@ -114,6 +115,47 @@ class Right:
     below: list[Left] | list[Right] = field(default_factory=list["Left"])
 
 
+@dataclass(frozen=True)
+class Nest:
+    """Holds collections that JSON does not tell apart, and whose items are of one type."""
+
+    mark: Counted
+    below: list[Nest] | tuple[Nest, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Equal in all that JSON says of it to `Even`."""
+
+    mark: Counted
+    after: Odd | Even | None = None
+
+
+@dataclass(frozen=True)
+class Even:
+    """Equal in all that JSON says of it to `Odd`."""
+
+    mark: Counted
+    after: Odd | Even | None = None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Holds mappings that JSON tells apart from itself only by what they hold."""
+
+    mark: Counted
+    entries: dict[str, Folder] | dict[str, File] | Folder | None = None
+
+
+@dataclass(frozen=True)
+class File:
+    """Has a field more than `Folder`."""
+
+    mark: Counted
+    text: str
+    entries: dict[str, Folder] | dict[str, File] | Folder | None = None
+
+
 def formula(depth: int, leaf: object, ops: tuple[str, str] = ("sum", "product")) -> dict[str, Any]:
     """Sums and products in turn, one within the other."""
     inner: dict[str, Any] = {"op": ops[0], "mark": 0, "parts": [leaf]}
@@ -144,6 +186,14 @@ def sides(depth: int) -> Left:
     for level in range(2 * depth):
         inner = (Left if level % 2 else Right)(level, [inner])
     return Left(0, [inner])
+
+
+def chain(name: str, depth: int, *, in_list: bool = False, leaf: object = 0) -> dict[str, Any]:
+    """Objects without tags, one within the other."""
+    inner: dict[str, Any] = {"mark": leaf}
+    for level in range(depth):
+        inner = {"mark": level, name: [inner] if in_list else inner}
+    return inner
 
 
 def looks(work: Callable[[Any], object], given: Any) -> int:
@@ -232,3 +282,82 @@ def test_the_faults_of_the_member_that_was_meant_are_told() -> None:
         with pytest.raises(ParseError) as caught:
             codec(Formula).parse({"root": root})
         assert set(caught.value.faults) == faults
+
+
+UNTAGGED: list[tuple[Any, Callable[[int, object], dict[str, Any]]]] = [
+    (stored_codec(Nest), lambda depth, leaf: chain("below", depth, in_list=True, leaf=leaf)),
+    (result_codec(Nest), lambda depth, leaf: chain("below", depth, in_list=True, leaf=leaf)),
+    (codec(Nest), lambda depth, leaf: chain("below", depth, in_list=True, leaf=leaf)),
+    (stored_codec(Odd), lambda depth, leaf: chain("after", depth, leaf=leaf)),
+    (result_codec(Odd), lambda depth, leaf: chain("after", depth, leaf=leaf)),
+]
+
+
+@pytest.mark.parametrize("leaf", [0, "x"])
+@pytest.mark.parametrize("given, made", UNTAGGED, ids=count())
+def test_members_that_read_the_same_json_are_tried_once(given: Any, made: Any, leaf: object) -> None:
+    """The first of them is as good as the others; what earlier versions stored has no tags."""
+    for depth in (5, 60):
+        assert looks(given.parse, made(depth, leaf)) == depth + (leaf == 0)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The tuple comes first."""
+
+    below: tuple[Pairs, ...] | list[Pairs] | None = None
+
+
+Words = TypeAliasType("Words", "tuple[Words, ...] | list[Words] | str | int")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Holds a type that is recursive without a class."""
+
+    words: Words
+
+
+SAME_AS_BEFORE: list[tuple[Any, str]] = [
+    (Nest, '{"mark": 1, "below": [{"mark": 2}]}'),
+    (Nest, '{"mark": 1, "below": []}'),
+    (Pairs, '{"below": [{"below": []}, {"below": null}, {}]}'),
+    (Pairs, '{"below": []}'),
+    (Odd, '{"mark": 1, "after": {"mark": 2}}'),
+    (Text, '{"words": ["a", ["b", []]]}'),
+    (Text, '{"words": [[], [1]]}'),
+]
+
+
+@pytest.mark.parametrize("kind, data", SAME_AS_BEFORE, ids=count())
+def test_the_member_that_reads_the_same_json_is_that_of_before(kind: Any, data: str) -> None:
+    """It is the one that pydantic takes after it has tried all."""
+    assert result_codec(kind).parse_json(data) == TypeAdapter(kind).validate_json(data, strict=True)
+
+
+def test_the_place_of_a_fault_in_such_a_member_is_its_path() -> None:
+    """The list and the tuple have one schema, so that no name of a branch stands in it."""
+    with pytest.raises(ParseError) as caught:
+        codec(Nest).parse_json('{"mark": 1, "below": [{"mark": "a"}]}')
+    assert caught.value.faults == (("$.below[0].mark", "expected an integer, got a string"),)
+
+
+@pytest.mark.parametrize("depth", [24, 60])
+@pytest.mark.parametrize("leaf", [0, "x"])
+def test_a_union_that_cannot_be_decided_is_bounded(depth: int, leaf: object) -> None:
+    """Where several members have to be tried at every level, the attempts are counted; the error says so."""
+    data = json.dumps(chain("entries", depth, leaf=leaf)).encode()
+    stored = stored_codec(Folder)
+    assert looks(stored.parse_json, data) <= 100_000
+    with pytest.raises(ParseError, match="too many ways to read") as caught:
+        stored.parse_json(data)
+    assert len(caught.value.faults) == 1
+
+
+def test_a_union_that_cannot_be_decided_is_read_where_it_is_small() -> None:
+    """The number of attempts that is left grows with the input."""
+    stored = stored_codec(Folder)
+    read = stored.parse(chain("entries", 4))
+    assert stored.parse(stored.dump(read)) == read
+    wide: dict[str, Any] = {"mark": 1, "entries": {str(number): {"mark": number} for number in range(20_000)}}
+    assert stored.dump(stored.parse(wide))["entries"].keys() == wide["entries"].keys()
