@@ -52,7 +52,7 @@ from typing_extensions import TypeAliasType
 from handrail.serde.core_schemas import Core, choices_of, definitions_of, in_place_of, innermost, rebuilt, without_name
 from handrail.serde.formatting import quoted
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEYS
-from handrail.serde.recursive_unions import deciding
+from handrail.serde.recursive_unions import deciding, is_bounded
 
 BYTES_AS: Final = "base64"
 """How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
@@ -148,11 +148,13 @@ class Adapter:
         made: what pydantic makes of the type; it knows the JSON Schema.
         validator: reads values, as the JSON Schema says.
         serializer: writes them.
+        bounded: whether the attempts of recursive unions are to be counted while it reads.
     """
 
     made: TypeAdapter[Any]
     validator: SchemaValidator
     serializer: SchemaSerializer
+    bounded: bool = False
 
 
 def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
@@ -173,7 +175,7 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     validator = (
         made.validator if agreed == core else SchemaValidator(cast("CoreSchema", agreed), core_config(recheck=recheck))
     )
-    return Adapter(made, cast("SchemaValidator", validator), _serializer(made, core))
+    return Adapter(made, cast("SchemaValidator", validator), _serializer(made, core), bounded=is_bounded(agreed))
 
 
 def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:

@@ -117,6 +117,13 @@ def definitions_of(core: Core) -> Mapping[str, Core]:
     return {part["ref"]: part for part in core.get("definitions", ())}
 
 
+def referred(core: Core, definitions: Mapping[str, Core]) -> Core:
+    """The part that a reference refers to; any other as it is."""
+    while core["type"] == "definition-ref" and core["schema_ref"] in definitions:
+        core = definitions[core["schema_ref"]]
+    return core
+
+
 def choices_of(union: Core) -> list[Core]:
     """The choices of a union, without their labels."""
     choices: list[Any] = union["choices"]

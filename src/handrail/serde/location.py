@@ -114,6 +114,8 @@ def _step(spot: Spot, segment: str | int, root: Node) -> Spot:
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
     if segment == "[key]":
         return replace(spot, nodes=(), is_key=True)
+    if isinstance(segment, str) and around and all(node.get("type") == "array" for node in around):
+        return spot  # the name of a branch: a list and a tuple of one type have one schema
     return replace(
         spot,
         path=(*spot.path, segment),

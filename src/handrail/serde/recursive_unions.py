@@ -2,25 +2,32 @@
 
 pydantic tries each member of a union, and each member tries what it holds. Where a union holds itself, the number of
 attempts doubles with every level. Here the names of an object's fields, and the strings of its `Literal` fields,
-select the one member that can fit. Other unions are left as they are.
+select the one member that can fit. Of members that read the same JSON the first is taken, so that a list of a class
+and a tuple of it are one. Where several members are left, all are tried, and the attempts are counted
+(`handrail.serde.attempts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pydantic_core import CoreSchema, core_schema
 
-from handrail.serde.core_schemas import Core, choices_of, in_place_of, parts_of, without_name
+from handrail.serde.attempts import count_attempt
+from handrail.serde.core_schemas import Core, choices_of, in_place_of, parts_of, referred, without_name
 from handrail.serde.location import ALL_MEMBERS, MARKS_ALONE
+from handrail.serde.same_json import reads_the_same
 
-_NOT_OBJECTS: Final = frozenset(
+_SCALARS: Final = frozenset(
     {"str", "int", "float", "bool", "none", "literal", "enum", "bytes", "date", "time", "datetime", "timedelta"}
-    | {"decimal", "fraction", "uuid", "list", "tuple", "set", "frozenset", "deque"}
+    | {"decimal", "fraction", "uuid"}
 )
-"""Types of which no value is an object in JSON."""
+"""Types of which no value is an object or an array in JSON."""
+
+_ARRAYS: Final = frozenset({"list", "tuple", "set", "frozenset", "deque"})
+_OBJECTS: Final = frozenset({"dataclass", "dict", "typed-dict", "ordered-dict", "counter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +57,56 @@ class _Candidate:
 
 
 class _Decision:
-    """Selects the member of an object."""
+    """Selects the member of a value."""
 
-    __slots__ = ("_candidates",)
+    __slots__ = ("_arrays", "_candidates", "_like", "is_bounded")
 
-    def __init__(self, candidates: Sequence[_Candidate]) -> None:
+    def __init__(
+        self, candidates: Sequence[_Candidate], *, arrays: Sequence[str], like: Mapping[str, str], is_bounded: bool
+    ) -> None:
         self._candidates = candidates
+        self._arrays = arrays
+        self._like = like
+        self.is_bounded = is_bounded
 
     def label_of(self, value: object) -> str:
-        """The label of the one member that can fit, or what stands for several."""
-        if type(value) is not dict:
+        """The label of the one member that can fit, or what stands for several.
+
+        Raises:
+            TooManyWaysError: all members have been tried too often.
+        """
+        label = ALL_MEMBERS
+        if type(value) is dict:
+            label = self._of_object(cast("dict[str, object]", value)) if self._candidates else ALL_MEMBERS
+        elif type(value) is list:
+            label = self._of_array(cast("list[object]", value))
+        else:
+            return label
+        if label == ALL_MEMBERS and self.is_bounded:
+            count_attempt()
+        return label
+
+    def _of_array(self, items: Sequence[object]) -> str:
+        """Of members that read the same arrays, the one that pydantic takes after it has tried all of them.
+
+        A list is a more exact match of an array than a tuple, unless it holds a string or an object: the first then.
+        """
+        if not self._arrays or not items:
             return ALL_MEMBERS
-        given = cast("dict[str, object]", value)
+        return self._arrays[0] if _holds_inexact(items) else min(self._arrays, key=lambda label: label[:4] != "list")
+
+    def _of_object(self, given: Mapping[str, object]) -> str:
         marked = [one for one in self._candidates if one.is_marked(given)]
         if not marked:
             return MARKS_ALONE
         fitting = [one for one in marked if one.required <= given.keys()]
         exact = [one for one in fitting if given.keys() <= one.known]
-        left = exact or fitting or marked
-        return left[0].label if len(left) == 1 else ALL_MEMBERS
+        left = {self._like[one.label] for one in exact or fitting or marked}
+        return left.pop() if len(left) == 1 else ALL_MEMBERS
 
 
 def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Core]) -> Core:
-    """A union that selects the member of an object, where it holds a recursive type; otherwise `tried`.
+    """A union that selects the member of a value, where it holds a recursive type; otherwise `tried`.
 
     Args:
         part: the union, whose members may have been changed.
@@ -82,31 +116,101 @@ def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Co
     """
     if not _is_recursive(was, definitions, frozenset(), set()):
         return tried
-    candidates: list[_Candidate] = []
-    for choice, original in zip(choices_of(part), choices_of(was), strict=True):
-        found = _candidate(choice, _named(original, definitions))
-        if found is not None:
-            candidates.append(found)
-        elif _named(original, definitions)["type"] not in _NOT_OBJECTS:
-            return tried
-    labels = {one.label for one in candidates}
-    if len(candidates) <= 1 or len(labels) < len(candidates):
+    options = _options(part, was, definitions)
+    candidates = _candidates(options, definitions)
+    arrays = _arrays(options)
+    is_bounded = any(len(_recursive(options, kind, definitions)) > 1 for kind in ("object", "array"))
+    if not candidates and not arrays and not is_bounded:
         return tried
-    members = {
-        ALL_MEMBERS: without_name(tried),
-        MARKS_ALONE: core_schema.union_schema([(_marks(one), one.label) for one in candidates]),
-        **{one.label: cast("CoreSchema", one.choice) for one in candidates},
+    members: dict[Hashable, CoreSchema] = {ALL_MEMBERS: without_name(tried)}
+    if candidates:
+        members[MARKS_ALONE] = core_schema.union_schema([(_marks(one), one.label) for one in candidates])
+    members |= {one.label: cast("CoreSchema", one.choice) for one in candidates}
+    members |= {one.label: cast("CoreSchema", one.choice) for one in arrays}
+    decision = _Decision(
+        candidates,
+        arrays=[one.label for one in arrays],
+        like={one.label: one.like.label for one in options},
+        is_bounded=is_bounded,
+    )
+    return in_place_of(tried, cast("Core", core_schema.tagged_union_schema(members, decision.label_of)))
+
+
+class _Option:
+    """A member of a union: the form of its JSON, and the first member that reads the same JSON."""
+
+    __slots__ = ("choice", "kind", "label", "like", "named", "original")
+
+    def __init__(self, choice: Core, original: Core, definitions: Mapping[str, Core]) -> None:
+        self.choice = choice
+        self.original = original
+        self.named = referred(original, definitions)
+        self.kind = "array" if self.named["type"] in _ARRAYS else "any"
+        if self.named["type"] in _OBJECTS:
+            self.kind = "object"
+        elif self.named["type"] in _SCALARS:
+            self.kind = "scalar"
+        self.label = _label(self.named, definitions)
+        self.like = self
+
+
+def _options(part: Core, was: Core, definitions: Mapping[str, Core]) -> list[_Option]:
+    pairs = zip(choices_of(part), choices_of(was), strict=True)
+    options = [_Option(choice, original, definitions) for choice, original in pairs]
+    for position, option in enumerate(options):
+        same = (one for one in options[:position] if reads_the_same(one.named, option.named, definitions))
+        option.like = next(same, option)
+    return options
+
+
+def _candidates(options: Sequence[_Option], definitions: Mapping[str, Core]) -> list[_Candidate]:
+    """The dataclasses among which the fields of an object decide; none if another member may be an object."""
+    found = [_candidate(one.choice, referred(one.original, definitions)) for one in options]
+    if any(each is None and one.kind in {"object", "any"} for each, one in zip(found, options, strict=True)):
+        return []
+    candidates = [each for each in found if each is not None]
+    return candidates if 1 < len(candidates) == len({one.label for one in candidates}) else []
+
+
+def _arrays(options: Sequence[_Option]) -> list[_Option]:
+    """The members that read arrays, where there are several and all read the same ones."""
+    arrays = [one for one in options if one.kind in {"array", "any"}]
+    is_one = len({id(one.like) for one in arrays}) == 1 < len(arrays)
+    return arrays if is_one and len({one.label for one in arrays}) == len(arrays) else []
+
+
+def _holds_inexact(items: Sequence[object]) -> bool:
+    """Whether a string or an object stands in an array, at any depth."""
+    return any(
+        type(each) in {str, dict} or (type(each) is list and _holds_inexact(cast("list[object]", each)))
+        for each in items
+    )
+
+
+def _recursive(options: Sequence[_Option], kind: str, definitions: Mapping[str, Core]) -> set[int]:
+    """The members of one form that hold a recursive type; of those that read the same JSON the first."""
+    return {
+        id(one.like)
+        for one in options
+        if one.kind in {kind, "any"} and _is_recursive(one.original, definitions, frozenset(), set())
     }
-    return in_place_of(tried, cast("Core", core_schema.tagged_union_schema(members, _Decision(candidates).label_of)))
+
+
+def _label(named: Core, definitions: Mapping[str, Core]) -> str:
+    """What pydantic calls a member, as far as it can be told from others by it."""
+    held: Any = named.get("items_schema", [])
+    items = cast("list[Core]", held if isinstance(held, list) else [held])
+    inner = f"[{_label(referred(items[0], definitions), {})}]" if items and definitions else ""
+    return str(named.get("cls_name", getattr(named.get("cls"), "__name__", named["type"]))) + inner
 
 
 def optional_mark(one: Core, other: Core, definitions: Mapping[str, Core]) -> str | None:
     """A `Literal` field that tells two dataclasses apart, but has a default in both; `None` if there is none."""
-    first, second = (_candidate(core, _named(core, definitions)) for core in (one, other))
+    first, second = (_candidate(core, referred(core, definitions)) for core in (one, other))
     if first is None or second is None:
         return None
-    shared = first.marks.keys() & second.marks.keys() - first.required - second.required
-    return next((name for name in sorted(shared) if not first.marks[name] & second.marks[name]), None)
+    common = first.marks.keys() & second.marks.keys() - first.required - second.required
+    return next((name for name in sorted(common) if not first.marks[name] & second.marks[name]), None)
 
 
 def _is_recursive(core: Core, definitions: Mapping[str, Core], above: frozenset[str], done: set[str]) -> bool:
@@ -118,12 +222,6 @@ def _is_recursive(core: Core, definitions: Mapping[str, Core], above: frozenset[
         done.add(name)
         return _is_recursive(definitions[name], definitions, above | {name}, done)
     return any(_is_recursive(part, definitions, above, done) for part in parts_of(core))
-
-
-def _named(core: Core, definitions: Mapping[str, Core]) -> Core:
-    while core["type"] == "definition-ref" and core["schema_ref"] in definitions:
-        core = definitions[core["schema_ref"]]
-    return core
 
 
 def _candidate(choice: Core, named: Core) -> _Candidate | None:
@@ -154,3 +252,12 @@ def _marks(one: _Candidate) -> CoreSchema:
         for name, texts in one.marks.items()
     }
     return core_schema.typed_dict_schema(fields, extra_behavior="ignore")
+
+
+def is_bounded(core: Core) -> bool:
+    """Whether a union in a core schema counts its attempts, so that it is to be read by what `bounded` makes."""
+    found = [core.get("discriminator")] if core["type"] == "tagged-union" else []
+    decisions = [getattr(each, "__self__", None) for each in found]
+    return any(isinstance(each, _Decision) and each.is_bounded for each in decisions) or any(
+        map(is_bounded, parts_of(core))
+    )

@@ -25,6 +25,7 @@ from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_o
 from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
 from handrail.serde.json_values import is_decoded
 from handrail.serde.location import Path
+from handrail.serde.recursive_unions import is_bounded
 from handrail.serde.unions import UnionMembers, ambiguous, read_tagged, write_tagged
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
@@ -73,9 +74,11 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
     if read == core:
         return None
     written = rebuilt(core, changing(write_tagged))
-    validator = SchemaValidator(cast("CoreSchema", agreeing(read, config)), config)
+    agreed = agreeing(read, config)
+    validator = SchemaValidator(cast("CoreSchema", agreed), config)
     serializer = SchemaSerializer(cast("CoreSchema", written), config)
-    return Adapter(adapter.made, validator, serializer), inlined(core_json_schema(read, mode="validation"))
+    stored = Adapter(adapter.made, validator, serializer, bounded=is_bounded(agreed))
+    return stored, inlined(core_json_schema(read, mode="validation"))
 
 
 def stored_recheck(kind: object) -> SchemaValidator:

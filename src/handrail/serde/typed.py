@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde.adapter import closed_adapter
+from handrail.serde.attempts import bounded
 from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
@@ -128,6 +129,8 @@ class Codec(Generic[T]):
         is_flat = extra == "forbid" and built.flat
         self._surely_once: Callable[[Text], bool] = FlatKeys(built.flat).surely_once if is_flat else _not_known
         validate = built.adapter.validator.validate_json
+        if built.adapter.bounded:
+            validate = bounded(validate)
         self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
         shapes = built.shapes

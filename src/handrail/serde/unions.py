@@ -43,6 +43,8 @@ VALUE: Final = "value"
 
 _KEYS: Final = (TYPE, VALUE)
 
+_UNBOXED: Final = itemgetter(VALUE)
+
 _SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
 """Types that JSON gives back as what they are, whatever is said of them beside."""
 
@@ -264,12 +266,20 @@ def read_tagged(union: Core, members: UnionMembers) -> Core:
             by_name.setdefault(name, []).append(choice)
     boxes = {name: _box(name, choices, members.config) for name, choices in by_name.items()}
 
-    def name_of(value: object) -> str:
-        name = name_in(value)
-        return name if name in boxes else ALL_MEMBERS
-
-    read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(union), **boxes}, name_of)
+    read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(union), **boxes}, _NameIn(frozenset(boxes)))
     return in_place_of(union, cast("Core", read))
+
+
+@dataclass(frozen=True, slots=True)
+class _NameIn:
+    """Selects the member that the tag of a value names; equal for the same names, so that core schemas compare."""
+
+    names: frozenset[str]
+    __name__ = "name_in"  # pydantic asks for it
+
+    def __call__(self, value: object) -> str:
+        name = name_in(value)
+        return name if name in self.names else ALL_MEMBERS
 
 
 def name_in(value: object) -> str:
@@ -322,7 +332,7 @@ def _box(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreSchema:
         VALUE: core_schema.typed_dict_field(value),
     }
     box = core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=config)
-    return core_schema.no_info_after_validator_function(itemgetter(VALUE), box)
+    return core_schema.no_info_after_validator_function(_UNBOXED, box)
 
 
 # ------------------------------------------------------------------------------------------------------ what is alike
