@@ -184,7 +184,7 @@ STORED: list[tuple[type[Any], Callable[[int], Any]]] = [
 
 @pytest.mark.parametrize("kind, made", STORED, ids=count())
 def test_what_is_stored_is_written_and_read_once(kind: type[Any], made: Callable[[int], Any]) -> None:
-    """Each value once, at every depth; what is written is read back once, because the types have literals."""
+    """Each value once, at every depth; what is written is read back once, because the types have a validator."""
     stored = stored_codec(kind)
     for depth in (5, 30):
         value = made(depth)
