@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
+from itertools import count
 from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -158,6 +159,21 @@ def test_members_are_stored_as_the_page_shows(kind: str, value: str, stored_as: 
     assert b"$type" not in result_codec(cls).dump_json(whole)
 
 
+@pytest.mark.parametrize("stored_as, value, now, read", rows("stored as"), ids=count())
+def test_what_is_stored_is_read_after_its_type_has_changed(stored_as: str, value: str, now: str, read: str) -> None:
+    """Or refused, as the page shows."""
+    before, after = (held(evaluated(code_in(cell)[0])) for cell in (stored_as, now))
+    data = stored_codec(before).dump_json(before(evaluated(code_in(value)[0])))
+    if read == "refused":
+        with pytest.raises(ParseError):
+            stored_codec(after).parse_json(data)
+        return
+    found = stored_codec(after).parse_json(data).x
+    expected = evaluated(code_in(read)[0])
+    assert (type(found), found) == (type(expected), expected)
+    assert stored_codec(after).parse_json(data.decode()).x == expected
+
+
 def test_the_words_that_constrain_are_those_that_act() -> None:
     """The page lists all of them, and all that are refused."""
     assert {code_in(row[0])[0] for row in rows("word")} == ACTING
@@ -232,4 +248,4 @@ def test_the_number_of_types_is_that_of_the_test() -> None:
 def test_the_tables_are_there() -> None:
     """None of them is read as empty."""
     assert table_of("values.md", "word")
-    assert all(map(rows, ("type of the field", "word", "refused", "exception", "union")))
+    assert all(map(rows, ("type of the field", "stored as", "word", "refused", "exception", "union")))

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 from pydantic import AfterValidator, Field, PlainSerializer, SecretBytes, SecretStr, StringConstraints
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
+from handrail.serde.adapter import closed_adapter
+from handrail.serde.core_schemas import Core
+from handrail.serde.exact import exact_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ UNREADABLE: list[tuple[Any, Any, str]] = [
 ]
 
 
+BOUNDED: list[tuple[Any, Any, str]] = [row for row in UNREADABLE if "Annotated" in str(row[0])]
+
+
 @pytest.mark.parametrize("kind, value, place", UNREADABLE, ids=count())
 def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str) -> None:
     """At its place; the message says that it cannot be read back."""
@@ -56,6 +62,42 @@ def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, pl
         stored_codec(cls).dump_json(cls(value))
     assert caught.value.faults[0][0] == place
     assert "cannot be read back" in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of scalars and a `Literal`."""
+
+    title: str
+    done: bool = False
+    size: int = 0
+    weight: float | None = None
+    mark: Literal["a", "b", 3, True] = "a"
+
+
+LOSSLESS: list[Any] = [str, int, bool, float, None, Literal["a"], Part, list[Part], dict[str, list[Part | None]]]
+
+
+READ_BACK: list[tuple[Any, bool]] = [*((kind, False) for kind in LOSSLESS), *((row[0], True) for row in BOUNDED)]
+
+
+@pytest.mark.parametrize("kind, is_read", READ_BACK, ids=count())
+def test_only_what_may_be_lost_is_read_back(kind: Any, is_read: bool) -> None:
+    """It is found out when the codec is made: reading takes as long as writing."""
+    core = cast("Core", closed_adapter(held(kind)).made.core_schema)
+    assert exact_of(core).read_back is is_read
+
+
+@pytest.mark.parametrize("kind", [list[Part], dict[str, Part], tuple[Part, ...], Part | None], ids=count())
+def test_one_wrong_value_among_many_is_found(kind: Any) -> None:
+    """Though the values of a field are looked at together."""
+    cls = held(kind)
+    for wrong in (Part("a", size=True), Part("a", mark=cast("Any", "c")), Part("a", weight=2**53 + 1)):
+        value: Any = {"list": [Part("a"), wrong], "dict": {"a": Part("a"), "b": wrong}, "tuple": (Part("a"), wrong)}
+        with pytest.raises(DumpError) as caught:
+            stored_codec(cls).dump_json(cls(value.get(getattr(kind, "__name__", ""), wrong)))
+        ((path, _),) = caught.value.faults
+        assert path.endswith((".size", ".mark", ".weight"))
 
 
 CHANGED: list[tuple[Any, Any]] = [

@@ -233,7 +233,7 @@ STORED: list[tuple[type[Any], Callable[[int], Any]]] = [
 
 @pytest.mark.parametrize("kind, made", STORED, ids=count())
 def test_what_is_stored_is_written_and_read_once(kind: type[Any], made: Callable[[int], Any]) -> None:
-    """Each value once, at every depth; what is written is read back once, because the types have literals."""
+    """Each value once, at every depth; what is written is read back once, because the types have a validator."""
     stored = stored_codec(kind)
     for depth in (5, 30):
         value = made(depth)
@@ -242,7 +242,8 @@ def test_what_is_stored_is_written_and_read_once(kind: type[Any], made: Callable
         assert looks(stored.dump_json, value) <= 2 * (2 * depth + 1)
         assert looks(stored.parse_json, data) <= 2 * depth + 1
         wrong = data[::-1].replace(b"1", b'"x"', 1)[::-1]
-        assert looks(stored.parse_json, wrong) <= 2 * depth + 1
+        # What cannot be read may have tags of a union that the type had before, so it is read once more.
+        assert looks(stored.parse_json, wrong) <= 2 * (2 * depth + 1)
         assert looks(canonical_json, value) == 0
 
 

@@ -79,6 +79,7 @@ _TRANSPARENT: Final[Mapping[str, str]] = {
 """What only surrounds a part, and where the part is in it."""
 _READ_TWICE: Final = frozenset({"json-or-python"})
 """What pydantic reads from JSON in one way and takes from Python in another, and writes by a function of its own."""
+_OF_LITERALS: Final = frozenset({str, int, bool, type(None)})
 _LOOKED_INTO: Final = frozenset({"datetime", "time"})
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 _ANY: Final[Core] = {"type": "any"}
@@ -117,7 +118,7 @@ class Exact:
             is_known: whether it is of exactly its class, and its fields of exactly their types, which are scalars.
         """
         looked_into = self._scalars if is_known else not self._sure
-        return _culprit(self._part, value, ()) if looked_into and not self._part.fits(value) else None
+        return _culprit(self._part, value, ()) if looked_into and not self._part.many((value,)) else None
 
     def unreadable(self, value: object, data: bytes) -> Fault | None:
         """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
@@ -145,9 +146,8 @@ def exact_of(core: Core) -> Exact:
     made = _Making(definitions_of(core))
     part = made.part(core)
     places = places_of(core, definitions_of(core))
-    return Exact(
-        part, deep=made.deep, scalars=made.scalars, read_back=any(_only_reading_tells(each) for _, each in places)
-    )
+    read_back = any(id(each) not in made.looked_into and _only_reading_tells(each) for _, each in places)
+    return Exact(part, deep=made.deep, scalars=made.scalars, read_back=read_back)
 
 
 def _only_reading_tells(core: Core) -> bool:
@@ -224,6 +224,7 @@ class _Making:
     Attributes:
         deep: whether values may nest without a bound.
         scalars: whether a scalar is looked into, beside its type.
+        looked_into: the ids of the literals whose choices are compared, so that reading tells nothing more of them.
     """
 
     def __init__(self, definitions: Mapping[str, Core]) -> None:
@@ -231,6 +232,7 @@ class _Making:
         self._made: dict[str, Part] = {}
         self.deep = False
         self.scalars = False
+        self.looked_into: set[int] = set()
         self._made_by: dict[str, Callable[[Core], Part]] = {
             "definition-ref": self._shared,
             "nullable": self._nullable,
@@ -240,7 +242,7 @@ class _Making:
             "chain": self._chain,
             "dataclass": self._of_class,
             "enum": lambda core: leaf(core["cls"]),
-            "literal": lambda core: literal(core["expected"]),
+            "literal": self._literal,
             **dict.fromkeys(_CHECKING, self._checked),
             **dict.fromkeys(_COLLECTIONS, self._collection),
             **dict.fromkeys(_MAPPINGS, self._mapping),
@@ -268,6 +270,12 @@ class _Making:
         choices: Mapping[str, Core] = core["choices"]
         return any_of([self.part(each) for each in choices.values()])
 
+    def _literal(self, core: Core) -> Part:
+        self.scalars = True
+        if all(type(each) in _OF_LITERALS for each in core["expected"]):
+            self.looked_into.add(id(core))
+        return literal(core["expected"])
+
     def _collection(self, core: Core) -> Part:
         items = core.get("items_schema", _ANY)
         if not isinstance(items, list):
@@ -288,7 +296,7 @@ class _Making:
         shared = self._made[name] = leaf(object)
         shared.sure = False  # until it is known
         found = self.part(self._definitions[name])
-        for attribute in ("fits", "takes", "below", "fault", "types", "sure"):
+        for attribute in ("fits", "many", "takes", "below", "fault", "types", "sure"):
             setattr(shared, attribute, getattr(found, attribute))
         return shared
 

@@ -7,11 +7,12 @@ table of what is refused, and why, is in `handrail.serde.exact`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from operator import attrgetter
 from pathlib import PurePath
 from typing import Any, Final, cast
@@ -33,6 +34,8 @@ class Part:
 
     Attributes:
         fits: whether a value comes back as it is.
+        many: whether each of several values does. Collections hand on what all of them hold, and dataclasses what
+            stands in one field of all of them, so that few functions are called for many values.
         takes: whether a value is of the kind of this part at all.
         below: what a value holds: the path from the value, the part, and the held value.
         fault: what is wrong with a value that does not fit, though all that it holds does.
@@ -41,6 +44,7 @@ class Part:
     """
 
     fits: Callable[[Any], bool]
+    many: Callable[[Sequence[Any]], bool]
     takes: Callable[[Any], bool]
     below: Callable[[Any], Iterator[tuple[Path, Part, object]]]
     fault: Callable[[Any], str]
@@ -69,7 +73,13 @@ def leaf(
         return isinstance(value, kind)
 
     described = fault or _would_be("value of another type", "declare its type here")
-    return Part(fits or takes, takes, _nothing, described, frozenset(types), sure=fits is None)
+    known = frozenset(types)
+    return Part(fits or takes, _each(known, fits or takes), takes, _nothing, described, known, sure=fits is None)
+
+
+def _each(types: frozenset[type[Any]], fits: Callable[[Any], bool]) -> Callable[[Sequence[Any]], bool]:
+    """Whether values are of types of which every value fits, or fit each by itself."""
+    return lambda values: types.issuperset(map(type, values)) or all(map(fits, values))
 
 
 def _is_no_dataclass(value: object) -> bool:
@@ -136,11 +146,16 @@ _FRACTION: Final = leaf(
     Fraction, _is_short_fraction, lambda _: f"a fraction of more than {MOST_DIGITS:,} digits cannot be read back"
 )
 UNKNOWN: Final = Part(
-    _is_no_dataclass, _is_no_dataclass, _nothing, _would_be("something else", "declare its type"), sure=True
+    _is_no_dataclass,
+    _each(frozenset(), _is_no_dataclass),
+    _is_no_dataclass,
+    _nothing,
+    _would_be("something else", "declare its type"),
+    sure=True,
 )
 """Of what nothing is known; a dataclass has to fit another choice beside it."""
 
-_FUNCTION: Final = Part(_has_no_flags, _is_no_dataclass, _nothing, _flags_fault)
+_FUNCTION: Final = Part(_has_no_flags, _each(frozenset(), _has_no_flags), _is_no_dataclass, _nothing, _flags_fault)
 LEAVES: Final[Mapping[str, Part]] = {
     "int": _INT,
     "float": _FLOAT,
@@ -159,22 +174,18 @@ LEAVES: Final[Mapping[str, Part]] = {
 }
 """The parts that hold nothing, by the type of their core schema."""
 
-_CLASS: Final = leaf(type, types={type})
-"""Stands for the class of a value, which has been compared."""
-
 
 def of_dataclass(cls: type[Any], fields: Iterable[tuple[str, Part]]) -> Part:
     """A part of dataclasses, with those of its fields that are to be looked into."""
     held = tuple(fields)
-    # The class first, because `attrgetter` gives a tuple for two names or more.
-    values: Callable[[object], tuple[object, ...]] = attrgetter("__class__", "__class__", *(name for name, _ in held))
-    parts = (_CLASS, _CLASS, *(part for _, part in held))
+    columns = [(attrgetter(name), part) for name, part in held]
+    own = frozenset({cls})
 
-    def fits(value: object) -> bool:
-        if type(value) is not cls:
+    def many(several: Sequence[Any]) -> bool:
+        if not own.issuperset(map(type, several)):
             return False
-        for part, item in zip(parts, values(value), strict=False):
-            if type(item) not in part.types and not part.fits(item):
+        for column, part in columns:  # noqa: SIM110 - `all` with a generator takes longer
+            if not part.many([*map(column, several)]):
                 return False
         return True
 
@@ -190,7 +201,8 @@ def of_dataclass(cls: type[Any], fields: Iterable[tuple[str, Part]]) -> Part:
             f"declare this place as {cls.__name__} | {given}, or as {given}"
         )
 
-    return Part(fits, lambda value: isinstance(value, cls), below, fault)
+    types = frozenset[type[Any]]() if held else own
+    return Part(lambda value: many((value,)), many, lambda value: isinstance(value, cls), below, fault, types)
 
 
 def any_of(choices: list[Part]) -> Part:
@@ -199,18 +211,35 @@ def any_of(choices: list[Part]) -> Part:
         return choices[0]
     kinds = tuple(choices)
 
-    def fits(value: object) -> bool:
-        return any(choice.fits(value) for choice in kinds)  # asked late, because a shared part may not be made yet
+    def many(several: Sequence[Any]) -> bool:
+        # By the choice that takes them, and not one by one: a level of a recursive value then costs few frames.
+        taken: dict[int, list[Any]] = {}
+        for value in several:
+            if type(value) in types:
+                continue
+            taking = [position for position, choice in enumerate(kinds) if choice.takes(value)]
+            if len(taking) == 1:
+                taken.setdefault(taking[0], []).append(value)
+            elif not any(kinds[position].fits(value) for position in taking):
+                return False
+        for position, values in taken.items():  # noqa: SIM110 - `all` with a generator is a frame more
+            if not kinds[position].many(values):
+                return False
+        return True
 
     def below(value: object) -> Iterator[tuple[Path, Part, object]]:
         return (((), choice, value) for choice in kinds if choice.takes(value))
 
+    # Not yet of a part that is still being made; it has types only if it holds nothing, so nothing is lost.
+    types = frozenset(cls for choice in choices for cls in choice.types)
+
     return Part(
-        fits,
+        lambda value: many((value,)),
+        many,
         lambda value: any(choice.takes(value) for choice in kinds),
         below,
         _would_be("value of another type", "declare its type here"),
-        frozenset(cls for choice in choices for cls in choice.types),
+        types,
         sure=all(choice.sure for choice in kinds),
     )
 
@@ -224,10 +253,20 @@ def items_of(cls: type[Any], part: Part) -> Part:
     def fits(value: Any) -> bool:  # noqa: ANN401 - any collection
         return takes(value) and (part.sure or part.types.issuperset(map(type, value)) or all(map(part.fits, value)))
 
+    def many(several: Sequence[Any]) -> bool:
+        if not own.issuperset(map(type, several)) and not all(map(takes, several)):
+            return False
+        if part.sure:
+            return True
+        items = [*chain.from_iterable(several)]
+        return not items or part.many(items)
+
+    own = frozenset({cls})
+
     def below(value: Any) -> Iterator[tuple[Path, Part, object]]:  # noqa: ANN401 - any collection
         return (((position,), part, item) for position, item in enumerate(value))
 
-    return Part(fits, takes, below, _would_be("value of another type", "declare its type here"), sure=part.sure)
+    return Part(fits, many, takes, below, _would_be("value of another type", "declare its type here"), sure=part.sure)
 
 
 def fixed(parts: list[Part]) -> Part:
@@ -243,7 +282,14 @@ def fixed(parts: list[Part]) -> Part:
         return (((position,), *pair) for position, pair in enumerate(zip(parts, value, strict=True)))
 
     sure = all(part.sure for part in parts)
-    return Part(fits, takes, below, _would_be("value of another type", "declare its type here"), sure=sure)
+    return Part(
+        fits,
+        _each(frozenset(), fits),
+        takes,
+        below,
+        _would_be("value of another type", "declare its type here"),
+        sure=sure,
+    )
 
 
 def pairs(keys: Part, values: Part) -> Part:
@@ -263,13 +309,20 @@ def pairs(keys: Part, values: Part) -> Part:
             )
         )
 
+    def many(several: Sequence[Any]) -> bool:
+        if not all(map(takes, several)):
+            return False
+        held = [] if keys.sure else [*chain.from_iterable(several)]
+        items = [] if values.sure else [item for each in several for item in each.values()]
+        return (not held or keys.many(held)) and (not items or values.many(items))
+
     def below(value: Any) -> Iterator[tuple[Path, Part, object]]:  # noqa: ANN401 - a mapping
         for key, item in value.items():
             yield (str(key),), keys, key
             yield (str(key),), values, item
 
     sure = keys.sure and values.sure
-    return Part(fits, takes, below, _would_be("value of another type", "declare its type here"), sure=sure)
+    return Part(fits, many, takes, below, _would_be("value of another type", "declare its type here"), sure=sure)
 
 
 def literal(expected: Collection[object]) -> Part:
@@ -283,9 +336,14 @@ def literal(expected: Collection[object]) -> Part:
             return f"this {type(value).__name__} is none of the choices, so it cannot be read back; use one of them"
         return f"a {type(value).__name__} that equals a choice would come back as the choice; use the choice itself"
 
-    types = {str} if all(type(each) is str for each in expected) else ()
-    part = leaf(object, fits, fault, types)
-    part.sure = bool(types)
+    texts = frozenset(each for each in expected if type(each) is str)
+    own = frozenset({str})
+
+    def many(several: Sequence[Any]) -> bool:
+        return (own.issuperset(map(type, several)) and texts.issuperset(several)) or all(map(fits, several))
+
+    part = leaf(object, fits, fault)
+    part.many = many
     return part
 
 

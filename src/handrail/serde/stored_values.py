@@ -21,6 +21,7 @@ from pydantic_core import (
 )
 
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
+from handrail.serde.changed_types import reading_tags
 from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, parts_of, rebuilt
 from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
 from handrail.serde.json_values import is_decoded
@@ -47,38 +48,60 @@ def stored_adapter(adapter: Adapter) -> tuple[Adapter, Node] | None:
         `None` if the type is stored as it is shown.
     """
     core = cast("Core", adapter.made.core_schema)
-    definitions, config = definitions_of(core), core_config()
     found: dict[int, UnionMembers | None] = {}
-
-    def changing(union_in_store: Callable[[Core, UnionMembers], Core]) -> Change:
-        def change(part: Core, *, was: Core, made: bool) -> Core:
-            del made
-            if was["type"] == "any":
-                return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
-            if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
-                return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
-            if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
-                return {**part, "schema": _or_mask(part["schema"])}
-            if was["type"] == "function-after" and _bounds_secret(was):
-                return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
-            if was["type"] != "union":
-                return part
-            if id(was) not in found:
-                found[id(was)] = ambiguous(was, definitions, config)
-            members = found[id(was)]
-            return part if members is None else union_in_store(part, members)
-
-        return change
-
-    read = rebuilt(core, changing(read_tagged))
+    read = rebuilt(core, _changing(core, found, read_tagged))
     if read == core:
         return None
-    written = rebuilt(core, changing(write_tagged))
+    config = core_config()
+    written = rebuilt(core, _changing(core, found, write_tagged))
     agreed = agreeing(read, config)
     validator = SchemaValidator(cast("CoreSchema", agreed), config)
     serializer = SchemaSerializer(cast("CoreSchema", written), config)
     stored = Adapter(adapter.made, validator, serializer, bounded=is_bounded(agreed))
     return stored, inlined(core_json_schema(read, mode="validation"))
+
+
+def changed_validator(adapter: Adapter) -> SchemaValidator:
+    """What reads the values of a type that were stored before it was changed, with tags that it does not write.
+
+    Args:
+        adapter: that of the type.
+    """
+    core, config = cast("Core", adapter.made.core_schema), core_config()
+    read = agreeing(rebuilt(core, _changing(core, {}, read_tagged)), config)
+    return SchemaValidator(cast("CoreSchema", reading_tags(read, config)), config)
+
+
+def _changing(
+    core: Core, found: dict[int, UnionMembers | None], union_in_store: Callable[[Core, UnionMembers], Core]
+) -> Change:
+    """Makes of each part of a type what reads or writes it in a store.
+
+    Args:
+        core: what pydantic made of the type.
+        found: what is known of its unions; more is added.
+        union_in_store: makes what reads or writes an ambiguous union.
+    """
+    definitions, config = definitions_of(core), core_config()
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del made
+        if was["type"] == "any":
+            return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
+        if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
+            return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
+        if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
+            return {**part, "schema": _or_mask(part["schema"])}
+        if was["type"] == "function-after" and _bounds_secret(was):
+            return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
+        if was["type"] != "union":
+            return part
+        if id(was) not in found:
+            found[id(was)] = ambiguous(was, definitions, config)
+        members = found[id(was)]
+        return part if members is None else union_in_store(part, members)
+
+    return change
 
 
 def stored_recheck(kind: object) -> SchemaValidator:

@@ -50,7 +50,8 @@ from handrail.serde.json_values import (
     size_faults,
 )
 from handrail.serde.location import Path, followed, followed_each
-from handrail.serde.stored_values import stored_recheck
+from handrail.serde.stored_values import changed_validator, stored_recheck
+from handrail.serde.unions import TYPE
 
 V = TypeVar("V")
 
@@ -163,6 +164,8 @@ class Codec(Generic[T]):
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
+            if self._exact is not None and (found := self._of_changed_type(data)):
+                return found[0]
             data, faults = self._with_whole_numbers(error, data)
             if faults:
                 # Not chained: pydantic's error holds the whole input, and would take it into every log.
@@ -173,6 +176,16 @@ class Codec(Generic[T]):
             if colons > self._colons and not self._surely_once(data) and (faults := repeated_keys(data)):
                 raise _refusal(faults)
         return value
+
+    def _of_changed_type(self, data: Text) -> tuple[T] | tuple[()]:
+        """A value with tags that its type does not write any more; nothing if it cannot be read so either."""
+        if not (TYPE in data if isinstance(data, str) else TYPE.encode() in data):
+            return ()
+        validator = _changed.get(self.kind, lambda: changed_validator(closed_adapter(self.kind)))
+        try:
+            return (bounded(validator.validate_json)(data, strict=True),)
+        except ValidationError:
+            return ()
 
     def parse(self, data: Text | Mapping[str, object]) -> T:
         """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
@@ -446,6 +459,7 @@ def _is_of_type(line: ErrorDetails) -> bool:
 _built: Final[Kept[Built]] = Kept()
 _codecs: Final[Kept[Codec[Any]]] = Kept()
 _stored: Final[Kept[Codec[Any]]] = Kept()
+_changed: Final[Kept[SchemaValidator]] = Kept()
 _rechecks: Final[Kept[SchemaValidator]] = Kept()
 
 

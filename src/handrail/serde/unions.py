@@ -264,7 +264,7 @@ def read_tagged(union: Core, members: UnionMembers) -> Core:
     for member, choice in zip(members.members, choices_of(union), strict=True):
         for name in member.names if member.name is not None else ():
             by_name.setdefault(name, []).append(choice)
-    boxes = {name: _box(name, choices, members.config) for name, choices in by_name.items()}
+    boxes = {name: boxed_value(name, choices, members.config) for name, choices in by_name.items()}
 
     read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(union), **boxes}, _NameIn(frozenset(boxes)))
     return in_place_of(union, cast("Core", read))
@@ -325,7 +325,14 @@ def whole(core: Core, definitions: Mapping[str, Core]) -> Core:
     return {"type": "definitions", "schema": core, "definitions": list(definitions.values())}
 
 
-def _box(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreSchema:
+def boxed_value(name: str, choices: Sequence[Core], config: CoreConfig) -> CoreSchema:
+    """Reads the value out of a tag.
+
+    Args:
+        name: the name in the tag.
+        choices: what may read the value.
+        config: the configuration of their core schemas.
+    """
     value = cast("CoreSchema", choices[0] if len(choices) == 1 else {"type": "union", "choices": list(choices)})
     fields = {
         TYPE: core_schema.typed_dict_field(core_schema.literal_schema([name])),
