@@ -18,7 +18,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from handrail.serde.json_schema import DECIMAL, FRACTION, KEYS, is_object, resolved
+from handrail.serde.json_schema import DECIMAL, FRACTION, KEY_FORMS, is_object, resolve_ref
 from tests.serde.shapes import Json
 
 Node = Mapping[str, Any]
@@ -51,9 +51,9 @@ FORMATS: Final[Mapping[str, st.SearchStrategy[str]]] = {
 PATTERNS: Final[Mapping[str, tuple[st.SearchStrategy[str], Callable[[str], object]]]] = {
     DECIMAL: (_decimals.map(str) | st.sampled_from(["1.", ".5", "+1e2"]), Decimal),
     FRACTION: (st.fractions().map(str) | st.sampled_from(["+1/3", "0.5"]), Fraction),
-    KEYS["integer"]: (st.integers().map(str) | st.just("-0"), int),
-    KEYS["number"]: (st.integers().map(str) | st.floats(-1e9, 1e9).map(repr) | st.just("1e5"), float),
-    KEYS["boolean"]: (st.sampled_from(["true", "false"]), str),
+    KEY_FORMS["integer"]: (st.integers().map(str) | st.just("-0"), int),
+    KEY_FORMS["number"]: (st.integers().map(str) | st.floats(-1e9, 1e9).map(repr) | st.just("1e5"), float),
+    KEY_FORMS["boolean"]: (st.sampled_from(["true", "false"]), str),
 }
 """Texts of the patterns that Handrail publishes itself, and what each of them means."""
 
@@ -74,7 +74,7 @@ def is_valid(schema: Node, value: Json) -> bool:
 
 def taken_by(node: Node, root: Node, depth: int = 0) -> Drawn:
     """Decoded JSON that a schema takes; `root` holds its definitions."""
-    node = resolved(node, root)
+    node = resolve_ref(node, root)
     options = [*node.get("anyOf", ()), *node.get("oneOf", ())]
     if options:
         ending = [option for option in options if _ends(option, root, depth)]
@@ -103,7 +103,7 @@ _anything: Final[Drawn] = st.recursive(
 
 def _ends(option: Node, root: Node, depth: int) -> bool:
     """Whether an option may be drawn: deep down, only what holds nothing else."""
-    return depth < _DEEPEST or resolved(option, root).get("type") not in {"array", "object"}
+    return depth < _DEEPEST or resolve_ref(option, root).get("type") not in {"array", "object"}
 
 
 def _forms(choice: Json) -> list[Json]:
@@ -168,7 +168,7 @@ def _objects(node: Node, root: Node, depth: int) -> Drawn:
     if items is False:
         return st.just({})
     held = taken_by(cast("Node", items) if is_object(items) else {}, root, depth + 1)
-    named: Node = resolved(node.get("propertyNames", {}), root)
+    named: Node = resolve_ref(node.get("propertyNames", {}), root)
     keys: Drawn = st.sampled_from(named["enum"]) if "enum" in named else _strings(named)
     least = node.get("minProperties", 0)
     most = node.get("maxProperties", least + (3 if depth < _DEEPEST else 0))

@@ -20,8 +20,8 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
-from handrail.serde.annotations import bare
-from handrail.serde.supported_types import admit
+from handrail.serde.annotations import strip_annotated
+from handrail.serde.supported_types import accept_type
 from tests.serde import refused
 from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
 
@@ -253,27 +253,27 @@ def test_a_value_in_place_of_a_type_is_told_so() -> None:
 
 def test_every_dataclass_of_a_type_is_found_once_with_its_path() -> None:
     """Recursive types end, and the first place counts."""
-    assert [(found.cls, found.path) for found in admit(Plan)] == [(Plan, "$"), (Step, "$.steps[*]")]
-    assert [(found.cls, found.path) for found in admit(dict[str, Tree])] == [(Tree, "$.*")]
-    assert [found.path for found in admit(Drawing)] == ["$", "$.shapes[*]", "$.shapes[*]"]
-    assert {found.cls for found in admit(Everything)} == {Everything, Inner, Page}
+    assert [(found.cls, found.path) for found in accept_type(Plan)] == [(Plan, "$"), (Step, "$.steps[*]")]
+    assert [(found.cls, found.path) for found in accept_type(dict[str, Tree])] == [(Tree, "$.*")]
+    assert [found.path for found in accept_type(Drawing)] == ["$", "$.shapes[*]", "$.shapes[*]"]
+    assert {found.cls for found in accept_type(Everything)} == {Everything, Inner, Page}
 
 
 def test_type_variables_are_replaced() -> None:
     """Each class of a generic family has its own."""
-    assert admit(Page[Step])[0].hints == {"items": list[Step], "next": Page[Step] | None}
-    assert admit(Pair[int])[0].hints == {"held": list[int], "own": int}
-    assert admit(Held)[0].hints == {"held": T}
+    assert accept_type(Page[Step])[0].hints == {"items": list[Step], "next": Page[Step] | None}
+    assert accept_type(Pair[int])[0].hints == {"held": list[int], "own": int}
+    assert accept_type(Held)[0].hints == {"held": T}
 
 
 def test_names_and_decorations_are_looked_through() -> None:
     """`NewType`, type aliases, `Final`, `Annotated`, abstract containers and class variables are no obstacle."""
-    assert [found.cls for found in admit(Wrapped)] == [Wrapped, Step]
+    assert [found.cls for found in accept_type(Wrapped)] == [Wrapped, Step]
     assert codec(Wrapped).schema["properties"]["noted"] == {"exclusiveMinimum": 0, "type": "integer"}
-    assert bare(Annotated[Name, 1]) is str
-    assert bare(Rows[int]) == list[int]
+    assert strip_annotated(Annotated[Name, 1]) is str
+    assert strip_annotated(Rows[int]) == list[int]
 
 
 def test_an_alias_may_refer_to_itself() -> None:
     """A recursive alias is walked once."""
-    assert [found.cls for found in admit(dict[str, Json])] == []
+    assert [found.cls for found in accept_type(dict[str, Json])] == []

@@ -32,8 +32,8 @@ from typing import Any, TypeVar
 
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
-from handrail.serde.document import Reader, listed, read_document, shown
-from handrail.serde.formatting import shortened
+from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
+from handrail.serde.formatting import shorten
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ def _all_of(faults: list[DocumentError], file: str) -> DocumentError:
     if len(faults) == 1:
         return faults[0]
     faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
-    error = AgentFileError(listed(faults), file=file)
+    error = AgentFileError(join_names(faults), file=file)
     error.problems = tuple(faults)
     return error
 
@@ -180,7 +180,7 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
     )
 
 
-class _KeyReader(Reader):
+class _KeyReader(DocumentReader):
     """Reads the mapping of the front matter."""
 
     def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:
@@ -199,38 +199,38 @@ class _Values:
         self._keys = keys
         self._faults = faults
 
-    def read(self, field: str, read: Callable[[Reader, YamlNode, str], T]) -> T | None:
+    def read(self, field: str, read: Callable[[DocumentReader, YamlNode, str], T]) -> T | None:
         """What `read` makes of the value of a key; `None` if the key is missing or its value at fault."""
-        reader = Reader(self._file, refusal=partial(AgentFileError, field=field), faults=self._faults)
+        reader = DocumentReader(self._file, refusal=partial(AgentFileError, field=field), faults=self._faults)
         return reader.read(self._keys, field, lambda tree: read(reader, tree, field))
 
 
-def _text(reader: Reader, tree: YamlNode, field: str) -> str:
+def _text(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     if not isinstance(tree, YamlScalar):
         reader.fail(tree, f"{field} is text, not {_kind(tree)}")
     if tree.value is None:
         cure = "every agent has a name" if field == "name" else "write text, or remove the key"
         reader.fail(tree, f"{field} says nothing; {cure}")
     if not isinstance(tree.value, str):
-        reader.fail(tree, f"{field} is text, and {shortened(tree.text, 60)} is {_kind(tree)}; put it in quotes")
+        reader.fail(tree, f"{field} is text, and {shorten(tree.text, 60)} is {_kind(tree)}; put it in quotes")
     return tree.text.strip()
 
 
-def _name(reader: Reader, tree: YamlNode, field: str) -> str:
+def _name(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     name = _text(reader, tree, field)
     if not _NAME.fullmatch(name):
-        reader.fail(tree, f"{shown(name)} cannot name an agent; a name fits {NAME_PATTERN}")
+        reader.fail(tree, f"{quote_value(name)} cannot name an agent; a name fits {NAME_PATTERN}")
     return name
 
 
-def _model(reader: Reader, tree: YamlNode, field: str) -> str:
+def _model(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     model = _text(reader, tree, field)
     if not model:
         reader.fail(tree, "model is blank; name a model, or remove the key to leave it open")
     return model
 
 
-def _names(reader: Reader, tree: YamlNode, field: str) -> tuple[str, ...]:
+def _names(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
     """The names in a list of names, each once."""
     if not isinstance(tree, YamlSequence):
         reader.fail(tree, f"{field} is a list of names, {_instead(tree, field)}")
@@ -239,14 +239,14 @@ def _names(reader: Reader, tree: YamlNode, field: str) -> tuple[str, ...]:
     def name(item: YamlNode) -> str:
         found = _item(reader, item, field)
         if found in first:
-            reader.fail(item, f"{field} names {shown(found)} twice, first in line {first[found]}; remove one")
+            reader.fail(item, f"{field} names {quote_value(found)} twice, first in line {first[found]}; remove one")
         first[found] = item.line
         return found
 
     return reader.items(tree, field, name)
 
 
-def _patterns(reader: Reader, tree: YamlNode, field: str) -> tuple[str, ...]:
+def _patterns(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
     """The patterns in a list of patterns of paths."""
     if not isinstance(tree, YamlSequence):
         reader.fail(tree, f"{field} is a list of patterns of paths; write {field}: ['.env', 'secrets/**']")
@@ -259,13 +259,15 @@ def _patterns(reader: Reader, tree: YamlNode, field: str) -> tuple[str, ...]:
         try:
             ExcludedPaths((item.text,))
         except PathEscapeError as error:
-            reader.fail(item, f"{field} has a pattern that no path in the folder fits, {shown(item.text)}: {error}")
+            reader.fail(
+                item, f"{field} has a pattern that no path in the folder fits, {quote_value(item.text)}: {error}"
+            )
         return item.text
 
     return reader.items(tree, field, pattern)
 
 
-def _switch(reader: Reader, tree: YamlNode, field: str) -> bool:
+def _switch(reader: DocumentReader, tree: YamlNode, field: str) -> bool:
     if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
         reader.fail(tree, f"{field} is true or false, and this is {_kind(tree)}")
     return tree.value
@@ -276,10 +278,10 @@ def _instead(tree: YamlNode, field: str) -> str:
         return f"and this is {_kind(tree)}; names only, the rest is set in Python"
     if tree.value is None:
         return f"and nothing stands here; write {field}: [] for none, or remove the key"
-    return f"and {shown(tree.text)} is {_kind(tree)}; write {field}: [{shortened(tree.text, 60)}]"
+    return f"and {quote_value(tree.text)} is {_kind(tree)}; write {field}: [{shorten(tree.text, 60)}]"
 
 
-def _item(reader: Reader, tree: YamlNode, field: str) -> str:
+def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     if isinstance(tree, YamlMapping):
         reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
     if isinstance(tree, YamlSequence):
@@ -287,7 +289,7 @@ def _item(reader: Reader, tree: YamlNode, field: str) -> str:
     if not isinstance(tree.value, str):
         if not tree.text:
             reader.fail(tree, f"{field} has names only, and nothing stands here; write a name, or remove the item")
-        told = f"{shortened(tree.text, 60)} is {_kind(tree)}"
+        told = f"{shorten(tree.text, 60)} is {_kind(tree)}"
         reader.fail(tree, f"{field} has names only, and {told}; a name that looks like one is put in quotes")
     if not tree.text.strip():
         reader.fail(tree, f"{field} has names only, and {tree.text!r} is blank; remove it")
@@ -297,7 +299,7 @@ def _item(reader: Reader, tree: YamlNode, field: str) -> str:
 def _kind(tree: YamlNode) -> str:
     if isinstance(tree, YamlMapping):
         keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, YamlScalar))
-        return f"a mapping of {shortened(keys, 120) or 'nothing'}"
+        return f"a mapping of {shorten(keys, 120) or 'nothing'}"
     if isinstance(tree, YamlSequence):
         return "a list"
     if tree.value is None:

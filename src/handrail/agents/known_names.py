@@ -13,7 +13,7 @@ from handrail.agents.project import Project
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
-from handrail.serde.document import listed
+from handrail.serde.document import join_names
 
 Listings = Mapping[str, Listing]
 """The tools of toolsets that have been made and entered, by the labels of their entries."""
@@ -52,7 +52,7 @@ def check_rules_match(found: Iterable[Unmatched]) -> None:
         raise errors[0]
     if errors:
         more = f"\n  and {len(errors) - _MOST_LISTED:,} more" if len(errors) > _MOST_LISTED else ""
-        error = ApprovalRulesError(f"{listed(errors[:_MOST_LISTED])}{more}", file=errors[0].file)
+        error = ApprovalRulesError(f"{join_names(errors[:_MOST_LISTED])}{more}", file=errors[0].file)
         error.problems = tuple(errors)
         raise error
 

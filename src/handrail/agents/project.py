@@ -19,7 +19,7 @@ from handrail.agents.project_config import ProjectConfig, matching_files, read_c
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.errors.developer import check_argument
-from handrail.serde.formatting import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shorten
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
 _LONGEST_SHOWN = 200
@@ -138,7 +138,7 @@ class Project:
         if isinstance(agent, AgentFile):
             return resolve(agent, self.registry)
         if agent not in self.agents:
-            asked = shortened(agent, _LONGEST_SHOWN)
+            asked = shorten(agent, _LONGEST_SHOWN)
             near = nearest(asked, self.agents)
             hint = f" Did you mean {near!r}?" if near else ""
             there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=asked) or "none"
@@ -196,7 +196,7 @@ def _fault_of(folder: Path) -> ProjectError | None:
         return ProjectError(f"the project folder {folder} is no folder")
     except OSError as error:
         return ProjectError(
-            f"the project folder {shortened(str(folder), _LONGEST_SHOWN)} cannot be listed: {error.strerror}"
+            f"the project folder {shorten(str(folder), _LONGEST_SHOWN)} cannot be listed: {error.strerror}"
         )
     except ValueError as error:  # a NUL in the path
         return ProjectError(f"the project folder {str(folder)!r} cannot be the path of a folder: {error}")

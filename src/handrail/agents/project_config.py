@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
-from handrail.serde.formatting import nearest, shortened
+from handrail.serde.formatting import nearest, shorten
 from handrail.serde.near_paths import nearest_path
 
 FILE = "pyproject.toml"
@@ -222,6 +222,6 @@ def _leaves(path: str) -> bool:
 
 def _shown(value: object) -> str:
     try:
-        return shortened(repr(value), _LONGEST_SHOWN)
+        return shorten(repr(value), _LONGEST_SHOWN)
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
         return f"a {type(value).__name__} that is too large to be shown"

@@ -16,7 +16,7 @@ from handrail.cli.ledger.show import call_of
 from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
-from handrail.serde.formatting import count_noun, shortened
+from handrail.serde.formatting import count_noun, shorten
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
@@ -197,7 +197,7 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
         SessionError: there is none, or several replies have a call of that id.
     """
     named = CallRef.parse(at)
-    shown, number = shortened(at, _LONGEST_SHOWN), None
+    shown, number = shorten(at, _LONGEST_SHOWN), None
     if named.reply is not None:  # `/CALL` is the one for which no reply was stated
         number = store.record_of_call(session, CallRef(named.reply or None, named.call_id).stored)
     for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):

@@ -13,7 +13,7 @@ from typing import Generic, Never, TypeVar, Union, get_args, get_origin, overloa
 from handrail.prompt.known_files import FileShown
 from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import dump, result_codec
-from handrail.serde.json_values import escaped, escaped_json
+from handrail.serde.json_values import escape_surrogates, escaped_json
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
@@ -75,14 +75,14 @@ class ToolResult(Generic[T_co]):
         """
         value = self.value
         if value is None or self.exclude_value_from_context:
-            return escaped(self.message or ("OK" if self.success else "Failed"))
+            return escape_surrogates(self.message or ("OK" if self.success else "Failed"))
         text = _rendered(value)
         if text is None:
             text = value if isinstance(value, str) else _as_json(value)
         elif self.success:
-            return escaped(text)
+            return escape_surrogates(text)
         shown = "\n".join(part for part in (self.message, text) if part)
-        return escaped(shown or ("OK" if self.success else "Failed"))
+        return escape_surrogates(shown or ("OK" if self.success else "Failed"))
 
 
 def check_value(expected: object, value: object) -> str | None:

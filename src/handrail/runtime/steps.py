@@ -65,7 +65,7 @@ from handrail.runtime.failures import (
 )
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, is_result
-from handrail.serde.formatting import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import stored_as
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
@@ -106,7 +106,7 @@ def unknown_tool(run: Invocation) -> Never:
     if not known:
         raise FinalRefusal(f"there is no tool {asked}: this prompt has no tools. Answer without calling one.")
     near = nearest(wanted, known)
-    hint = f" Did you mean {shortened(near, _LONGEST_NAME)}?" if near else ""
+    hint = f" Did you mean {shorten(near, _LONGEST_NAME)}?" if near else ""
     told = f"there is no tool {asked}.{hint} The tools are: "
     left = _LONGEST_MESSAGE - len(f"{told}.".encode(errors="surrogatepass"))
     raise FinalRefusal(f"{told}{enumerated(known, limit=left, wanted=wanted)}.")

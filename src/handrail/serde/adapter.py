@@ -49,9 +49,9 @@ from pydantic_core import (
 from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
-from handrail.serde.core_schemas import Core, choices_of, definitions_of, in_place_of, innermost, rebuilt, without_name
-from handrail.serde.formatting import quoted
-from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEYS
+from handrail.serde.core_schemas import Core, choices_of, core_definitions, innermost, rebuilt, replacing, without_name
+from handrail.serde.formatting import quote
+from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
 from handrail.serde.recursive_unions import deciding, is_bounded
 
 BYTES_AS: Final = "base64"
@@ -114,9 +114,9 @@ _TEXTS: Final[Mapping[str, tuple[str, LiteralString]]] = {
 """The form of a text, or of its beginning, and what is said of another; by the type of the core schema."""
 
 _KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
-    "int": (KEYS["integer"], "input should be an integer in digits"),
-    "float": (KEYS["number"], _DIGITS),
-    "bool": (KEYS["boolean"], "input should be true or false"),
+    "int": (KEY_FORMS["integer"], "input should be an integer in digits"),
+    "float": (KEY_FORMS["number"], _DIGITS),
+    "bool": (KEY_FORMS["boolean"], "input should be true or false"),
 }
 
 _TEXT: Final = core_schema.str_schema()
@@ -183,7 +183,7 @@ def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
 
     The serializer of a path or an address writes the `str()` of the enum, which is the name of the member.
     """
-    definitions = definitions_of(core)
+    definitions = core_definitions(core)
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del was, made
@@ -212,7 +212,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
         config: the configuration of the type.
         published: whether an enum takes the values of the schema alone, and none that its `_missing_` knows beside.
     """
-    definitions = definitions_of(core)
+    definitions = core_definitions(core)
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         keys = part.get("keys_schema")
@@ -232,7 +232,7 @@ def _agreeing_part(core: Core, config: CoreConfig, *, made: bool, published: boo
         return core
     # A value that a function has made is not JSON, which is all that the first of several steps takes.
     parsed = core_schema.chain_schema(steps[-1:] if made else steps)
-    return in_place_of(core, core_schema.json_or_python_schema(parsed, without_name(core)))
+    return replacing(core, core_schema.json_or_python_schema(parsed, without_name(core)))
 
 
 def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[CoreSchema]:
@@ -397,7 +397,7 @@ def _distinct(found: Mapping[_Key, object]) -> object:
     made: dict[object, object] = {}
     for key, item in found.items():
         if key.value in made:
-            one, other = quoted(str(texts[key.value])), quoted(str(key.text))
+            one, other = quote(str(texts[key.value])), quote(str(key.text))
             raise PydanticCustomError(
                 "keys", "two of its keys mean the same: {one} and {other}", {"one": one, "other": other}
             )

@@ -1,6 +1,6 @@
 """What is written around a type, and what stands for the type variables in it.
 
-`Annotated`, `Final`, `NewType` and type aliases decorate or name a type; `bare` looks through them, and
+`Annotated`, `Final`, `NewType` and type aliases decorate or name a type; `strip_annotated` looks through them, and
 `options_around` collects what they say. Type variables stand for what `Page[Item]` makes of the annotations that
 `Page`, and the classes above it, wrote with `T`.
 """
@@ -21,7 +21,7 @@ Bindings = Mapping[object, object]
 """What stands for each type variable inside one class."""
 
 
-def bare(kind: object) -> object:
+def strip_annotated(kind: object) -> object:
     """`kind` without what only decorates or names it: `Annotated`, `Final`, `NewType`, type aliases."""
     return options_around(kind)[1]
 
@@ -42,7 +42,7 @@ def options_around(kind: object) -> tuple[tuple[object, ...], object]:
             kind = cast("Any", kind).__value__
         elif isinstance(origin, _ALIASES):
             alias = cast("Any", origin)
-            kind = bound(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
+            kind = substitute_variables(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
         else:
             return options, kind
 
@@ -52,7 +52,7 @@ def is_union(kind: object) -> bool:
     return get_origin(kind) in _UNIONS
 
 
-def bound(hint: Any, bindings: Bindings) -> object:  # noqa: ANN401 - an annotation may be any object
+def substitute_variables(hint: Any, bindings: Bindings) -> object:  # noqa: ANN401 - an annotation may be any object
     """`hint` with its type variables replaced; those that are not bound stay."""
     if isinstance(hint, TypeVar):
         return bindings.get(hint, hint)
@@ -73,5 +73,5 @@ def bindings_by_class(cls: type[Any], args: Sequence[object]) -> Mapping[type[An
     for base in vars(cls).get("__orig_bases__", cls.__bases__):
         origin = get_origin(base) or base
         if isinstance(origin, type) and origin is not object:
-            found |= bindings_by_class(origin, [bound(arg, own) for arg in get_args(base)])
+            found |= bindings_by_class(origin, [substitute_variables(arg, own) for arg in get_args(base)])
     return found

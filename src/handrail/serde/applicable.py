@@ -20,9 +20,9 @@ from uuid import UUID
 
 from pydantic_core import CoreSchema, SchemaError, SchemaValidator
 
-from handrail.serde.core_schemas import Core, choices_of, definitions_of, parts_of, places_of, python_view
+from handrail.serde.core_schemas import Core, choices_of, core_definitions, parts_of, places_of, python_view
 from handrail.serde.formatting import type_name
-from handrail.serde.supported_types import refuse
+from handrail.serde.supported_types import unsupported_field
 
 _SAMPLES: Final[Mapping[str, object]] = {
     "str": "",
@@ -79,11 +79,11 @@ def check_applicable(kind: object, core: Core) -> None:
     Raises:
         SchemaError: a constraint cannot be applied; `path` says where.
     """
-    definitions = definitions_of(core)
+    definitions = core_definitions(core)
     for path, part in places_of(core, definitions):
         for word, misfit in _misfits(part, definitions):
             given = type_name(type(misfit))
-            refuse(
+            unsupported_field(
                 kind,
                 path,
                 f"the constraint {word} cannot be applied to a value of type {given} ({type_name(kind)})",

@@ -20,14 +20,14 @@ from pydantic_core import to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
-from handrail.serde.annotations import bare, is_union
+from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.applicable import check_applicable
-from handrail.serde.constraints import Fault, joint_fault
-from handrail.serde.core_schemas import Core, definitions_of, places_of
-from handrail.serde.formatting import shortened, type_name
-from handrail.serde.json_schema import Mode, Node, flat_names, holds_numbers, json_schema, leaves_untyped
+from handrail.serde.constraints import ConstraintFault, joint_fault
+from handrail.serde.core_schemas import Core, core_definitions, places_of
+from handrail.serde.formatting import shorten, type_name
+from handrail.serde.json_schema import Node, SchemaMode, flat_names, holds_numbers, json_schema, leaves_untyped
 from handrail.serde.stored_values import stored_adapter
-from handrail.serde.supported_types import Admitted, admit, refuse
+from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import SameShape, same_name, same_shape
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
@@ -77,14 +77,14 @@ class Built:
     stored: bool = False
 
 
-def build(kind: object, *, mode: Mode) -> Built:
+def build(kind: object, *, mode: SchemaMode) -> Built:
     """Builds what `kind` needs; `"validation"` for parameters, `"serialization"` for results.
 
     Raises:
         SchemaError: the type cannot be closed, or JSON cannot give it back; `path` says where in it.
     """
     _check_root(kind, mode)
-    found = admit(kind)
+    found = accept_type(kind)
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         parsed = json_schema(adapter.made, kind, mode="validation")
@@ -113,8 +113,12 @@ def build_stored(shown: Built) -> Built:
     return shown if found is None else replace(shown, adapter=found[0], parsed=found[1], stored=True)
 
 
-def _check_root(kind: object, mode: Mode) -> None:
-    kinds = [bare(option) for option in get_args(bare(kind))] if is_union(bare(kind)) else [bare(kind)]
+def _check_root(kind: object, mode: SchemaMode) -> None:
+    kinds = (
+        [strip_annotated(option) for option in get_args(strip_annotated(kind))]
+        if is_union(strip_annotated(kind))
+        else [strip_annotated(kind)]
+    )
     if mode == "validation":
         if len(kinds) > 1 or not is_dataclass(_class_of(kinds[0])):
             _refuse_root(kind, "a dataclass", "declare @dataclass(frozen=True, slots=True) and name its fields")
@@ -135,7 +139,7 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     """
     for name, hint in hints.items():
         if fault := _fault_within(hint):
-            refuse(hint, f"$.{name}", *fault)
+            unsupported_field(hint, f"$.{name}", *fault)
     try:
         held = dataclasses.make_dataclass("Arguments", hints.items())
         core = cast("Core", closed_adapter(held).made.core_schema)
@@ -144,20 +148,20 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     _check_parts(held, core, "validation")
 
 
-def _fault_within(hint: object) -> Fault | None:
-    inner = bare(hint)
+def _fault_within(hint: object) -> ConstraintFault | None:
+    inner = strip_annotated(hint)
     held = () if is_union(inner) or get_origin(inner) is Literal else get_args(inner)
     return joint_fault({}, hint) or next((fault for arg in held if (fault := _fault_within(arg))), None)
 
 
-def _check_parts(kind: object, core: Core, mode: Mode) -> None:
+def _check_parts(kind: object, core: Core, mode: SchemaMode) -> None:
     """Refuses what JSON cannot say, and a union of which a model or a store could not say which member is meant."""
-    definitions = definitions_of(core)
+    definitions = core_definitions(core)
     for path, part in places_of(core, definitions):
         if part["type"] == "complex":
-            refuse(kind, path, "JSON has no complex numbers", "use two floats")
+            unsupported_field(kind, path, "JSON has no complex numbers", "use two floats")
         if part["type"] == "json":
-            refuse(
+            unsupported_field(
                 kind,
                 path,
                 "Json reads a text that holds JSON, and writes what the text holds, which it could not read again",
@@ -166,9 +170,9 @@ def _check_parts(kind: object, core: Core, mode: Mode) -> None:
         if part["type"] != "union":
             continue
         if mode == "validation" and (alike := same_shape(part, definitions)) is not None:
-            refuse(kind, path, *_same_shape_fault(alike))
+            unsupported_field(kind, path, *_same_shape_fault(alike))
         if (name := same_name(part, definitions)) is not None:
-            refuse(
+            unsupported_field(
                 kind,
                 path,
                 f"two members of this union are called {name}, so that a store could not say of which a value is",
@@ -211,10 +215,10 @@ def _is_result(cls: type[Any] | None) -> bool:
 def _refuse_root(kind: object, wanted: str, cure: str) -> None:
     if is_dataclass(kind) and not isinstance(kind, type):
         wanted, cure = "a type", f"pass {type(kind).__name__} itself"
-    raise SchemaError(f"{shortened(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
+    raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
 
 
-def _shapes(kind: object, found: Sequence[Admitted]) -> Shapes | None:
+def _shapes(kind: object, found: Sequence[AcceptedType]) -> Shapes | None:
     if not found or found[0].cls is not _class_of(kind) or not found[0].hints:
         return None
     names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)
@@ -225,13 +229,13 @@ def _shapes(kind: object, found: Sequence[Admitted]) -> Shapes | None:
 
 def _scalars(hint: object) -> tuple[Any, ...]:
     """The scalar types that a field of this type may hold; none, if it may hold anything else."""
-    inner = bare(hint)
-    options = [bare(option) for option in get_args(inner)] if is_union(inner) else [inner]
+    inner = strip_annotated(hint)
+    options = [strip_annotated(option) for option in get_args(inner)] if is_union(inner) else [inner]
     known = [isinstance(each, type) and (each in _SCALARS or issubclass(each, Enum)) for each in options]
     return tuple(options) if all(known) else ()
 
 
-def _blamed(found: Sequence[Admitted], kind: object, error: Exception) -> SchemaError:
+def _blamed(found: Sequence[AcceptedType], kind: object, error: Exception) -> SchemaError:
     """The error that names the field at fault: each is tried alone, those that hold no other dataclass first."""
     fields = [
         (admitted, field, hint)
@@ -239,7 +243,7 @@ def _blamed(found: Sequence[Admitted], kind: object, error: Exception) -> Schema
         for field in dataclasses.fields(admitted.cls)
         for hint in [admitted.hints[field.name]]
     ]
-    for admitted, field, hint in sorted(fields, key=lambda each: bool(admit(each[2]))):
+    for admitted, field, hint in sorted(fields, key=lambda each: bool(accept_type(each[2]))):
         path = f"{admitted.path}.{field.name}"
         reason = _fault_alone(field.name, hint, field.metadata)
         if reason is None:
@@ -269,7 +273,7 @@ def _fault_alone(name: str, hint: object, metadata: Mapping[str, Any]) -> Except
 def _reason(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
-    return shortened(reason, _LONGEST_REASON)
+    return shorten(reason, _LONGEST_REASON)
 
 
 def _unfit(kind: object, path: str, error: Exception) -> SchemaError:

@@ -39,7 +39,7 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from handrail.errors import DumpError
-from handrail.serde.formatting import place, quoted
+from handrail.serde.formatting import format_path, quote
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
 from handrail.serde.secrets import is_secret_value
@@ -261,7 +261,7 @@ def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
     for key, item in value.items():
         name = key if type(key) is str else _key(key, at)
         if name in plain:
-            _refuse(at, f"two of its keys are written {quoted(name)}")
+            _refuse(at, f"two of its keys are written {quote(name)}")
         plain[name] = item if type(item) in _AS_IT_IS else _plain(item, (at, name, depth))
     return plain
 
@@ -362,5 +362,5 @@ def _refuse(at: At, fault: str) -> NoReturn:
     while at and type(at[0]) is not _Root:
         segments.append(at[1])
         at = at[0]
-    path = place(reversed(segments))
+    path = format_path(reversed(segments))
     raise DumpError(f"{path}: {fault}", faults=((path, fault),))

@@ -15,10 +15,10 @@ from pydantic_core import CoreConfig, core_schema
 from handrail.serde.core_schemas import (
     Core,
     choices_of,
-    definitions_of,
-    in_place_of,
+    core_definitions,
     python_view,
     rebuilt,
+    replacing,
     without_name,
 )
 from handrail.serde.location import ALL_MEMBERS
@@ -42,7 +42,7 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
         core: what reads the type as it is stored.
         config: its configuration.
     """
-    definitions = definitions_of(core)
+    definitions = core_definitions(core)
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         if was["type"] in _MAPPINGS and "keys_schema" in was:
@@ -59,7 +59,7 @@ def reading_tags(core: Core, config: CoreConfig) -> Core:
             return name if name in boxes else ALL_MEMBERS
 
         read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(part), **boxes}, name_of)
-        return in_place_of(part, cast("Core", read))
+        return replacing(part, cast("Core", read))
 
     return rebuilt(core, change)
 

@@ -98,11 +98,11 @@ _OPEN: Final = frozenset({"gt", "lt"})
 
 _READ_BY_PYDANTIC: Final = ("pydantic", "annotated_types", "typing", "typing_extensions")
 
-Fault = tuple[str, str]
+ConstraintFault = tuple[str, str]
 """What is wrong, and what to write instead."""
 
 
-def metadata_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+def metadata_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with the constraints in the metadata of a field; `None` if nothing is."""
     for word, value in metadata.items():
         if value is None:
@@ -118,7 +118,7 @@ def metadata_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None
     )
 
 
-def option_fault(option: object, hint: object) -> Fault | None:
+def option_fault(option: object, hint: object) -> ConstraintFault | None:
     """What is wrong with the constraints in an option of `Annotated`; `None` if nothing is."""
     if isinstance(option, Mapping):
         words = [word for word in cast("Mapping[object, object]", option) if word in WORDS]
@@ -139,7 +139,7 @@ def option_fault(option: object, hint: object) -> Fault | None:
     return None if is_read else _misplaced(f"the {words[0]} of {type(option).__name__}", words[0])
 
 
-def joint_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+def joint_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with all constraints of a type together: no value meets them, or the schema cannot say them.
 
     Args:
@@ -150,13 +150,13 @@ def joint_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
     return _joint_fault(own, hint)
 
 
-def _joint_fault(words: Sequence[tuple[str, object]], hint: object) -> Fault | None:
+def _joint_fault(words: Sequence[tuple[str, object]], hint: object) -> ConstraintFault | None:
     options, inner = options_around(hint)
     found = [*words, *(pair for option in options for pair in _words_of(option))]
     return _listed_fault(found, inner) or _contradiction(found, inner)
 
 
-def _listed_fault(words: Sequence[tuple[str, object]], inner: object) -> Fault | None:
+def _listed_fault(words: Sequence[tuple[str, object]], inner: object) -> ConstraintFault | None:
     """What is wrong with a constraint of a type whose schema lists its values, or its items."""
     if not words:
         return None
@@ -169,7 +169,7 @@ def _listed_fault(words: Sequence[tuple[str, object]], inner: object) -> Fault |
     return None
 
 
-def _contradiction(found: Sequence[tuple[str, object]], inner: object) -> Fault | None:
+def _contradiction(found: Sequence[tuple[str, object]], inner: object) -> ConstraintFault | None:
     for low, (word, least) in ((low, pair) for low in _LOWER for pair in found if pair[0] == low):
         for other, most in (pair for pair in found if pair[0] in _UPPER[low]):
             if not _leave_a_value(word, least, other, most, is_whole=word == "min_length" or inner is int):
@@ -196,7 +196,7 @@ def _leave_a_value(word: str, least: Any, other: str, most: Any, *, is_whole: bo
         return True
 
 
-def _read_fault(option: object, hint: object) -> Fault | None:
+def _read_fault(option: object, hint: object) -> ConstraintFault | None:
     """What is wrong with an option that pydantic reads, or is known to read."""
     if type(option).__name__ == "Timezone":  # of annotated_types
         return "Timezone inside Annotated constrains nothing", "write AwareDatetime or NaiveDatetime of pydantic"
@@ -210,7 +210,7 @@ def _read_fault(option: object, hint: object) -> Fault | None:
     return _value_fault({**words, **dict(_words_of(option))}, hint)
 
 
-def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
+def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with a constraint beside another of the same word; pydantic takes that of the annotation."""
     options = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     for word in sorted(ACTING & metadata.keys()):
@@ -224,7 +224,7 @@ def _beaten_fault(metadata: Mapping[Any, object], hint: object) -> Fault | None:
     return None
 
 
-def _value_fault(words: Mapping[Any, object], hint: object) -> Fault | None:
+def _value_fault(words: Mapping[Any, object], hint: object) -> ConstraintFault | None:
     """What is wrong with the value of a word, where pydantic takes it and the schema may not hold it."""
     for word, (kinds, wanted) in _DESCRIBING.items():
         value = words.get(word)
@@ -239,7 +239,7 @@ def _value_fault(words: Mapping[Any, object], hint: object) -> Fault | None:
     return _count_fault(words) or _multiple_fault(words.get("multiple_of")) or _pattern_fault(words.get("pattern"))
 
 
-def _count_fault(words: Mapping[Any, object]) -> Fault | None:
+def _count_fault(words: Mapping[Any, object]) -> ConstraintFault | None:
     for word, least in _LEAST.items():
         value = words.get(word)
         if value is not None and not (type(value) is int and value >= least):
@@ -247,7 +247,7 @@ def _count_fault(words: Mapping[Any, object]) -> Fault | None:
     return None
 
 
-def _multiple_fault(value: Any) -> Fault | None:  # noqa: ANN401 - of any type that can be divided
+def _multiple_fault(value: Any) -> ConstraintFault | None:  # noqa: ANN401 - of any type that can be divided
     try:
         is_positive = value is None or value > type(value)()
     except TypeError:  # not a number: pydantic says so
@@ -257,7 +257,7 @@ def _multiple_fault(value: Any) -> Fault | None:  # noqa: ANN401 - of any type t
     )
 
 
-def _pattern_fault(value: object) -> Fault | None:
+def _pattern_fault(value: object) -> ConstraintFault | None:
     """What is wrong with a pattern: pydantic compiles a string in the dialect of Rust."""
     if isinstance(value, re.Pattern):
         pattern = cast("re.Pattern[str]", cast("object", value))
@@ -291,12 +291,12 @@ def _is_number(hint: object) -> bool:
     return hint is int or hint is float
 
 
-def _misplaced(what: str, word: str) -> Fault:
+def _misplaced(what: str, word: str) -> ConstraintFault:
     cure = _BY_TYPE.get(word) or f"write Annotated[..., Field({_INSTEAD.get(word, word)}=...)] with pydantic's Field"
     return f"{what} inside Annotated constrains nothing", cure
 
 
-def _extra_fault(extra: object) -> Fault | None:
+def _extra_fault(extra: object) -> ConstraintFault | None:
     if not isinstance(extra, Mapping):
         return None
     given = cast("Mapping[object, object]", extra)

@@ -34,7 +34,7 @@ _CALLING: Final = frozenset({"function-before", "function-wrap"})
 """What calls a function, and hands what it returns to the part inside."""
 
 
-class Change(Protocol):
+class SchemaEdit(Protocol):
     """Makes what stands in the place of a part of a core schema."""
 
     def __call__(self, part: Core, /, *, was: Core, made: bool) -> Core:
@@ -83,7 +83,7 @@ def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[st
 _BELOW: Final = {"items_schema": "[*]", "values_schema": ".*", "keys_schema": ".*"}
 
 
-def rebuilt(core: Core, change: Change, *, made: bool = False) -> Core:
+def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
     """A copy in which `change` has replaced every part, innermost first.
 
     Args:
@@ -102,7 +102,7 @@ def rebuilt(core: Core, change: Change, *, made: bool = False) -> Core:
     return change(copy, was=core, made=made)
 
 
-def in_place_of(core: Core, made: Mapping[str, Any]) -> Core:
+def replacing(core: Core, made: Mapping[str, Any]) -> Core:
     """`made`, to which those refer who referred to `core`."""
     return dict(made, ref=core["ref"]) if "ref" in core else dict(made)
 
@@ -112,7 +112,7 @@ def without_name(core: Core) -> CoreSchema:
     return cast("CoreSchema", {key: value for key, value in core.items() if key != "ref"})
 
 
-def definitions_of(core: Core) -> Mapping[str, Core]:
+def core_definitions(core: Core) -> Mapping[str, Core]:
     """The shared parts of a whole core schema, by the names by which they are referred to."""
     return {part["ref"]: part for part in core.get("definitions", ())}
 

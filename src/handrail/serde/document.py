@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 from handrail.errors import DocumentError
 from handrail.serde import yaml_tree
-from handrail.serde.formatting import nearest, shortened
+from handrail.serde.formatting import nearest, shorten
 from handrail.serde.near_paths import did_you_mean, files_in
 from handrail.serde.yaml_tree import ErrorFactory, YamlMapping, YamlNode, YamlScalar
 
@@ -56,7 +56,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     except ValueError as error:
         if isinstance(error, DocumentError):
             raise
-        shown = shortened(repr(file), _LONGEST_SHOWN)  # a NUL in the path
+        shown = shorten(repr(file), _LONGEST_SHOWN)  # a NUL in the path
         raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
 
 
@@ -86,7 +86,7 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         raise refusal(told, file=file, line=len(before), column=len(before[-1]) + 1) from error
 
 
-class Reader:
+class DocumentReader:
     """Reads the parts of one document: mappings, lists, texts.
 
     A fault raises `DocumentError`, or what `refusal` makes of it. With a list of `faults`, those of single keys, items
@@ -139,9 +139,9 @@ class Reader:
             if key is None:
                 continue
             if key in entries:
-                self.note(self.key_fault(key_tree, key, f"the key {shown(key)} stands here twice"))
+                self.note(self.key_fault(key_tree, key, f"the key {quote_value(key)} stands here twice"))
             elif known and key not in known:
-                self.note(self.key_fault(key_tree, key, f"{what} has no key {shown(key)}.{_hint(key, known)}"))
+                self.note(self.key_fault(key_tree, key, f"{what} has no key {quote_value(key)}.{_hint(key, known)}"))
             else:
                 entries[key] = value
         return entries
@@ -169,14 +169,14 @@ class Reader:
         return self.attempt(keys[name], read) if name in keys else None
 
 
-def listed(faults: Sequence[DocumentError]) -> str:
+def join_names(faults: Sequence[DocumentError]) -> str:
     """Several faults of one document as one message, a line each."""
     return f"{len(faults)} faults" + "".join(f"\n  {fault}" for fault in faults)
 
 
-def shown(text: str) -> str:
+def quote_value(text: str) -> str:
     """A text of the document as messages show it: quoted, and cut if it is long."""
-    return repr(shortened(text, _LONGEST_QUOTED))
+    return repr(shorten(text, _LONGEST_QUOTED))
 
 
 def _hint(key: str, known: Sequence[str]) -> str:

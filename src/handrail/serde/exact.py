@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 
 from pydantic_core import from_json
 
-from handrail.serde.core_schemas import Core, choices_of, definitions_of, places_of
+from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
 from handrail.serde.faults import Fault
 from handrail.serde.fitting import (
     LEAST_TOO_LONG,
@@ -42,7 +42,7 @@ from handrail.serde.fitting import (
     of_paths,
     pairs,
 )
-from handrail.serde.formatting import place
+from handrail.serde.formatting import format_path
 from handrail.serde.json_values import parts_of_value
 from handrail.serde.location import Path
 
@@ -123,17 +123,19 @@ class Exact:
     def unreadable(self, value: object, data: bytes) -> Fault | None:
         """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
         if data.find(_REPLACED) >= 0 and (lone := next(_lone_keys(value, ()), None)) is not None:
-            return place(lone), "a key holds a lone surrogate, so that it would come back as another key"
+            return format_path(lone), "a key holds a lone surrogate, so that it would come back as another key"
         if len(data) <= MOST_DIGITS and not self._deep:
             return None
         # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
         if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
             where = next(_too_long(value, ()), ())
-            return place(where), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
+            return format_path(
+                where
+            ), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
         if self._deep and data.count(b"[") + data.count(b"{") > MOST_LEVELS:
             around = _LEVELS_OF_PARSER - MOST_LEVELS
             if _fault_of(b"[" * around + data + b"]" * around):
-                return place(next(_deepest(value, ()), ())), TOO_DEEP
+                return format_path(next(_deepest(value, ()), ())), TOO_DEEP
         return None
 
 
@@ -143,9 +145,9 @@ def exact_of(core: Core) -> Exact:
     Args:
         core: what pydantic made of the type.
     """
-    made = _Making(definitions_of(core))
+    made = _Making(core_definitions(core))
     part = made.part(core)
-    places = places_of(core, definitions_of(core))
+    places = places_of(core, core_definitions(core))
     read_back = any(id(each) not in made.looked_into and _only_reading_tells(each) for _, each in places)
     return Exact(part, deep=made.deep, scalars=made.scalars, read_back=read_back)
 
@@ -182,7 +184,7 @@ def _culprit(part: Part, value: object, path: Path) -> Fault:
     for inner, below, held in part.below(value):
         if not below.fits(held):
             return _culprit(below, held, (*path, *inner))
-    return place(path), part.fault(value)
+    return format_path(path), part.fault(value)
 
 
 def _too_long(value: object, path: Path) -> Iterator[Path]:

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from handrail.serde.formatting import counted, nearest, place, quoted, shortened
-from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, options_of, resolved
-from handrail.serde.location import ABSENT, Path, Spot, asked_at, followed_each, unwrapped
+from handrail.serde.formatting import count_noun, format_path, nearest, quote, shorten
+from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, options_of, resolve_ref
+from handrail.serde.location import NO_VALUE_THERE, FaultLocation, Path, asked_at, followed_each, unwrapped
 
 Fault = tuple[str, str]
 """A path, and what is wrong there."""
@@ -95,7 +95,7 @@ _LONGEST_CHOICE = 60
 class _Found:
     """A fault as pydantic reports it, and where it is."""
 
-    spot: Spot
+    spot: FaultLocation
     line: ErrorDetails
 
 
@@ -112,14 +112,14 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
 def bytes_fault(path: Path, schema: Node, *, is_key: bool = False) -> Fault:
     """That bytes stand at `path` in data that should be decoded JSON, or are a key of the mapping there."""
     if is_key:
-        return place(path), f"wrong key: expected a string, {_BYTES}"
+        return format_path(path), f"wrong key: expected a string, {_BYTES}"
     nodes = asked_at(path, schema)
-    return place(path), f"expected {_expected(nodes, schema)}, {_BYTES}" if nodes else _BYTES
+    return format_path(path), f"expected {_expected(nodes, schema)}, {_BYTES}" if nodes else _BYTES
 
 
-def message_of(faults: Sequence[Fault]) -> str:
+def fault_message(faults: Sequence[Fault]) -> str:
     """The faults as the text of one exception, one a line; of so many and so long ones as one reads."""
-    lines = [shortened(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]
+    lines = [shorten(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]
     ends = accumulate(len(line) + 1 for line in lines)
     shown = [line for line, end in zip(lines, ends, strict=True) if end <= _LONGEST_MESSAGE]
     if len(shown) == len(lines):
@@ -131,7 +131,7 @@ def message_of(faults: Sequence[Fault]) -> str:
 
 def reason_of(line: ErrorDetails) -> str:
     """The words of pydantic itself for a fault, cut to a bounded length."""
-    return shortened(line["msg"][:1].lower() + line["msg"][1:], _LONGEST_REASON)
+    return shorten(line["msg"][:1].lower() + line["msg"][1:], _LONGEST_REASON)
 
 
 def _told(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
@@ -155,7 +155,7 @@ def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
             entered.setdefault(item.spot.branches[level].label, []).append(item)
     if not entered:
         branch = found[0].spot.branches[level]
-        yield place(branch.at), _mismatch((branch.union,), branch.value, root, None)
+        yield format_path(branch.at), _mismatch((branch.union,), branch.value, root, None)
         return
     meant = {label: items for label, items in entered.items() if not any(_is_other(i, level) for i in items)} or entered
     for label, items in meant.items():
@@ -180,10 +180,10 @@ def _fault(item: _Found, root: Node) -> Fault:
     spot, line = item.spot, item.line
     if line["type"] in _UNTAGGED:
         return _untagged(spot, line, root)
-    return place(spot.path), _text(spot, line, root)
+    return format_path(spot.path), _text(spot, line, root)
 
 
-def _text(spot: Spot, line: ErrorDetails, root: Node) -> str:
+def _text(spot: FaultLocation, line: ErrorDetails, root: Node) -> str:
     kind = line["type"]
     if kind == "missing":
         what = "item" if isinstance(spot.path[-1], int) else f"field {spot.path[-1]}"
@@ -191,45 +191,47 @@ def _text(spot: Spot, line: ErrorDetails, root: Node) -> str:
     if kind in _UNKNOWN_FIELD:
         return _unknown(str(spot.path[-1]), spot.around)
     if kind in _REFUSED_BY_CODE:
-        return shortened(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
+        return shorten(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
     if kind == "finite_number":
         return NOT_FINITE
     return f"wrong key: {reason_of(line)}" if spot.is_key else _mismatch(spot.nodes, spot.value, root, line)
 
 
-def _untagged(spot: Spot, line: ErrorDetails, root: Node) -> Fault:
+def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:
     unions = [unwrapped(node, root) for node in spot.nodes]
     discriminators = [union["discriminator"] for union in unions if "discriminator" in union]
     if not discriminators:
-        return place(spot.path), _mismatch(spot.nodes, spot.value, root, None)
+        return format_path(spot.path), _mismatch(spot.nodes, spot.value, root, None)
     discriminator: dict[str, Any] = discriminators[0]
     name = discriminator["propertyName"]
     missing = f"missing field {name}; " if line["type"] == "union_tag_not_found" else ""
-    return place((*spot.path, name)), f"{missing}expected {either(quoted(tag) for tag in discriminator['mapping'])}"
+    return format_path(
+        (*spot.path, name)
+    ), f"{missing}expected {join_alternatives(quote(tag) for tag in discriminator['mapping'])}"
 
 
 def _unknown(name: str, around: Sequence[Node]) -> str:
     known = list(dict.fromkeys(field for node in around for field in node.get("properties", {})))
     near = nearest(name, known)
-    written = name if name.isidentifier() and len(name) <= _LONGEST_NAME else quoted(name)
+    written = name if name.isidentifier() and len(name) <= _LONGEST_NAME else quote(name)
     guess = f", did you mean {near}?" if near else ";"
     return f"unknown field {written}{guess} known fields: {', '.join(known) or 'none'}"
 
 
 def _expected(nodes: Sequence[Node], root: Node) -> str:
-    return either(described(node, root) for node in nodes) or "something else"
+    return join_alternatives(describe_expected(node, root) for node in nodes) or "something else"
 
 
 def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetails | None) -> str:
     expected = f"expected {_expected(nodes, root)}"
-    if value is ABSENT:
+    if value is NO_VALUE_THERE:
         return expected
-    kind = kind_of(value)
+    kind = json_kind(value)
     asked = {kind for node in nodes for kind in kinds_asked(node, root)}
     if kind not in asked:
-        return f"{expected}, got {kind_in_words(kind)}{_hint(value, asked)}"
+        return f"{expected}, got {json_kind_name(kind)}{_hint(value, asked)}"
     if line is None:
-        return f"{expected}, got {kind_in_words(kind)} that is none of these"
+        return f"{expected}, got {json_kind_name(kind)} that is none of these"
     return f"{expected}{_flaw(value, kind, nodes, line)}"
 
 
@@ -244,7 +246,7 @@ def _hint(value: object, asked: set[str]) -> str:
 def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -> str:
     """What is wrong with a value of the right kind, without repeating the value."""
     if _SIZE.fullmatch(line["type"]) and (isinstance(value, str) or is_array(value) or is_object(value)):
-        return f", got one of {counted(len(value), _PARTS[kind])}"
+        return f", got one of {count_noun(len(value), _PARTS[kind])}"
     if _RANGE.fullmatch(line["type"]) and kind in {"integer", "number"}:
         return ", got one out of range"
     if line["type"] == "multiple_of":
@@ -256,41 +258,41 @@ def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -
             choice for node in nodes for choice in node.get("enum", [node.get("const")]) if isinstance(choice, str)
         ]
         near = nearest(str(value), choices)
-        return f", got another {kind}{f'; did you mean {quoted(near)}?' if near else ''}"
+        return f", got another {kind}{f'; did you mean {quote(near)}?' if near else ''}"
     return f": {reason_of(line)}"
 
 
-def kind_of(value: object) -> str:
+def json_kind(value: object) -> str:
     """The JSON type of a decoded value: `"integer"`, `"object"`, ..."""
     return next((kind for python, kind in _TYPES if isinstance(value, python)), "null")
 
 
-def kind_in_words(kind: str) -> str:
+def json_kind_name(kind: str) -> str:
     """A JSON type with its article: `an integer`."""
     return _KINDS[kind]
 
 
 def kinds_asked(node: Node, root: Node) -> set[str]:
     """The JSON types that `node` takes; empty when it takes any."""
-    node = resolved(node, root)
+    node = resolve_ref(node, root)
     choices = node.get("enum", [node["const"]] if "const" in node else [])
     if choices:
-        return {kind_of(choice) for choice in choices}
+        return {json_kind(choice) for choice in choices}
     if "type" in node:
         return {"integer", "number"} if node["type"] == "number" else {str(node["type"])}
     return {kind for option in options_of(node) for kind in kinds_asked(option, root)}
 
 
-def described(node: Node, root: Node, *, depth: int = 0) -> str:
+def describe_expected(node: Node, root: Node, *, depth: int = 0) -> str:
     """What `node` asks for, with its article: `an integer > 0`, `"a" or "b"`.
 
     Items and values of containers are described at the first level only.
     """
-    node = resolved(node, root)
+    node = resolve_ref(node, root)
     if options := options_of(node):
-        return either(described(option, root, depth=depth) for option in options)
+        return join_alternatives(describe_expected(option, root, depth=depth) for option in options)
     if "const" in node or "enum" in node:
-        return either(_choice(choice) for choice in node.get("enum", [node.get("const")]))
+        return join_alternatives(_choice(choice) for choice in node.get("enum", [node.get("const")]))
     kind = node.get("type", "")
     if kind == "array":
         return _array(node, root, depth)
@@ -299,7 +301,7 @@ def described(node: Node, root: Node, *, depth: int = 0) -> str:
     return _string(node) if kind == "string" else _scalar(node, kind)
 
 
-def either(choices: Iterable[str]) -> str:
+def join_alternatives(choices: Iterable[str]) -> str:
     """`a, b or c`, each once, and not more of them than one reads."""
     every = list(dict.fromkeys(choices))
     shown = every[:_MOST_CHOICES]
@@ -309,7 +311,7 @@ def either(choices: Iterable[str]) -> str:
 
 
 def _choice(value: object) -> str:
-    return shortened(json.dumps(value, ensure_ascii=False), _LONGEST_CHOICE)
+    return shorten(json.dumps(value, ensure_ascii=False), _LONGEST_CHOICE)
 
 
 def _scalar(node: Node, kind: str) -> str:
@@ -322,7 +324,7 @@ def _string(node: Node) -> str:
         return known
     text = _FORMATS.get(node.get("format", ""), "a string")
     size = _size(node.get("minLength"), node.get("maxLength"), "character")
-    pattern = f"matching {shortened(node['pattern'], _LONGEST_PATTERN)}" if "pattern" in node else ""
+    pattern = f"matching {shorten(node['pattern'], _LONGEST_PATTERN)}" if "pattern" in node else ""
     return " ".join(part for part in (text, size, pattern) if part)
 
 
@@ -331,7 +333,7 @@ def _array(node: Node, root: Node, depth: int) -> str:
     if depth:
         return text
     if "prefixItems" in node:
-        parts = ", ".join(described(item, root, depth=depth + 1) for item in node["prefixItems"])
+        parts = ", ".join(describe_expected(item, root, depth=depth + 1) for item in node["prefixItems"])
         return f"{text} ({parts})"
     return f"{text}{_each('item', node.get('items'), root, depth)}"
 
@@ -346,14 +348,14 @@ def _object(node: Node, root: Node, depth: int) -> str:
 
 
 def _each(what: str, node: object, root: Node, depth: int) -> str:
-    return f" (each {what}: {described(node, root, depth=depth + 1)})" if is_object(node) and node else ""
+    return f" (each {what}: {describe_expected(node, root, depth=depth + 1)})" if is_object(node) and node else ""
 
 
 def _size(least: int | None, most: int | None, what: str) -> str:
     if least is None and most is None:
         return ""
     if most is None:
-        return f"of at least {counted(least or 0, what)}"
+        return f"of at least {count_noun(least or 0, what)}"
     if least == most:
-        return f"of {counted(most, what)}"
-    return f"of {least} to {counted(most, what)}" if least else f"of at most {counted(most, what)}"
+        return f"of {count_noun(most, what)}"
+    return f"of {least} to {count_noun(most, what)}" if least else f"of at most {count_noun(most, what)}"

@@ -19,10 +19,8 @@ _MOST_NEAR = 10
 _LEAST_LIKENESS = 0.4
 _MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
 
-_MANY = {"character": "characters", "item": "items", "entry": "entries"}
 
-
-def place(segments: Iterable[str | int]) -> str:
+def format_path(segments: Iterable[str | int]) -> str:
     """The path from the root through `segments`: names follow a dot, positions stand in brackets.
 
     A key that is no identifier is quoted, and a long one is cut, because keys may come from a model. Of a path with
@@ -46,15 +44,15 @@ def _written(segment: str | int) -> str:
         return f"[{segment}]"
     if segment.isidentifier() and len(segment) <= _LONGEST_KEY:
         return f".{segment}"
-    return f"[{quoted(segment)}]"
+    return f"[{quote(segment)}]"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """`text` as a JSON string of bounded length, every character of which can be printed and sent."""
-    return json.dumps(shortened(text, _LONGEST_KEY), ensure_ascii=not text.isprintable())
+    return json.dumps(shorten(text, _LONGEST_KEY), ensure_ascii=not text.isprintable())
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """`text`, cut to `limit` characters; an ellipsis says that something is gone."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -62,7 +60,7 @@ def shortened(text: str, limit: int) -> str:
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
     """The name that is most like another one, whatever the case of their letters; `None` if none is like it."""
     names = {name.casefold(): name for name in known}
-    near = get_close_matches(shortened(wanted, _LONGEST_COMPARED).casefold(), names, n=1)
+    near = get_close_matches(shorten(wanted, _LONGEST_COMPARED).casefold(), names, n=1)
     return names[near[0]] if near else None
 
 
@@ -74,11 +72,11 @@ def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:
         limit: how many bytes of UTF-8 the text may have; a name longer than 64 characters is cut.
         wanted: where not all fit, the names nearest to this one come first.
     """
-    shown = [shortened(name, _LONGEST_KEY + 4) for name in names]
+    shown = [shorten(name, _LONGEST_KEY + 4) for name in names]
     text = ", ".join(shown)
     if _size(text) <= limit:
         return text
-    near = get_close_matches(shortened(wanted, _LONGEST_KEY), shown, n=_MOST_NEAR, cutoff=_LEAST_LIKENESS)
+    near = get_close_matches(shorten(wanted, _LONGEST_KEY), shown, n=_MOST_NEAR, cutoff=_LEAST_LIKENESS)
     ordered = [*near, *(name for name in shown if name not in near)]
     kept: list[str] = []
     left = limit - _size(f" and {len(shown):,} more")
@@ -106,11 +104,7 @@ def stable_name(cls: type[Any]) -> str | None:
     return getattr(vars(cls).get(STORED_AS), "name", None)
 
 
-def counted(number: int, what: str) -> str:
-    """`1 item`, `2 items`."""
-    return f"{number} {what if number == 1 else _MANY[what]}"
-
-
 def count_noun(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 entry`, `2,000 entries`; without `plural` an `s` makes it."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    """A number with its noun: `1 entry`, `2,000 entries`; without `plural` an `s` makes it, or `ies` of a `y`."""
+    several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
+    return f"{number:,} {noun if number == 1 else several}"

@@ -20,7 +20,7 @@ from handrail.serde.core_schemas import Core, python_view
 from handrail.serde.formatting import type_name
 from handrail.serde.member_names import class_of
 
-Mode = Literal["validation", "serialization"]
+SchemaMode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
 
 Node = Mapping[str, Any]
@@ -56,7 +56,7 @@ DECIMAL: Final = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 FRACTION: Final = r"^[-+]?[0-9]+(/0*[1-9][0-9]*|\.[0-9]+)?$"
 """A `Fraction`."""
 
-KEYS: Final[Mapping[str, str]] = {
+KEY_FORMS: Final[Mapping[str, str]] = {
     "integer": r"^-?(0|[1-9][0-9]*)$",
     "number": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
     "boolean": r"^(true|false)$",
@@ -80,7 +80,7 @@ MASK: Final = "**********"
 """What stands in the place of a secret, whatever its length; it is written as pydantic writes it."""
 
 
-def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonSchemaValue:
+def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
     """The JSON Schema of `kind`: every dataclass closed, descriptions from `field(metadata={"description": ...})`.
 
     A recursive dataclass stands at the root in full, as providers ask, and once more under `$defs`.
@@ -94,22 +94,22 @@ def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: Mode) -> JsonS
     return schema
 
 
-def core_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
+def core_json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
     """The JSON Schema of a core schema, to be looked at; it is not held to anything."""
     return _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
 
 
-def compared_json_schema(core: Core, *, mode: Mode) -> JsonSchemaValue:
+def compared_json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
     """The same, with the class of the values of each part; two types may have one JSON and values of two classes."""
     return _Classed().generate(cast("core_schema.CoreSchema", core), mode=mode)
 
 
 def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
     """A JSON Schema whose root is not a bare reference."""
-    return {"$defs": schema["$defs"], **resolved(schema, schema)} if "$ref" in schema else schema
+    return {"$defs": schema["$defs"], **resolve_ref(schema, schema)} if "$ref" in schema else schema
 
 
-def resolved(node: Node, root: Node) -> Node:
+def resolve_ref(node: Node, root: Node) -> Node:
     """`node`, or what it refers to in the definitions of `root`."""
     while isinstance(reference := node.get("$ref"), str):
         node = root["$defs"][reference.removeprefix(_REFS)]
@@ -164,7 +164,7 @@ class _Terse(GenerateJsonSchema):
         node = super().dataclass_schema(schema)
         return {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
 
-    def generate(self, schema: core_schema.CoreSchema, mode: Mode = "validation") -> JsonSchemaValue:
+    def generate(self, schema: core_schema.CoreSchema, mode: SchemaMode = "validation") -> JsonSchemaValue:
         """The whole schema; the definitions of enums without the titles that repeat their names."""
         whole = super().generate(schema, mode)
         for definition in whole.get("$defs", {}).values():
@@ -206,7 +206,7 @@ class _Terse(GenerateJsonSchema):
         while "$ref" in keys:  # a key that an alias names
             keys = self.get_schema_from_definitions(keys["$ref"]) or {}
         pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
-        pattern = KEYS.get(keys.get("type", ""), pattern)
+        pattern = KEY_FORMS.get(keys.get("type", ""), pattern)
         if pattern is None:
             return node
         names = {word: value for word, value in node.get("propertyNames", {}).items() if word != "$ref"}
@@ -250,7 +250,7 @@ def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tupl
     if isinstance(reference, str):
         if reference not in seen:
             seen.add(reference)
-            yield from _nodes(resolved(node, root), root, path, seen)
+            yield from _nodes(resolve_ref(node, root), root, path, seen)
         return
     yield path, node
     for name, child in node.get("properties", {}).items():

@@ -24,8 +24,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS
-from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, message_of
-from handrail.serde.formatting import place, shortened, type_name
+from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, fault_message
+from handrail.serde.formatting import format_path, shorten, type_name
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
 
@@ -81,7 +81,7 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
         decoded = from_json(data)
     except ValueError:
         return ()
-    return tuple((place(path), NOT_FINITE) for path in islice(_not_finite(decoded, ()), MOST_FAULTS))
+    return tuple((format_path(path), NOT_FINITE) for path in islice(_not_finite(decoded, ()), MOST_FAULTS))
 
 
 class FlatKeys:
@@ -124,7 +124,7 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
     return ()
 
 
-def malformed(reason: str, data: Text) -> str:
+def json_syntax_fault(reason: str, data: Text) -> str:
     """Why `data` is not JSON, from pydantic's reason, and what to send instead."""
     detail = reason.removeprefix("Invalid JSON: ")
     where = detail[detail.rfind(" at line ") :]
@@ -166,7 +166,7 @@ def _repeated(value: object, path: Path) -> Iterator[Fault]:
         seen: set[str] = set()
         for key, child in value:
             if key in seen:
-                yield place((*path, key)), "this key is given twice in one object; give it once"
+                yield format_path((*path, key)), "this key is given twice in one object; give it once"
             seen.add(key)
             yield from _repeated(child, (*path, key))
     elif is_array(value):
@@ -196,8 +196,8 @@ def json_of(value: object) -> bytes:
     try:
         return _written(value)
     except PydanticSerializationError:
-        faults = (culprit(value) or ("$", "JSON cannot say it"),)
-    raise DumpError(message_of(faults), faults=faults)
+        faults = (find_unserializable(value) or ("$", "JSON cannot say it"),)
+    raise DumpError(fault_message(faults), faults=faults)
 
 
 def jsonable(value: object) -> Any:  # noqa: ANN401 - decoded JSON
@@ -210,7 +210,7 @@ def jsonable(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     return to_jsonable_python(value, bytes_mode=BYTES_AS, fallback=_known)
 
 
-def culprit(value: object, path: Path = ()) -> Fault | None:
+def find_unserializable(value: object, path: Path = ()) -> Fault | None:
     """The innermost part of `value` that JSON cannot say, if there is one."""
     try:
         _written(value)
@@ -220,8 +220,8 @@ def culprit(value: object, path: Path = ()) -> Fault | None:
         return None
     if not path and (fault := endless(value)) is not None:
         return fault
-    inner = (culprit(child, (*path, segment)) for segment, child in parts_of_value(value))
-    return next((fault for fault in inner if fault), (place(path), _explained(reason)))
+    inner = (find_unserializable(child, (*path, segment)) for segment, child in parts_of_value(value))
+    return next((fault for fault in inner if fault), (format_path(path), _explained(reason)))
 
 
 def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
@@ -239,9 +239,9 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
         elif type(child) not in _PLAIN and done.get(id(child), -1) < len(way):
             path.append(segment)
             if id(child) in above:
-                return place(path), "contains itself, and JSON has no form for a cycle"
+                return format_path(path), "contains itself, and JSON has no form for a cycle"
             if len(way) >= levels and not isinstance(child, str) and any(True for _ in parts_of_value(child)):
-                return place(path), TOO_DEEPLY.format(levels=levels)
+                return format_path(path), TOO_DEEPLY.format(levels=levels)
             above.append(id(child))
             way.append(parts_of_value(child))
     return None
@@ -290,7 +290,7 @@ def _known(value: object) -> object:
 def _explained(reason: str) -> str:
     if reason.startswith("UnicodeEncodeError"):
         return "a string with one half of a surrogate pair is not Unicode"
-    return shortened(reason.removeprefix("TypeError: "), _LONGEST_REASON)
+    return shorten(reason.removeprefix("TypeError: "), _LONGEST_REASON)
 
 
 def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
@@ -310,7 +310,7 @@ def _key_text(key: object) -> str:
         return f"<{type_name(type(key))}>"
 
 
-def escaped(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """The text with an escape in the place of each lone surrogate; the very same text if there is none."""
     if text.isascii():
         return text
@@ -329,7 +329,7 @@ def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: AN
         within: the ids of what it stands in.
     """
     if isinstance(value, str):
-        return escaped(value)
+        return escape_surrogates(value)
     if len(within) > MAX_JSON_DEPTH or id(value) in within:
         return value
     if isinstance(value, Mapping):

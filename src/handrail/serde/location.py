@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final
 
-from handrail.serde.json_schema import Node, is_array, is_object, options_of, resolved
+from handrail.serde.json_schema import Node, is_array, is_object, options_of, resolve_ref
 
 _ARRAYS = {"list", "tuple", "set", "frozenset"}
 _SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
 
-ABSENT: Final = object()
+NO_VALUE_THERE: Final = object()
 """Stands for a value that the data does not hold."""
 
 ALL_MEMBERS: Final = "$members"
@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class SchemaBranch:
     """A union on the way to a fault.
 
     Attributes:
@@ -48,14 +48,14 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class FaultLocation:
     """Where a fault is.
 
     Attributes:
         path: its path in the data.
         nodes: the schemas that can hold there; several, where a union's branch cannot be told from another.
         around: the schemas of what holds it.
-        value: what stands there, or `ABSENT`.
+        value: what stands there, or `NO_VALUE_THERE`.
         branches: the unions on the way, outermost first.
         is_key: whether the fault is in the last key of the path rather than in what stands under it.
     """
@@ -64,18 +64,18 @@ class Spot:
     nodes: tuple[Node, ...]
     around: tuple[Node, ...]
     value: object
-    branches: tuple[Branch, ...] = ()
+    branches: tuple[SchemaBranch, ...] = ()
     is_key: bool = False
 
 
-def followed(location: Path, root: Node, data: object) -> Spot:
+def locate(location: Path, root: Node, data: object) -> FaultLocation:
     """The spot to which pydantic's `location` leads from the root of `data` and of its schema."""
     return next(followed_each([location], root, data))
 
 
-def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterator[Spot]:
+def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterator[FaultLocation]:
     """The spots to which locations lead, in their order; what one shares with the one before it is followed once."""
-    way = [Spot((), (root,), (), data)]
+    way = [FaultLocation((), (root,), (), data)]
     taken: Path = ()
     for location in locations:
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(location, taken, strict=False)))
@@ -83,7 +83,7 @@ def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterat
         for segment in location[shared:]:
             way.append(_step(way[-1], segment, root))
         taken = location
-        yield replace(way[-1], nodes=tuple(resolved(node, root) for node in way[-1].nodes))
+        yield replace(way[-1], nodes=tuple(resolve_ref(node, root) for node in way[-1].nodes))
 
 
 def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
@@ -91,26 +91,26 @@ def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
     nodes: tuple[Node, ...] = (root,)
     for segment in path:
         nodes = tuple(child for node in nodes for one in _leaves(node, root) for child in _children(one, segment))
-    return tuple(resolved(node, root) for node in nodes)
+    return tuple(resolve_ref(node, root) for node in nodes)
 
 
 def unwrapped(node: Node, root: Node) -> Node:
     """`node`, or what it refers to, or the one thing that it can be beside null."""
     while True:
-        options = [option for option in options_of(node) if resolved(option, root).get("type") != "null"]
-        inner = resolved(options[0] if len(options) == 1 else node, root)
+        options = [option for option in options_of(node) if resolve_ref(option, root).get("type") != "null"]
+        inner = resolve_ref(options[0] if len(options) == 1 else node, root)
         if inner is node:
             return node
         node = inner
 
 
-def _step(spot: Spot, segment: str | int, root: Node) -> Spot:
+def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     around = tuple(unwrapped(node, root) for node in spot.nodes)
     union = next((node for node in around if options_of(node)), None)
     if union is not None and segment in {ALL_MEMBERS, MARKS_ALONE}:
         return spot
     if union is not None:
-        branch = Branch(spot.path, str(segment), union, spot.value)
+        branch = SchemaBranch(spot.path, str(segment), union, spot.value)
         return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
     if segment == "[key]":
         return replace(spot, nodes=(), is_key=True)
@@ -127,7 +127,7 @@ def _step(spot: Spot, segment: str | int, root: Node) -> Spot:
 
 def _leaves(node: Node, root: Node) -> Iterator[Node]:
     """`node`, or what it refers to, or all that it can be if it is a union."""
-    node = resolved(node, root)
+    node = resolve_ref(node, root)
     options = options_of(node)
     if not options:
         yield node
@@ -140,7 +140,7 @@ def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
     if tag is not None:
         return ({"$ref": tag},)
-    options = tuple(option for option in options_of(union) if resolved(option, root).get("type") != "null")
+    options = tuple(option for option in options_of(union) if resolve_ref(option, root).get("type") != "null")
     return tuple(option for option in options if _fits(option, label)) or options
 
 
@@ -172,7 +172,7 @@ def _children(node: Node, segment: str | int) -> Iterator[Node]:
 
 def _inside(value: object, segment: str | int) -> object:
     if is_object(value) and isinstance(segment, str):
-        return value.get(segment, ABSENT)
+        return value.get(segment, NO_VALUE_THERE)
     if is_array(value) and isinstance(segment, int) and segment < len(value):
         return value[segment]
-    return ABSENT
+    return NO_VALUE_THERE

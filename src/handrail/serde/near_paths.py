@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import shorten
 
 _MOST_NAMES = 1_000  # of a folder that are compared: the time grows with their number
 _LONGEST_COMPARED = 100
@@ -61,7 +61,7 @@ def _nearest(place: Path, name: str, suffix: str, *, folder: bool) -> str | None
 def did_you_mean(path: Path, *, suffix: str = "", folder: bool = False) -> str:
     """A sentence that proposes the nearest path, to be put behind another one; empty if there is none."""
     near = nearest_path(path, suffix=suffix, folder=folder)
-    return "" if near is None else f" Did you mean {shortened(str(near), _LONGEST_SHOWN)}?"
+    return "" if near is None else f" Did you mean {shorten(str(near), _LONGEST_SHOWN)}?"
 
 
 def files_in(folder: Path, *, suffix: str) -> str:
@@ -72,4 +72,4 @@ def files_in(folder: Path, *, suffix: str) -> str:
     except OSError:
         return ""
     more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(shortened(str(folder / name), _LONGEST_SHOWN) for name in names[:_MOST_LISTED]) + more
+    return ", ".join(shorten(str(folder / name), _LONGEST_SHOWN) for name in names[:_MOST_LISTED]) + more

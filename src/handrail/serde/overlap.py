@@ -11,12 +11,22 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from handrail.serde.faults import kind_of
-from handrail.serde.json_schema import CLASS, DECIMAL, FORMATS, FRACTION, KEYS, Node, is_object, options_of, resolved
+from handrail.serde.faults import json_kind
+from handrail.serde.json_schema import (
+    CLASS,
+    DECIMAL,
+    FORMATS,
+    FRACTION,
+    KEY_FORMS,
+    Node,
+    is_object,
+    options_of,
+    resolve_ref,
+)
 
 _TEXT: Final = "text"
-_PATTERNS: Final = {DECIMAL: "decimal", FRACTION: "fraction", **{pattern: kind for kind, pattern in KEYS.items()}}
-_APART: Final = frozenset({"date-time", "date", "time", "duration", "uuid", "decimal", "fraction", *KEYS})
+_PATTERNS: Final = {DECIMAL: "decimal", FRACTION: "fraction", **{pattern: kind for kind, pattern in KEY_FORMS.items()}}
+_APART: Final = frozenset({"date-time", "date", "time", "duration", "uuid", "decimal", "fraction", *KEY_FORMS})
 """Forms of texts of which no two have a text in common, but for those below."""
 
 _NUMBERS: Final = frozenset({"decimal", "fraction", "integer", "number"})
@@ -101,7 +111,7 @@ class _Search:
     def _takes(self, side: Side, choice: object) -> bool:
         if choices := _choices(side.node):
             return any(type(each) is type(choice) and each == choice for each in choices)
-        asked, kind = side.node.get("type"), kind_of(choice)
+        asked, kind = side.node.get("type"), json_kind(choice)
         if asked is None:
             return True
         if isinstance(choice, str) and asked == kind:
@@ -135,14 +145,16 @@ class _Search:
 
     def _differ(self, one: Side, other: Side) -> bool:
         """Whether what both can be read from may be different values; an empty collection is not."""
-        are_fields = "properties" in resolved(one.node, one.root) or "properties" in resolved(other.node, other.root)
+        are_fields = "properties" in resolve_ref(one.node, one.root) or "properties" in resolve_ref(
+            other.node, other.root
+        )
         of_one_class = one.node.get(CLASS) == other.node.get(CLASS)
         return self.common(one, other, same_class=of_one_class and not are_fields)
 
 
 def _leaves(side: Side) -> Iterator[Side]:
     """The schema, or what it refers to, or all that it can be if it is a union."""
-    node = resolved(side.node, side.root)
+    node = resolve_ref(side.node, side.root)
     options = options_of(node)
     if not options:
         yield side.at(node)

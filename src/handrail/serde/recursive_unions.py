@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from pydantic_core import CoreSchema, core_schema
 
 from handrail.serde.attempts import count_attempt
-from handrail.serde.core_schemas import Core, choices_of, in_place_of, parts_of, referred, without_name
+from handrail.serde.core_schemas import Core, choices_of, parts_of, referred, replacing, without_name
 from handrail.serde.location import ALL_MEMBERS, MARKS_ALONE
 from handrail.serde.same_json import reads_the_same
 
@@ -133,7 +133,7 @@ def deciding(part: Core, *, was: Core, tried: Core, definitions: Mapping[str, Co
         like={one.label: one.like.label for one in options},
         is_bounded=is_bounded,
     )
-    return in_place_of(tried, cast("Core", core_schema.tagged_union_schema(members, decision.label_of)))
+    return replacing(tried, cast("Core", core_schema.tagged_union_schema(members, decision.label_of)))
 
 
 class _Option:

@@ -17,11 +17,11 @@ from dataclasses import Field, is_dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from handrail.errors import SchemaError
-from handrail.serde.annotations import bare, is_union
+from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.json_schema import MASK, is_array, is_object
 from handrail.serde.json_values import json_of
-from handrail.serde.supported_types import admit, field_types
-from handrail.serde.typed import Kept, codec, dump
+from handrail.serde.supported_types import accept_type, field_types
+from handrail.serde.typed import BoundedCache, codec, dump
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE = "pydantic.types"  # not imported, because it takes long; whoever has a secret has imported it
@@ -130,7 +130,7 @@ def masked_json(value: object) -> MaskedJson:
     return masking_of(type(value)).masked(_encode(dump(value)).encode())
 
 
-_maskings: Final[Kept[Masking]] = Kept()
+_maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -138,7 +138,7 @@ def _masking(kind: object) -> Masking:
     if not is_dataclass(get_origin(kind) or kind):
         return Masking(None, _Types(), json_of)
     try:
-        found = admit(kind)
+        found = accept_type(kind)
     except SchemaError:  # it is not taken as parameters, so nothing is parsed as it
         return Masking(None, _Types(), json_of)
     parsing = codec(cast("type[Any]", kind))
@@ -217,13 +217,13 @@ class _Types:
 
 
 class _Reach(NamedTuple):
-    """Whether secrets are below a place; a tuple, because `Kept` takes `None` for a value that is missing."""
+    """Whether secrets are below a place; a tuple, because `BoundedCache` takes `None` for a value that is missing."""
 
     found: bool
 
 
-_reaches: Final[Kept[_Reach]] = Kept()
-_fields: Final[Kept[Mapping[str, object]]] = Kept()
+_reaches: Final[BoundedCache[_Reach]] = BoundedCache()
+_fields: Final[BoundedCache[Mapping[str, object]]] = BoundedCache()
 
 
 def _fields_of(kind: object) -> Mapping[str, object]:
@@ -255,7 +255,7 @@ def _type_reaches(place: object, seen: list[object]) -> bool:
 
 def _options(kind: object) -> Iterator[object]:
     """The types that a union may be, without what only decorates or names them; the type itself if it is not one."""
-    plain = bare(kind)
+    plain = strip_annotated(kind)
     if is_union(plain):
         for option in get_args(plain):
             yield from _options(option)

@@ -22,7 +22,7 @@ from pydantic_core import (
 
 from handrail.serde.adapter import Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.changed_types import reading_tags
-from handrail.serde.core_schemas import Change, Core, definitions_of, in_place_of, parts_of, rebuilt
+from handrail.serde.core_schemas import Core, SchemaEdit, core_definitions, parts_of, rebuilt, replacing
 from handrail.serde.json_schema import MASK, Node, core_json_schema, inlined
 from handrail.serde.json_values import is_decoded
 from handrail.serde.location import Path
@@ -74,7 +74,7 @@ def changed_validator(adapter: Adapter) -> SchemaValidator:
 
 def _changing(
     core: Core, found: dict[int, UnionMembers | None], union_in_store: Callable[[Core, UnionMembers], Core]
-) -> Change:
+) -> SchemaEdit:
     """Makes of each part of a type what reads or writes it in a store.
 
     Args:
@@ -82,12 +82,12 @@ def _changing(
         found: what is known of its unions; more is added.
         union_in_store: makes what reads or writes an ambiguous union.
     """
-    definitions, config = definitions_of(core), core_config()
+    definitions, config = core_definitions(core), core_config()
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del made
         if was["type"] == "any":
-            return in_place_of(was, core_schema.any_schema(serialization=_CHECKED))
+            return replacing(was, core_schema.any_schema(serialization=_CHECKED))
         if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
             return {**part, "keys_schema": core_schema.any_schema(serialization=_CHECKED_KEY)}
         if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
@@ -114,7 +114,7 @@ def stored_recheck(kind: object) -> SchemaValidator:
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del made
         if was["type"] == "any":
-            return in_place_of(was, core_schema.no_info_plain_validator_function(_given_back))
+            return replacing(was, core_schema.no_info_plain_validator_function(_given_back))
         if was["type"] in _MAPPINGS and was.get("keys_schema", {}).get("type") == "any":
             return {**part, "keys_schema": core_schema.str_schema()}
         return part

@@ -1,9 +1,9 @@
 """Which types Handrail takes: plain dataclasses, and below them what JSON can say and give back.
 
-`admit` walks the annotations of a type before pydantic sees it, because pydantic takes much that would leave a schema
-open (models, and dataclasses with a configuration of their own) or that JSON could not give back (a field that the
-constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says where, and what
-to write instead.
+`accept_type` walks the annotations of a type before pydantic sees it, because pydantic takes much that would leave a
+schema open (models, and dataclasses with a configuration of their own) or that JSON could not give back (a field that
+the constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says where, and
+what to write instead.
 
 The fields of a dataclass are looked at one by one: their annotations, options and defaults.
 """
@@ -38,9 +38,15 @@ from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
-from handrail.serde.annotations import bare, bindings_by_class, bound, is_union, options_around
+from handrail.serde.annotations import (
+    bindings_by_class,
+    is_union,
+    options_around,
+    strip_annotated,
+    substitute_variables,
+)
 from handrail.serde.constraints import joint_fault, metadata_fault, option_fault
-from handrail.serde.formatting import shortened, type_name
+from handrail.serde.formatting import shorten, type_name
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
 _HASHED = (str, bytes, frozenset)
@@ -59,7 +65,7 @@ _RENAMING = ("alias", "validation_alias", "serialization_alias", "exclude")
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AcceptedType:
     """A dataclass that stands somewhere in a type.
 
     Attributes:
@@ -73,7 +79,7 @@ class Admitted:
     hints: Mapping[str, Any]
 
 
-def admit(kind: object) -> tuple[Admitted, ...]:
+def accept_type(kind: object) -> tuple[AcceptedType, ...]:
     """The dataclasses in `kind`, outermost first, once all of it has been found fit.
 
     Raises:
@@ -90,14 +96,14 @@ class _Walk:
     __slots__ = ("_seen", "found")
 
     def __init__(self) -> None:
-        self.found: list[Admitted] = []
+        self.found: list[AcceptedType] = []
         self._seen: list[object] = []
 
     def visit(self, kind: object, path: str, depth: int = 0) -> None:
         if depth > _DEEPEST:
-            refuse(
+            unsupported_field(
                 kind,
-                shortened(path, _LONGEST_PATH),
+                shorten(path, _LONGEST_PATH),
                 "its types nest without end",
                 "let a recursive type refer to itself as it is",
             )
@@ -124,7 +130,7 @@ class _Walk:
         if is_dataclass(cls):
             if self._is_new(kind):
                 hints = field_types(cls, args, path)
-                self.found.append(Admitted(cls, path, hints))
+                self.found.append(AcceptedType(cls, path, hints))
                 for name, hint in hints.items():
                     self.visit(hint, f"{path}.{name}", depth)
         elif issubclass(cls, Mapping):
@@ -146,7 +152,7 @@ def _without_options(kind: object, path: str) -> object:
     options, inner = options_around(kind)
     check_options(options, kind, path)
     if fault := joint_fault({}, kind):
-        refuse(kind, path, *fault)
+        unsupported_field(kind, path, *fault)
     return inner
 
 
@@ -154,35 +160,37 @@ def _check_class(cls: type[Any], kind: object, path: str) -> None:
     name = type_name(cls)
     plain = "write it as a plain @dataclass(frozen=True, slots=True)"
     if issubclass(cls, BaseModel):
-        refuse(kind, path, f"{name} is a pydantic model", plain)
+        unsupported_field(kind, path, f"{name} is a pydantic model", plain)
     if is_typeddict(cls):
-        refuse(kind, path, f"{name} is a TypedDict", plain)
+        unsupported_field(kind, path, f"{name} is a TypedDict", plain)
     if hasattr(cls, "_fields") and issubclass(cls, tuple):
-        refuse(kind, path, f"{name} is a NamedTuple", plain)
+        unsupported_field(kind, path, f"{name} is a NamedTuple", plain)
     if any(hasattr(cls, own) for own in ("__pydantic_config__", "__pydantic_validator__")):
-        refuse(kind, path, f"{name} carries a pydantic configuration of its own", plain)
+        unsupported_field(kind, path, f"{name} carries a pydantic configuration of its own", plain)
     if issubclass(cls, enum.Enum):
         _check_enum(cls, path)
     if cls is type:
-        refuse(kind, path, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from")
+        unsupported_field(
+            kind, path, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from"
+        )
     if cls is Hashable:
-        refuse(
+        unsupported_field(
             kind, path, "Hashable does not say what JSON is taken", "use Any, or a union of the types that are meant"
         )
     if cls in _STREAMS:
-        refuse(kind, path, f"{name} can be read only once", "use list or tuple")
+        unsupported_field(kind, path, f"{name} can be read only once", "use list or tuple")
 
 
 def _check_enum(cls: type[enum.Enum], path: str) -> None:
     if issubclass(cls, enum.Flag):
-        refuse(
+        unsupported_field(
             cls, path, f"{cls.__name__} is a Flag, whose combinations JSON cannot name", "use a frozenset of an Enum"
         )
     if not len(cls):
-        refuse(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
+        unsupported_field(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
     for member in cls:
         if type(member.value) not in {str, int, float}:
-            refuse(
+            unsupported_field(
                 cls,
                 path,
                 f"{cls.__name__}.{member.name} has the value {member.value!r}, which JSON cannot give back",
@@ -193,7 +201,7 @@ def _check_enum(cls: type[enum.Enum], path: str) -> None:
 def _check_literal(kind: object, path: str) -> None:
     for value in get_args(kind):
         if value is not None and type(value) not in {str, int, bool}:
-            refuse(
+            unsupported_field(
                 kind,
                 path,
                 f"its choice {value!r} is nothing that JSON can give back",
@@ -203,7 +211,7 @@ def _check_literal(kind: object, path: str) -> None:
 
 def _check_item(kind: object, path: str) -> None:
     """Refuses an item of a set that has no hash: what the schema takes could not be read."""
-    inner = bare(kind)
+    inner = strip_annotated(kind)
     found = get_origin(inner) or inner
     cls: type[Any] = found if isinstance(found, type) else object
     if is_union(inner) or issubclass(cls, tuple):
@@ -211,7 +219,7 @@ def _check_item(kind: object, path: str) -> None:
             _check_item(part, path)
     elif not issubclass(cls, _HASHED) and _lacks_hash(cls):
         cure = next(words for kinds, words in _HASHED_INSTEAD if issubclass(cls, kinds))
-        refuse(kind, path, f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure)
+        unsupported_field(kind, path, f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure)
 
 
 def _lacks_hash(cls: type[Any]) -> bool:
@@ -220,16 +228,18 @@ def _lacks_hash(cls: type[Any]) -> bool:
 
 
 def _check_key(kind: object, path: str) -> None:
-    key = bare(kind)
+    key = strip_annotated(kind)
     values = get_args(key) if get_origin(key) is Literal else ()
     if isinstance(key, type) and issubclass(key, enum.Enum):
         _check_enum(key, path)
         values = tuple(member.value for member in key)
     if not any(key is known for known in _KEYS) and not (values and all(isinstance(value, str) for value in values)):
-        refuse(kind, path, f"its keys are of type {type_name(kind)}, but a key in JSON is a string", "use str keys")
+        unsupported_field(
+            kind, path, f"its keys are of type {type_name(kind)}, but a key in JSON is a string", "use str keys"
+        )
 
 
-def refuse(kind: object, path: str, fault: str, cure: str) -> NoReturn:
+def unsupported_field(kind: object, path: str, fault: str, cure: str) -> NoReturn:
     """Raises the `SchemaError` that names the place, what is wrong there, and what to write instead."""
     raise SchemaError(f"{path}: {fault}; {cure}", type=kind, path=path)
 
@@ -245,7 +255,7 @@ def field_types(cls: type[Any], args: Iterable[object], path: str) -> Mapping[st
     found: dict[str, Any] = {}
     for field in fields(cls):
         owner = _owner(cls, field)
-        hint = bound(_resolved(field, owner, path), bindings.get(owner, {}))
+        hint = substitute_variables(_resolved(field, owner, path), bindings.get(owner, {}))
         _check(field, hint, f"{path}.{field.name}")
         found[field.name] = hint
     return found
@@ -260,13 +270,13 @@ def check_options(options: Iterable[object], kind: object, path: str) -> None:
     for option in options:
         _check_renaming({name: getattr(option, name, None) for name in _RENAMING}, kind, path)
         if fault := option_fault(option, kind):
-            refuse(kind, path, *fault)
+            unsupported_field(kind, path, *fault)
 
 
 def _refuse_init_only(cls: type[Any], path: str) -> None:
     for name, field in cls.__dataclass_fields__.items():
         if isinstance(field.type, InitVar) or (isinstance(field.type, str) and "InitVar" in field.type):
-            refuse(
+            unsupported_field(
                 cls,
                 f"{path}.{name}",
                 "an InitVar is not kept in the value, so it could not be given back",
@@ -300,7 +310,7 @@ def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
 
 def _check(field: Field[Any], hint: object, path: str) -> None:
     if not field.init:
-        refuse(
+        unsupported_field(
             hint,
             path,
             "the constructor does not take it (init=False), so it could not be given back",
@@ -308,17 +318,23 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
         )
     _check_renaming(field.metadata, hint, path)
     if words := metadata_fault(field.metadata, hint) or joint_fault(field.metadata, hint):
-        refuse(hint, path, *words)
+        unsupported_field(hint, path, *words)
     if type(field.default).__module__ == _FIELD_MODULE:
-        refuse(hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})")
+        unsupported_field(
+            hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
+        )
     if field.default is not MISSING and (fault := _default_fault(field.default, hint)):
-        refuse(hint, path, f"its default does not fit {type_name(hint)} ({fault})", "change the default or the type")
+        unsupported_field(
+            hint, path, f"its default does not fit {type_name(hint)} ({fault})", "change the default or the type"
+        )
 
 
 def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> None:
     for name in _RENAMING:
         if options.get(name) is not None:
-            refuse(kind, path, f"{name} is not taken, because one field has one name everywhere", "rename the field")
+            unsupported_field(
+                kind, path, f"{name} is not taken, because one field has one name everywhere", "rename the field"
+            )
 
 
 def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object

@@ -10,11 +10,11 @@ from typing import Any, Final, cast, get_args
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter, core_config
-from handrail.serde.annotations import bare, is_union
-from handrail.serde.core_schemas import Core, definitions_of, innermost
-from handrail.serde.supported_types import admit
-from handrail.serde.typed import Kept
-from handrail.serde.unions import members_of
+from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.core_schemas import Core, core_definitions, innermost
+from handrail.serde.supported_types import accept_type
+from handrail.serde.typed import BoundedCache
+from handrail.serde.unions import union_members
 
 Tagger = Callable[[object], object]
 """Puts a `Tagged` in the place of every value in a field that needs a tag."""
@@ -64,33 +64,33 @@ def with_tags(cls: type[Any], named: Mapping[str, object]) -> Mapping[str, objec
     return {name: taggers[name](value) if name in taggers else value for name, value in named.items()}
 
 
-_ambiguous: Final[Kept[bool]] = Kept()
-_taggers: Final[Kept[Mapping[str, Tagger]]] = Kept()
+_ambiguous: Final[BoundedCache[bool]] = BoundedCache()
+_taggers: Final[BoundedCache[Mapping[str, Tagger]]] = BoundedCache()
 
 
 def _has_ambiguous_unions(cls: object) -> bool:
     try:
-        return any(taggers_of(found.cls) for found in admit(cls))
+        return any(taggers_of(found.cls) for found in accept_type(cls))
     except SchemaError:
         return False
 
 
 def _made_taggers(cls: type[Any]) -> Mapping[str, Tagger]:
     try:
-        found = admit(cls)
+        found = accept_type(cls)
         if not found or not any(_holds_union(hint) for hint in found[0].hints.values()):
             return _NONE
         core = cast("Core", closed_adapter(cls).made.core_schema)
     except (SchemaError, *BUILD_ERRORS):  # serde does not take it; its canonical JSON is that of the values in it
         return _NONE
-    search = _Search(definitions_of(core))
+    search = _Search(core_definitions(core))
     fields: Sequence[Core] = innermost(core, search.definitions)["schema"]["fields"]
     taggers = {part["name"]: search.tagger(part["schema"]) for part in fields}
     return {name: tagger for name, tagger in taggers.items() if tagger is not None}
 
 
 def _holds_union(hint: object) -> bool:
-    plain = bare(hint)
+    plain = strip_annotated(hint)
     return is_union(plain) or any(map(_holds_union, get_args(plain)))
 
 
@@ -127,7 +127,7 @@ class _Search:
         return _Values(item) if kind in _MAPPINGS else _Items(item)
 
     def _union(self, core: Core) -> Tagger | None:
-        union = members_of(core, self.definitions, core_config())
+        union = union_members(core, self.definitions, core_config())
         inner = [self.tagger(member.core) for member in union.members]
         if all(tag is None for tag in inner) and all(member.name is None for member in union.members):
             return None

@@ -29,9 +29,9 @@ from handrail.serde.attempts import bounded
 from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
-from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, faults_of, kinds_asked, message_of, reason_of
-from handrail.serde.formatting import place
-from handrail.serde.json_schema import Mode, Node
+from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, fault_message, faults_of, kinds_asked, reason_of
+from handrail.serde.formatting import format_path
+from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
     MAX_JSON_DEPTH,
     MOST_WRITTEN,
@@ -39,23 +39,23 @@ from handrail.serde.json_values import (
     FlatKeys,
     Text,
     bytes_in,
-    culprit,
     endless,
+    find_unserializable,
     is_decoded,
     json_of,
+    json_syntax_fault,
     lone_surrogate,
-    malformed,
     number_faults,
     repeated_keys,
     size_faults,
 )
-from handrail.serde.location import Path, followed, followed_each
+from handrail.serde.location import Path, followed_each, locate
 from handrail.serde.stored_values import changed_validator, stored_recheck
 from handrail.serde.unions import TYPE
 
 V = TypeVar("V")
 
-MOST_KEPT: Final = 1024
+MAX_CACHED: Final = 1024
 """So many values are kept. What is beyond that has come from types that are made at run time."""
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ Extra = Literal["forbid", "ignore"]
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 
 
-class Kept(Generic[V]):
+class BoundedCache(Generic[V]):
     """Values by key, each made once; the oldest goes when there are too many. Safe to use from any thread."""
 
     __slots__ = ("_lock", "_values")
@@ -87,7 +87,7 @@ class Kept(Generic[V]):
             value = self._values.get(key)
             if value is None:
                 value = make()
-                while len(self._values) >= MOST_KEPT:
+                while len(self._values) >= MAX_CACHED:
                     self._values.pop(next(iter(self._values)))
                 self._values[key] = value
             return value
@@ -241,7 +241,7 @@ class Codec(Generic[T]):
         if fault := endless(value, levels):
             raise _unsayable([fault]) from None
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
-        if fault := culprit(value):
+        if fault := find_unserializable(value):
             raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
         try:
             data = self.parsed_json(value, warnings=False)
@@ -306,7 +306,7 @@ class Codec(Generic[T]):
     def _faults(self, error: ValidationError, data: Text) -> tuple[Fault, ...]:
         lines = error.errors(include_url=False, include_input=False)
         if lines[0]["type"] == "json_invalid":
-            return (("$", malformed(lines[0]["msg"], data)),)
+            return (("$", json_syntax_fault(lines[0]["msg"], data)),)
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return (("$", lone_surrogate(data)),)
         return faults_of(lines, self._built.parsed, from_json(data))
@@ -328,8 +328,8 @@ class Codec(Generic[T]):
         return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
 
     def _misfit(self, line: ErrorDetails) -> Fault:
-        path = followed(line["loc"], self._built.parsed, None).path
-        return place(path), f"{reason_of(line)}, got {type(line['input']).__name__}"
+        path = locate(line["loc"], self._built.parsed, None).path
+        return format_path(path), f"{reason_of(line)}, got {type(line['input']).__name__}"
 
 
 def codec(cls: type[T], *, extra: Extra = "forbid", max_bytes: int | None = None) -> Codec[T]:
@@ -443,12 +443,12 @@ def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
 
 def _refusal(faults: Iterable[Fault]) -> ParseError:
     told = tuple(faults)
-    return ParseError(message_of(told), faults=told)
+    return ParseError(fault_message(told), faults=told)
 
 
 def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpError:
     told = tuple(faults)
-    return DumpError(message_of(told), faults=told, is_mistyped=is_mistyped)
+    return DumpError(fault_message(told), faults=told, is_mistyped=is_mistyped)
 
 
 def _is_of_type(line: ErrorDetails) -> bool:
@@ -456,14 +456,14 @@ def _is_of_type(line: ErrorDetails) -> bool:
     return line["type"].endswith("_type") or line["type"] in {"not_given_back", "is_instance_of"}
 
 
-_built: Final[Kept[Built]] = Kept()
-_codecs: Final[Kept[Codec[Any]]] = Kept()
-_stored: Final[Kept[Codec[Any]]] = Kept()
-_changed: Final[Kept[SchemaValidator]] = Kept()
-_rechecks: Final[Kept[SchemaValidator]] = Kept()
+_built: Final[BoundedCache[Built]] = BoundedCache()
+_codecs: Final[BoundedCache[Codec[Any]]] = BoundedCache()
+_stored: Final[BoundedCache[Codec[Any]]] = BoundedCache()
+_changed: Final[BoundedCache[SchemaValidator]] = BoundedCache()
+_rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 
 
-def _codec(kind: object, mode: Mode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
+def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
     def made() -> Codec[Any]:
         if extra not in ("forbid", "ignore"):  # a tuple, because what is wrong may not even be hashable
             raise ValueError(f"extra is {extra!r}, but unknown fields are either a fault (forbid) or ignored (ignore)")

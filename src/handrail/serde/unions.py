@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple, cast
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, core_schema
 
 from handrail.serde.core_schemas import (
-    Change,
     Core,
+    SchemaEdit,
     choices_of,
-    in_place_of,
     innermost,
     python_view,
     rebuilt,
+    replacing,
     without_name,
 )
 from handrail.serde.json_schema import Node, compared_json_schema
@@ -115,7 +115,7 @@ class UnionMembers:
     __slots__ = ("_by_class", "_by_value", "_definitions", "_fitting", "_tried", "config", "members")
 
     def __init__(self, members: Sequence[Member], definitions: Mapping[str, Core], config: CoreConfig) -> None:
-        """Take the members; `members_of` finds out which are to be told apart."""
+        """Take the members; `union_members` finds out which are to be told apart."""
         self.members = tuple(members)
         self._definitions = definitions
         self.config = config
@@ -144,7 +144,7 @@ class UnionMembers:
             ]
         return next((member for member, fits in self._fitting if fits(value, strict=True)), None)
 
-    def _fits(self, member: Member, change: Change) -> Callable[..., bool]:
+    def _fits(self, member: Member, change: SchemaEdit) -> Callable[..., bool]:
         core = rebuilt(whole(member.core, self._definitions), change)
         return SchemaValidator(cast("CoreSchema", core), self.config).isinstance_python
 
@@ -167,18 +167,18 @@ def _exact(part: Core, *, was: Core, made: bool) -> Core:
         return value
 
     checked = core_schema.no_info_before_validator_function(of_class, without_name(part))
-    return in_place_of(part, cast("Core", checked))
+    return replacing(part, cast("Core", checked))
 
 
 def ambiguous(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers | None:
     """The members of a union if JSON does not tell all of them apart; else `None`."""
     if any(choice["type"] == "is-instance" for choice in choices_of(union)):
         return None  # a part of one type of pydantic's own, such as `SecretStr`: an instance, or what makes one
-    members = members_of(union, definitions, config)
+    members = union_members(union, definitions, config)
     return members if any(member.name is not None for member in members.members) else None
 
 
-def members_of(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers:
+def union_members(union: Core, definitions: Mapping[str, Core], config: CoreConfig) -> UnionMembers:
     """The members of a union; those that JSON does not tell apart have a name."""
     choices = choices_of(union)
     alike = _alike(choices, definitions)
@@ -267,7 +267,7 @@ def read_tagged(union: Core, members: UnionMembers) -> Core:
     boxes = {name: boxed_value(name, choices, members.config) for name, choices in by_name.items()}
 
     read = core_schema.tagged_union_schema({ALL_MEMBERS: without_name(union), **boxes}, _NameIn(frozenset(boxes)))
-    return in_place_of(union, cast("Core", read))
+    return replacing(union, cast("Core", read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ def write_tagged(union: Core, members: UnionMembers) -> Core:
     choices: dict[str, CoreSchema] = {ALL_MEMBERS: without_name(union)}
     for position, (member, choice) in enumerate(zip(members.members, choices_of(union), strict=True)):
         choices[str(position)] = without_name(choice) if member.name is None else _boxed(member.name, choice)
-    return in_place_of(union, cast("Core", core_schema.tagged_union_schema(choices, place_of)))
+    return replacing(union, cast("Core", core_schema.tagged_union_schema(choices, place_of)))
 
 
 def _boxed(name: str, choice: Core) -> CoreSchema:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from handrail.errors import DocumentError
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import shorten
 
 try:
     from ruamel.yaml import YAML
@@ -298,7 +298,7 @@ class _Growth:
         if event.tag is not None:
             raise self._place.fault_at(
                 event.start_mark,
-                f"the tag {shortened(event.tag, 60)!r} is not read here; put text in quotes, and leave the rest bare",
+                f"the tag {shorten(event.tag, 60)!r} is not read here; put text in quotes, and leave the rest bare",
             )
 
     def _refuse_deeper(self, event: Any, levels: int) -> None:  # noqa: ANN401 - as above

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from urllib.parse import quote, unquote
 
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import shorten
 
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
@@ -129,7 +129,7 @@ def is_reply(text: object) -> bool:
 
 def shown_id(text: object) -> str:
     """The reply or the id of a call as messages show it: quoted, and cut if it is long."""
-    return shortened(repr(text), _LONGEST_SHOWN)
+    return shorten(repr(text), _LONGEST_SHOWN)
 
 
 def storable_id(text: object, mark: str = "") -> str:

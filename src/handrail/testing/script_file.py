@@ -28,7 +28,7 @@ from typing import Any
 
 from handrail.errors import DocumentError, ScriptError
 from handrail.limits import TokenUsage
-from handrail.serde.document import Reader, document_text
+from handrail.serde.document import DocumentReader, document_text
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, first_unprintable, read_tree
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 
@@ -74,7 +74,7 @@ def _script(text: str, name: str) -> Script:
     return Script(reader.items(keys["replies"], "replies", reader.reply), name=name)
 
 
-class _ScriptReader(Reader):
+class _ScriptReader(DocumentReader):
     """Makes a script of the tree of one file."""
 
     def reply(self, tree: YamlNode) -> Reply:

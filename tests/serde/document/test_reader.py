@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import ApprovalRulesError, DocumentError
-from handrail.serde.document import Reader, listed, shown
+from handrail.serde.document import DocumentReader, join_names, quote_value
 from handrail.serde.yaml_tree import YamlNode, read_tree
 
 KNOWN = ("allow", "ask", "deny")
@@ -20,13 +20,13 @@ def tree(text: str) -> YamlNode:
 
 def told(text: str, faults: list[DocumentError] | None = None) -> str:
     """The error that a mapping of lists of texts raises."""
-    reader = Reader("rules", faults=faults)
+    reader = DocumentReader("rules", faults=faults)
     with pytest.raises(DocumentError) as caught:
         read(reader, text)
     return str(caught.value)
 
 
-def read(reader: Reader, text: str) -> dict[str, tuple[str, ...] | None]:
+def read(reader: DocumentReader, text: str) -> dict[str, tuple[str, ...] | None]:
     """Reads a mapping of lists of texts."""
     keys = reader.mapping(tree(text), "the file", KNOWN)
     return {key: reader.read(keys, key, lambda found: reader.items(found, "a rule", reader.text)) for key in KNOWN}
@@ -34,12 +34,16 @@ def read(reader: Reader, text: str) -> dict[str, tuple[str, ...] | None]:
 
 def test_a_document_is_read_key_by_key() -> None:
     """Nothing is the empty text, a number is text as it is written, and a key that is not there is None."""
-    assert read(Reader("rules"), "allow: [a, 010, ~]\nask: []") == {"allow": ("a", "010", ""), "ask": (), "deny": None}
+    assert read(DocumentReader("rules"), "allow: [a, 010, ~]\nask: []") == {
+        "allow": ("a", "010", ""),
+        "ask": (),
+        "deny": None,
+    }
 
 
 def test_a_mapping_without_known_keys_takes_any() -> None:
     """Each once."""
-    assert list(Reader("rules").mapping(tree("{x: 1, y: 2}"), "this")) == ["x", "y"]
+    assert list(DocumentReader("rules").mapping(tree("{x: 1, y: 2}"), "this")) == ["x", "y"]
 
 
 FAULTS = {
@@ -62,16 +66,16 @@ def test_the_first_fault_is_raised_with_its_place(text: str, message: str) -> No
 def test_a_huge_key_is_cut_in_messages() -> None:
     """And escaped, if it cannot be printed."""
     assert len(told(f"{'k' * 100_000}: []")) < 200
-    assert shown("a\x1b[2J") == r"'a\x1b[2J'"
+    assert quote_value("a\x1b[2J") == r"'a\x1b[2J'"
 
 
 def test_with_a_list_of_faults_reading_goes_on() -> None:
     """What is at fault is left out, and all the rest is read."""
     faults: list[DocumentError] = []
     text = "alow: []\nask: [a, [b], {c: d}, e]\nask: []\n? [k]\n: v\ndeny: none"
-    assert read(Reader("rules", faults=faults), text) == {"allow": None, "ask": ("a", "e"), "deny": None}
+    assert read(DocumentReader("rules", faults=faults), text) == {"allow": None, "ask": ("a", "e"), "deny": None}
     assert [(fault.line, fault.column) for fault in faults] == [(1, 1), (3, 1), (4, 3), (2, 10), (2, 15), (6, 7)]
-    assert listed(faults[:2]) == (
+    assert join_names(faults[:2]) == (
         "2 faults\n  rules:1:1: the file has no key 'alow'. Did you mean 'allow'? The keys are allow, ask, deny."
         "\n  rules:3:1: the key 'ask' stands here twice"
     )
@@ -85,5 +89,5 @@ def test_a_document_that_is_no_mapping_ends_the_reading_all_the_same() -> None:
 def test_the_errors_are_the_callers_own() -> None:
     """Of the class that it asks for."""
     with pytest.raises(ApprovalRulesError, match="rules:1:1: no") as caught:
-        Reader("rules", refusal=ApprovalRulesError).fail(tree("a"), "no")
+        DocumentReader("rules", refusal=ApprovalRulesError).fail(tree("a"), "no")
     assert (caught.value.file, caught.value.line, caught.value.column) == ("rules", 1, 1)

@@ -5,42 +5,42 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from handrail.serde.typed import MOST_KEPT, Kept
+from handrail.serde.typed import MAX_CACHED, BoundedCache
 
 
 def test_a_value_is_made_once() -> None:
     """Asked for again, the first one is given."""
-    kept: Kept[list[int]] = Kept()
+    kept: BoundedCache[list[int]] = BoundedCache()
     assert kept.get("a", lambda: [1]) is kept.get("a", lambda: [2])
 
 
 def test_a_key_that_cannot_be_hashed_is_not_kept() -> None:
     """Its value is made each time."""
-    kept: Kept[list[int]] = Kept()
+    kept: BoundedCache[list[int]] = BoundedCache()
     key: list[int] = []
     assert kept.get(key, lambda: [1]) is not kept.get(key, lambda: [1])
 
 
 def test_the_oldest_goes_when_there_are_too_many() -> None:
     """So that types made at run time do not fill the memory."""
-    kept: Kept[list[int]] = Kept()
+    kept: BoundedCache[list[int]] = BoundedCache()
     first = kept.get(-1, lambda: [-1])
-    for number in range(MOST_KEPT):
+    for number in range(MAX_CACHED):
         kept.get(number, lambda: [0])
     assert kept.get(-1, lambda: [-2]) == [-2]
     assert first == [-1]
-    assert kept.get(MOST_KEPT - 1, lambda: [1]) == [0]
+    assert kept.get(MAX_CACHED - 1, lambda: [1]) == [0]
 
 
 def test_a_maker_may_ask_for_another_value() -> None:
     """What is made may consist of what is kept."""
-    kept: Kept[list[int]] = Kept()
+    kept: BoundedCache[list[int]] = BoundedCache()
     assert kept.get("outer", lambda: [*kept.get("inner", lambda: [1]), 2]) == [1, 2]
 
 
 def test_threads_that_ask_at_once_get_one_value() -> None:
     """One makes it, the others wait for it."""
-    kept: Kept[object] = Kept()
+    kept: BoundedCache[object] = BoundedCache()
     start = threading.Barrier(32)
 
     def make() -> object:

@@ -61,7 +61,7 @@ from handrail.errors import (
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.limits import TokenUsage
 from handrail.runtime.steps import not_run
-from handrail.serde.faults import message_of
+from handrail.serde.faults import fault_message
 from handrail.serde.json_values import repeated_keys
 
 _UNKNOWN = {"handrail": "unknown"}
@@ -322,4 +322,4 @@ def repeated_key(args: RawToolArgs) -> ParseError | None:
         faults = repeated_keys(args)
     except (ValueError, RecursionError):
         return None
-    return ParseError(message_of(faults), faults=faults) if faults else None
+    return ParseError(fault_message(faults), faults=faults) if faults else None

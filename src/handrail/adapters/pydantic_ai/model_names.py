@@ -17,7 +17,7 @@ from pydantic_ai.models import KnownModelName
 from pydantic_ai.providers import infer_provider_class
 
 from handrail.errors import UnknownModelError
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import shorten
 
 _FOR_TESTS = "test"
 _LONGEST_SHOWN = 100
@@ -92,4 +92,4 @@ def _providers() -> list[str]:
 
 
 def _shown(name: str) -> str:
-    return shortened(name, _LONGEST_SHOWN)
+    return shorten(name, _LONGEST_SHOWN)

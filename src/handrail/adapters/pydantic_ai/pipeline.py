@@ -49,7 +49,7 @@ from handrail.runtime import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
-from handrail.serde.faults import faults_of, message_of
+from handrail.serde.faults import fault_message, faults_of
 
 _log = logging.getLogger("handrail.adapters")
 
@@ -322,7 +322,7 @@ def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception
         return ParseError(f"the arguments are no JSON: {lines[0]['msg']}")
     data = _decoded(args)
     faults = faults_of(lines, definition.parameters_json_schema, data)
-    return ParseError(message_of(faults), faults=faults)
+    return ParseError(fault_message(faults), faults=faults)
 
 
 def _decoded(args: RawToolArgs) -> object:

@@ -44,7 +44,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import AgentError, StoreError
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.serde.json_values import escaped
+from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
 from handrail.session.calls import CallRef, is_reply, is_storable_id
 
@@ -139,7 +139,7 @@ def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelRespo
     changed: dict[int, ModelResponsePart] = {}
     for place, part in enumerate(response.parts):
         if isinstance(part, ToolCallPart):
-            first, number = _sendable(escaped(part.tool_call_id) or "call"), 1
+            first, number = _sendable(escape_surrogates(part.tool_call_id) or "call"), 1
             unique = first
             while unique in taken:
                 number += 1
@@ -157,9 +157,9 @@ def _escaped_call(call: ToolCallPart) -> ToolCallPart:
 
     Of the arguments they become escapes of JSON, which the pipeline refuses as it refuses the surrogates.
     """
-    name, words = escaped(call.tool_name), call.args
+    name, words = escape_surrogates(call.tool_name), call.args
     if isinstance(words, str):
-        words = escaped(words)
+        words = escape_surrogates(words)
     elif words is not None:
         try:
             to_json(words, serialize_unknown=True)

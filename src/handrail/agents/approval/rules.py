@@ -49,7 +49,7 @@ from handrail.agents.approval.matching import (
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
-from handrail.serde.document import Reader, listed, read_document, shown
+from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
 from handrail.serde.formatting import nearest
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
@@ -346,7 +346,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     if len(faults) == 1:
         raise faults[0]
     faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
-    error = ApprovalRulesError(listed(faults), file=file)
+    error = ApprovalRulesError(join_names(faults), file=file)
     error.problems = tuple(faults)
     raise error
 
@@ -363,7 +363,7 @@ def _tree(text: str, file: str) -> YamlNode | None:
         raise ApprovalRulesError(told, file=file, line=line, column=column) from error
 
 
-class _RulesReader(Reader):
+class _RulesReader(DocumentReader):
     """Makes rules of the tree of one file."""
 
     def rules(self, tree: YamlNode) -> ApprovalRules:
@@ -440,7 +440,7 @@ class _RulesReader(Reader):
             kind = "a list" if isinstance(tree, YamlSequence) else "a mapping"
             self.fail(tree, f"{what} is a glob such as 'write_*', not {kind}")
         if not isinstance(tree.value, str):
-            given = f"{shown(tree.text)} is none" if tree.text else "nothing stands here"
+            given = f"{quote_value(tree.text)} is none" if tree.text else "nothing stands here"
             self.fail(tree, f"{what} is text, a glob, and {given}; a name that looks like a number is put in quotes")
         if not tree.text.strip():
             self.fail(tree, f"{what} is blank; write a glob such as 'write_*', or '*' for all")
@@ -459,8 +459,10 @@ class _RulesReader(Reader):
         except AgentError as error:
             self.fail(tree, str(error))
         if not isinstance(tree, YamlScalar) or not (tree.text or isinstance(tree.value, str)):
-            self.fail(tree, f"the glob for {shown(where)} is text: {where}: 'reports/**'; several are several rules")
+            self.fail(
+                tree, f"the glob for {quote_value(where)} is text: {where}: 'reports/**'; several are several rules"
+            )
         try:
             return tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
         except DumpError:
-            self.fail(tree, f"{shown(tree.text)} is no number that an argument could have; put it in quotes")
+            self.fail(tree, f"{quote_value(tree.text)} is no number that an argument could have; put it in quotes")

@@ -33,7 +33,7 @@ from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import Segment, matches_agents, matches_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.errors import ApprovalRulesError
-from handrail.serde.formatting import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shorten
 
 PROGRAM: Final = "the rules of the program"
 """What errors call rules that stand in no file."""
@@ -233,12 +233,12 @@ def _is_exact(pattern: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    return shortened(repr(text), _LONGEST_SHOWN)
+    return shorten(repr(text), _LONGEST_SHOWN)
 
 
 def _named(rule: Rule) -> str:
     """The rule as it is written, without its place."""
-    return shortened(str(replace(rule, source="")), _LONGEST_RULE)
+    return shorten(str(replace(rule, source="")), _LONGEST_RULE)
 
 
 def _in_file(rule_of_list: tuple[Verdict, Rule]) -> tuple[str, int, int]:

@@ -44,7 +44,7 @@ from handrail.agents.exports.entries import AgentReference, Entry, Kind, Origin,
 from handrail.errors import SchemaError
 from handrail.prompt import Section, Tool
 from handrail.prompt.signature import calling_fault, returned_type
-from handrail.serde.formatting import enumerated, shortened
+from handrail.serde.formatting import enumerated, shorten
 
 ExportKind = Literal["tool", "toolset", "factory", "either", "neither"]
 """What an object is."""
@@ -366,7 +366,7 @@ def _toolset_name(toolset: ToolsetDef) -> str:
 
 def _checked(name: object) -> str:
     if not isinstance(name, str) or EXPORT_NAME_PATTERN.fullmatch(name) is None:
-        shown = shortened(repr(name), _LONGEST_SHOWN)
+        shown = shorten(repr(name), _LONGEST_SHOWN)
         raise _Refused(
             f"has the name {shown}; a name is 1 to 64 letters, digits, '_' and '-' (^[A-Za-z0-9_-]{{1,64}}$)"
         )
@@ -374,17 +374,17 @@ def _checked(name: object) -> str:
 
 
 def _shown_key(key: str | None) -> str:
-    return shortened(key or "", _LONGEST_SHOWN)
+    return shorten(key or "", _LONGEST_SHOWN)
 
 
 def _name_for_messages(item: object, place: int) -> str:
     """What something without a key is called in a message: its name, or its place in the list."""
     with suppress(Exception):  # as where it is looked at
         if isinstance(item, str | int | float):
-            return shortened(repr(item), _LONGEST_SHOWN)
+            return shorten(repr(item), _LONGEST_SHOWN)
         name = _name_of(item)
         if isinstance(name, str) and name.strip():
-            return shortened(name, _LONGEST_SHOWN)
+            return shorten(name, _LONGEST_SHOWN)
     return f"item {place}"
 
 

@@ -26,7 +26,7 @@ from handrail.agents.exports.classify import (
 )
 from handrail.agents.exports.entries import Entry, Kind, Origin, ToolsetFactory
 from handrail.errors import DiscoveryError, RegistryError, ResolutionError
-from handrail.serde.formatting import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shorten
 
 _PROGRAM = Origin("program")
 
@@ -290,7 +290,7 @@ def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_F
 
 
 def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry], *, guess: bool) -> str:
-    fault = f"`{kind}s:` has {shortened(repr(name), _LONGEST_SHOWN)}, but there is no such {kind}."
+    fault = f"`{kind}s:` has {shorten(repr(name), _LONGEST_SHOWN)}, but there is no such {kind}."
     if name in other:
         moved: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {moved} of that name exists; move it to `{moved}s:`."

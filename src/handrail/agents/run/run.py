@@ -66,7 +66,7 @@ from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.prompt import Section, Tool
 from handrail.runtime import EffectAwaited, ToolInvoked, ToolRaised
-from handrail.serde.formatting import enumerated, shortened
+from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.calls import CallRef
 
@@ -265,7 +265,7 @@ class AgentRun:
         agents = self.agents
         if name not in agents:
             there = enumerated(tuple(agents), limit=_MOST_LISTED, wanted=name) or "none"
-            raise AgentError(f"there is no agent {shortened(name, _LONGEST_NAME)!r}; the agents are: {there}")
+            raise AgentError(f"there is no agent {shorten(name, _LONGEST_NAME)!r}; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
         with open_child_session(self.session, ref, agent=name, input=input) as (session, found):

@@ -32,7 +32,7 @@ from handrail.errors import AgentError, PathEscapeError, ToolValidationError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.path_filters import exclude_patterns, excluding
 from handrail.prompt import MarkdownSection, Section
-from handrail.serde.formatting import enumerated, nearest, shortened
+from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import Session, stored_as
 
 _LONGEST_NAME = 64
@@ -146,7 +146,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
     run = current_run()
     within_reach = _within_reach(run)
     if agent not in within_reach:
-        asked = shortened(agent, _LONGEST_NAME)
+        asked = shorten(agent, _LONGEST_NAME)
         near = nearest(asked, within_reach)
         hint = f" Did you mean {near}?" if near else ""
         known = enumerated(within_reach, limit=_MOST_LISTED, wanted=asked) or "none; make one with agent_create"

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
-from handrail.serde.formatting import enumerated, shortened
+from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "done"]
@@ -219,7 +219,7 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
     if not known:
         raise ToolValidationError("the plan has no steps yet; call planning_add_step first.")
     if event.step_id not in known:
-        asked = shortened(str(event.step_id), _LONGEST_SHOWN)
+        asked = shorten(str(event.step_id), _LONGEST_SHOWN)
         numbers = enumerated([str(number) for number in known], limit=_MOST_LISTED, wanted=asked)
         raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
     if event.title is None and event.status is None:

@@ -24,7 +24,7 @@ from handrail.serde.adapter import BUILD_ERRORS, agreeing
 from handrail.serde.build import check_sayable
 from handrail.serde.core_schemas import Core, rebuilt
 from handrail.serde.json_values import is_decoded
-from handrail.serde.typed import Kept, make_whole
+from handrail.serde.typed import BoundedCache, make_whole
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _EXACT: Final = frozenset({"int", "float", "bool", "str", "time"})
@@ -134,7 +134,7 @@ def check_parameters(tool: Tool[Any]) -> None:
         check_sayable(hints)
 
 
-_made: Final[Kept[tuple[object, FunctionArguments | None]]] = Kept()
+_made: Final[BoundedCache[tuple[object, FunctionArguments | None]]] = BoundedCache()
 """By function and validator; the validator is kept along, so that its id stays its own."""
 
 

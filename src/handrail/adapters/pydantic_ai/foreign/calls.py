@@ -76,7 +76,7 @@ from handrail.prompt.tool_definition import Declaration
 from handrail.runtime import ToolMessage
 from handrail.runtime.failures import without_mistakes
 from handrail.serde import Codec, Masking, schema_masking
-from handrail.serde.json_values import escaped
+from handrail.serde.json_values import escape_surrogates
 
 _CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
 
@@ -284,7 +284,7 @@ def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
 
     That is a lone surrogate, for which it has an escape, and the text of a developer's mistake that it was raised from.
     """
-    text = escaped(without_mistakes(error.message, error))
+    text = escape_surrogates(without_mistakes(error.message, error))
     if text == error.message:
         return error
     return ModelRetry(text) if isinstance(error, ModelRetry) else ToolFailed(text)

@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from handrail.errors import ToolValidationError
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import escaped, escaped_within
+from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.serde.secrets import SecretValue, is_secret_value, schema_masking
 
 NO_VALUE: Final = object()
@@ -198,7 +198,7 @@ def _can_be_told(value: object) -> bool:
 def _escaped_content(content: Any) -> Any:  # noqa: ANN401 - PydanticAI's
     """What a tool adds for the model, with escapes in the place of lone surrogates; the very same if it has none."""
     if isinstance(content, TextContent):
-        text = escaped(content.content)
+        text = escape_surrogates(content.content)
         return content if text == content.content else TextContent(text, metadata=content.metadata)
     if not isinstance(content, list | tuple):
         return escaped_within(content)

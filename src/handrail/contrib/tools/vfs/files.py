@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from handrail.filesystem import FileStat
 from handrail.filesystem.paths import MAX_DEPTH
 from handrail.filesystem.walks import Scan, Stopped
-from handrail.serde.formatting import count_noun, shortened
+from handrail.serde.formatting import count_noun, shorten
 from handrail.session import stored_as
 
 Newlines: TypeAlias = Literal["LF", "CRLF", "mixed"]
@@ -362,7 +362,7 @@ class FileMoved:
 
 def shown_pattern(pattern: str) -> str:
     """A pattern as a result repeats it: a long one is cut."""
-    return shortened(pattern, _LONGEST_PATTERN)
+    return shorten(pattern, _LONGEST_PATTERN)
 
 
 def at_any_depth(pattern: str) -> str:

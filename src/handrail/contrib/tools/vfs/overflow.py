@@ -18,7 +18,7 @@ from handrail.contrib.tools.vfs.text import VfsLimits, excerpt
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext
-from handrail.serde.formatting import shortened
+from handrail.serde.formatting import shorten
 from handrail.session import Append, Change, Replace, Session, SliceView, Unchanged, stored_as
 
 _KEEPING = ("glob_files", "grep_files")
@@ -158,7 +158,7 @@ def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
     """
     kept = next((kept for kept in session[KeptText] if kept.key == key), None)
     if kept is None:
-        asked = repr(shortened(key, _LONGEST_SHOWN))
+        asked = repr(shorten(key, _LONGEST_SHOWN))
         raise ToolValidationError(f"$.key: there is no kept text {asked}. {_those_kept(session)}")
     if kept.reader != reader:
         raise ToolValidationError(
