@@ -346,7 +346,8 @@ CALLS = (
     Mistake("an approver that returns a text", "the pipeline", InvalidReturnError, "True, False or an Approval",
             lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
             {"function": "the approver", "tool": "pay", "returned": str}),
-    Mistake("a policy whose `on_result` returns a coroutine", "the pipeline", InvalidReturnError, "takes note at once",
+    Mistake("a policy whose `on_result` returns a coroutine", "the pipeline", InvalidReturnError,
+            "on_result is not awaited",
             lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
     Mistake("`path_of` that returns a number", "`ReadBeforeWritePolicy`", InvalidReturnError, "a path (str or",
             lambda _: ToolExecutor(

@@ -94,7 +94,7 @@ def test_what_it_comes_to_must_be_a_result(way: Run) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         door = executor(tool("twice", returns(twice)))
-        assert "returned a coroutine where a ToolResult is due" in way(door, call("twice")).content
+        assert "returned a coroutine instead of a ToolResult" in way(door, call("twice")).content
         gc.collect()
 
 

@@ -88,4 +88,4 @@ def test_a_subscriber_that_raises_changes_nothing(way: Any, caplog: pytest.LogCa
     door.environment.session.dispatcher.subscribe(ToolRaised, fail)
     with caplog.at_level(logging.ERROR, "handrail.runtime"):
         assert way(door, call("jot")).content == "jot failed: OSError: no ink"
-    assert "a subscriber failed to take note of what jot raised" in caplog.text
+    assert "a subscriber failed on the exception that jot raised" in caplog.text

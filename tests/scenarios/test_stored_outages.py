@@ -254,7 +254,7 @@ def test_an_effect_recorded_elsewhere_is_not_told_to_be_undone(desk: Desk) -> No
     assert message.content.startswith(
         "pay itself was done, and is recorded: asked again, it is answered from the record"
     )
-    assert "What it was to change here was not kept" in message.content
+    assert "Its changes here were not saved" in message.content
     desk.store.come_back()
     again = door.execute(call("pay", "A"))
     assert (again.success, again.replayed, desk.paid, desk.kept()) == (True, True, ["A"], [])

@@ -1,4 +1,4 @@
-"""What happens to a call: the pipeline, what it takes and returns, and the ledger of effects."""
+"""The call pipeline, its inputs and outputs, and the ledger of effects."""
 
 from handrail.errors import (
     DeadlineExceededError,

@@ -1,14 +1,14 @@
-"""A call's place: the turns it needs, drawn on arrival and given up at the end. The rules of turns: `handrail.turns`.
+"""The turns of a call: queued for on arrival and released at the end. `handrail.turns` defines the rules of turns.
 
-| tool | turns | beside others |
+| tool | turns | concurrently |
 |---|---|---|
 | `effect="state"`, `"external"` | the session's and its resources' | never |
-| `effect="read"` | the same | beside reads |
-| `concurrent=True`, or no such tool | the session's | beside reads |
+| `effect="read"` | the same | with reads |
+| `concurrent=True`, or no such tool | the session's | with reads |
 
-A call made inside another joins the turns that the other holds: it takes turns only with calls made inside the same
-call, and draws what the other does not hold. The exception is a call on another session made inside a `concurrent`
-call, as an agent used as a tool does: it stands on its own.
+A nested call shares the turns that its parent holds: it takes turns only with nested calls of the same parent, and
+queues for what the parent does not hold. The exception is a call on another session made inside a `concurrent` call, as
+an agent used as a tool does: it is independent.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from handrail.transaction import Transaction, current
 from handrail.turns import Ticket, Turn, draw_ticket
 
 _JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
-"""The ticket of the call that policies or an approver are judging in this context. A call that they make stands inside
-it: one that needs the same turns is refused, because it would wait for the call that it judges."""
+"""The ticket of the call that policies or an approver are judging in this context. A call that they make is nested in
+it: one that needs the same turns is refused, because it would wait for the call that it judges.
+"""
 
 
 class CallTurn:
-    """Where a call stands in the queues of its participants; one owner, the call.
+    """The queue positions of a call with its participants; owned by the call.
 
     Attributes:
-        outer: the transaction that this call's will be a savepoint of; `None` for a call that stands on its own.
-        shared: whether it may run beside others.
-        ticket: the ticket; one without turns when the call is made where it cannot be.
-        waits: whether something stood in the way when the place was drawn: see `CallTurn.acquire`.
-        is_first: whether nobody else writes beside this call, once its turn has come.
+        outer: the transaction in which this call's will be a savepoint; `None` for an independent call.
+        shared: whether it may run concurrently with other calls.
+        ticket: the ticket; it has no turns if the call is not permitted here.
+        waits: whether the call had to wait, or was not permitted, when it was queued: see `CallTurn.acquire`.
+        is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
     __slots__ = ("_refused", "is_first", "outer", "shared", "ticket", "waits")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Draw the place; what stands in the way is raised by `acquire`."""
+        """Queue the call; `acquire` raises if it is not permitted here."""
         self._refused: Exception | None = None
         self.is_first = writes = tool is not None and tool.writes
         self.shared = not writes
@@ -62,7 +63,7 @@ class CallTurn:
 
     @contextmanager
     def judged(self) -> Generator[None]:
-        """Let policies and the approver judge the call in this block; what they call themselves stands inside it."""
+        """Let policies and the approver judge the call in this block; calls that they make are nested in it."""
         token = _JUDGED.set(self.ticket)
         try:
             yield
@@ -70,11 +71,11 @@ class CallTurn:
             _JUDGED.reset(token)
 
     async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
-        """Wait until the turn has come.
+        """Wait for the turn.
 
         Raises:
             DeadlineExceededError: the deadline passed first.
-            ModelVisibleError: the call was made where it cannot be.
+            ModelVisibleError: the call is not permitted here.
         """
         if self._refused is not None:
             raise self._refused
@@ -111,7 +112,7 @@ class CallTurn:
         return draw_ticket((), exclusive=False)
 
     def _turns_inside(self, caller: Transaction, name: str, own: Turn, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-        """The turns that a call made inside another takes; notes what forbids it."""
+        """The turns that a nested call takes; records why it is not permitted, if it is not."""
         if caller.state != "open":
             self._refused = TransactionClosedError(caller.tool, f"call {name}")
         if caller.concurrent and not caller.holds(own):

@@ -1,15 +1,15 @@
-"""A call as values: what a model asks for, what goes back to it, and what is recorded of it.
+"""The values of a call: what the model asks for, the message that answers it, and its record.
 
-`ToolInvoked` is recorded of every call; its `Step` says how far the call got. `EffectAwaited` is emitted while one
-waits. Two calls of one identity are the same call if they ask for the same tool in the same words.
+Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. `EffectAwaited` is emitted while a call
+waits. Two calls with one identity are the same call if the model wrote the same tool and the same arguments.
 
 A recorded value of a dataclass is written with the name and version of its class
-(`handrail.session.persistence.stored_types`). It comes back as a value of that class where the program knows it, and as
-decoded JSON where it does not: a record stays readable when the tool that made it is gone. So does a value that holds
-what JSON does not give back (a date in a place of type `Any`, a lone surrogate, for which its escape is written).
-Values of other types are written as the JSON that is shown, and beside it as what the tool reads, if that differs: with
-the tags of unions whose members that JSON does not tell apart. A value that JSON cannot say is left out, and its place
-says so.
+(`handrail.session.persistence.stored_types`). It is loaded as a value of that class if the program knows the class, and
+as decoded JSON otherwise: a record stays readable when the tool that made it is gone. A value that JSON does not
+restore exactly (a date in a field of type `Any`, a lone surrogate, which is written as its escape) is loaded as decoded
+JSON too. Values of other types are written as the JSON that is shown, and also as the JSON that the tool reads, if that
+differs: with the tags of unions whose members the first JSON does not distinguish. A value that JSON cannot represent
+is replaced by a note.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from handrail.store.protocol import ClaimOwner
 _log = logging.getLogger("handrail.runtime")
 
 _ADDED = ("reply", "final")
-"""Fields that a record may lack: none names a reply of `None`, and those of version 1 name neither."""
+"""Fields that a record may lack: a reply of `None` is not written, and version 1 has neither field."""
 
 _AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
 
@@ -63,7 +63,7 @@ class ToolCall:
 
     @property
     def words(self) -> str | bytes | Mapping[str, Any]:
-        """The arguments as the model wrote them; the same call has the same words."""
+        """The arguments as the model wrote them; they are equal for the same call."""
         return self.arguments if self.written is None else self.written
 
 
@@ -74,7 +74,7 @@ class ToolMessage(NamedTuple):
         call_id: the id of the call that it answers.
         content: the text that the model reads.
         success: whether the call succeeded; when it is false, everything the call did to state has been undone.
-        result: what the handler returned, or the failed result that stands for what went wrong.
+        result: what the handler returned, or the failed result that describes the failure.
         replayed: whether the result comes from the ledger, and the handler was not run.
     """
 
@@ -86,7 +86,7 @@ class ToolMessage(NamedTuple):
 
 
 def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, whose module imports this one
-    """A `ToolInvoked` as one JSON object in UTF-8; never fails for what a call may hold."""
+    """A `ToolInvoked` as one JSON object in UTF-8; does not fail for any value of a call."""
     call, result, run_context = event.call, event.result, event.run_context
     plain: dict[str, Any] = {
         "id": call.id,
@@ -111,7 +111,7 @@ def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, w
         plain["reply"] = event.reply
     try:
         head = to_json(plain)
-    except Exception:  # noqa: BLE001 - a model may send what is no Unicode, and nothing at all may keep it unrecorded
+    except Exception:  # noqa: BLE001 - a model may send text that is not Unicode; every call is recorded
         head = json.dumps(plain, default=_spelled).encode()
     written = _tagged(result.value)
     if event.value_read is not None and not is_dataclass(result.value):
@@ -123,7 +123,7 @@ def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the `ToolInvoked` that `dump_tool_invoked` wrote, by their names.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not a record of a call.
     """
     try:
         context = data["run_context"]
@@ -139,7 +139,7 @@ def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
         added = {name: data[name] for name in _ADDED if name in data}
         return fields | added | {name: data[name] for name in _AS_THEY_ARE}
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is no record of a call: {error!r}") from error
+        raise ValueError(f"it is not a record of a call: {error!r}") from error
 
 
 def _spelled(value: object) -> str:
@@ -147,7 +147,7 @@ def _spelled(value: object) -> str:
 
 
 def as_recorded(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """Arguments as a record holds them: text as it is, other values as JSON, and what JSON cannot say as text."""
+    """Arguments as recorded: text as it is, other values as JSON, and values that JSON cannot represent as text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -164,7 +164,7 @@ def _tagged(value: object) -> bytes:
         return b"null"
     try:
         if is_dataclass(value):
-            with suppress(SessionError):  # it holds what would not come back as what it is
+            with suppress(SessionError):  # it holds a value that JSON does not restore exactly
                 stored = stored_type(type(value))
                 items = stored.dump((value,))
                 return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, items)
@@ -177,7 +177,7 @@ def _tagged(value: object) -> bytes:
 
 
 def _to_be_read(data: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """From what the tool makes a value that the record holds as JSON; `None` where there is nothing to make."""
+    """The JSON from which the tool loads a value that the record shows as JSON; `None` if there is no value."""
     if data is None or "value" not in data or "type" in data:
         return None
     return data.get("read", data["value"])
@@ -193,12 +193,12 @@ def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of a
         kind = find_type(data["type"])
         return item if kind is None else stored_type(kind).load(to_json([item]), data["version"])[0]
     except SessionError:
-        _log.warning("a recorded value of %s no longer fits its class; it is shown as JSON", data["type"])
+        _log.warning("a recorded value of %s no longer matches its class; it is shown as JSON", data["type"])
         return item
 
 
 class Step(IntEnum):
-    """The steps of the pipeline, in order; `handrail.runtime.invoke` tells what each does."""
+    """The steps of the pipeline, in order; `handrail.runtime.invoke` describes them."""
 
     LOOK_UP = 1
     PARSE = 2
@@ -234,28 +234,27 @@ class _Form:
 @stored_as("handrail.tool_invoked", form=_Form())
 @dataclass(frozen=True, slots=True)
 class ToolInvoked:
-    """A call has ended: one event for each call, whatever came of it. Its slice is a LOG, so no rollback takes it away.
+    """A call has ended: one event for each call, whatever the outcome. Its slice is a LOG, so it is never rolled back.
 
     Attributes:
         call: what the model asked for.
         params: the parsed arguments; `None` if they did not parse, or the tool takes none.
-        result: what the handler returned, or the failed result that stands for what went wrong.
+        result: what the handler returned, or the failed result that describes the failure.
         refused_at: the step that refused the call or failed; `None` for a call that succeeded.
         handler_seconds: how long the handler ran; `None` if it did not run.
         total_seconds: how long the whole call took, from its arrival, waiting included.
-        effect_key: the key under which the ledger keeps the effect; `None` if it has no part in the call.
+        effect_key: the key of the effect in the ledger; `None` if the call has no effect there.
         replayed: whether the result comes from the ledger.
         session_id: the session of the call.
         run_context: the correlation ids of the run.
         at: when the call ended.
-        reply: the reply of the model that asked for the call; `None` if the program did not say.
-        final: whether the same call, asked again, is answered from this record. It is if the call succeeded, if the
-            request itself is invalid, if a policy or an approver decided against it, or if the handler refused it by a
-            failed result or `ToolValidationError`. Otherwise the same call goes through the pipeline again: after any
-            other exception of the handler, and where a policy or an approver has not decided, because it raised or
-            because there is no approver.
-        value_read: decoded JSON from which the tool makes the value of the result, for records that come from a store;
-            see `value_with_tags`. `None` where the value is what it was.
+        reply: the reply of the model that asked for the call; `None` if it was not given.
+        final: whether a repeat of the same call is answered from this record. It is if the call succeeded, if the
+            request is invalid, if a policy or an approver denied it, or if the handler refused it by a failed result or
+            `ToolValidationError`. Otherwise the repeat goes through the pipeline: after any other exception of the
+            handler, and if a policy or an approver raised, or no approver exists.
+        value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store; see
+            `value_with_tags`. `None` if the value has its original type.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -277,10 +276,10 @@ class ToolInvoked:
 
     @staticmethod
     def of(*values: Any) -> ToolInvoked:  # noqa: ANN401 - the fields, in their order
-        """Make one of its fields, in their order; for the pipeline, which makes one for each call.
+        """Create an event from its fields, in their order; for the pipeline, which creates one for each call.
 
         A frozen dataclass sets each field by a call of `object.__setattr__`. That takes 1.1 microseconds more, 4 % of a
-        call that reads. A draft with the same slots takes them at once, and becomes the event.
+        call that reads. A draft with the same slots is filled directly, and its class is then changed.
         """
         draft = _DRAFT(*values)
         draft.__class__ = ToolInvoked
@@ -316,11 +315,11 @@ class EffectAwaited:
 
     Attributes:
         session_id: the session of the call that waits.
-        reply: the reply of the model that asked for it; `None` if the program did not say.
+        reply: the reply of the model that asked for it; `None` if it was not given.
         call_id: the id of the call that waits.
         tool: name of its tool.
         key: the key of the effect.
-        owner: the call that has claimed the effect, and its process; maybe an earlier attempt of the call that waits.
+        owner: the call that has claimed the effect, and its process; possibly an earlier attempt of the waiting call.
         until: when the lease of the claim ends, aware, unless its owner renews it.
     """
 
@@ -338,7 +337,7 @@ class EffectAwaited:
         return CallRef(self.reply, self.call_id)
 
     def __str__(self) -> str:
-        """What is waited for, whose it is, and until when, for people."""
+        """The effect, its owner and the end of its lease, for people."""
         owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
         return (
             f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
@@ -348,14 +347,14 @@ class EffectAwaited:
 
 @dataclass(frozen=True, slots=True)
 class ToolRaised:
-    """A call has failed by an exception that the model reads as its type and message alone: for people who look for it.
+    """A call has failed by an exception of which the model reads only the type and message; carries the exception.
 
     Subscribers of the session are notified before the call is recorded, after it has been rolled back. It is not
-    stored, and has no slice. Refusals, and what a handler raises for the model to read, are no such exceptions.
+    stored, and has no slice. Refusals, and exceptions that a handler raises for the model, are not reported.
 
     Attributes:
         session_id: the session of the call.
-        reply: the reply of the model that asked for it; `None` if the program did not say.
+        reply: the reply of the model that asked for it; `None` if it was not given.
         call_id: the id of the call.
         tool: name of its tool.
         error: the exception, with its traceback.
@@ -374,7 +373,7 @@ class ToolRaised:
 
 
 def _was_final(event: ToolInvoked) -> bool:
-    """Whether a record is final that was written before records said so."""
+    """Whether a record from a version without the field `final` is final."""
     if event.refused_at in {None, Step.LOOK_UP, Step.PARSE, Step.POLICY, Step.APPROVAL}:
         return True
     return event.refused_at is Step.HANDLER and event.effect_key is None
@@ -382,7 +381,7 @@ def _was_final(event: ToolInvoked) -> bool:
 
 _FIELDS = tuple(each.name for each in fields(ToolInvoked))
 _DRAFT: Any = make_dataclass("_Draft", _FIELDS, slots=True)
-"""Has the slots of a `ToolInvoked`, and is not frozen."""
+"""A `ToolInvoked` that is not frozen, with the same slots."""
 
 
 def written_arguments(call: ToolCall) -> object:
@@ -397,7 +396,7 @@ def written_arguments(call: ToolCall) -> object:
 
 
 def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
-    """Whether a call is the one that was recorded under its identity."""
+    """Whether a call is the same as the one recorded under its identity."""
     if call.name != recorded.name:
         return False
     if call.words == recorded.words:
@@ -409,7 +408,7 @@ def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
 
 
 def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
-    """What to raise for a call whose identity stands for another one, or was used up.
+    """The error for a call whose identity belongs to another call, or has a final record.
 
     Args:
         recorded: the record of that identity.
@@ -435,7 +434,7 @@ def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReus
 
 
 def value_with_tags(tool: Tool[Any, Any] | None, value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as decoded JSON with tags; `None` for one whose form without them can be read, as that of nearly all."""
+    """A value as decoded JSON with tags; `None` if it can be loaded without them, as nearly all can."""
     if value is None or tool is None or tool.result_type is None or tool.value_codec is None:
         return None
     if not tool.value_codec.differs_from_shown or is_dataclass(value):
@@ -454,5 +453,5 @@ def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResu
     try:
         return replace(event.result, value=tool.load_value(to_json(event.value_read)))
     except (ParseError, ValueError):
-        _log.warning("the recorded value of %s no longer fits its type; it is given as JSON", tool.name)
+        _log.warning("the recorded value of %s no longer matches its type; it is returned as JSON", tool.name)
         return event.result

@@ -1,4 +1,4 @@
-"""Step 7: asking the ledger for the effect of a call, until it is granted, found done, or refused."""
+"""Step 7: claim the effect of a call in the ledger, until it is granted, found done, or refused."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from handrail.turns import Ticket
 _log = logging.getLogger("handrail.runtime")
 
 _SLOT = IdempotencyConfig()
-"""How an external tool that declares nothing is treated: by the slot of the call."""
+"""The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
 
 async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     """Claim the effect of a call, or find its result.
 
-    Waits while another call carries the same effect out, unless the tool's configuration says `reject`.
+    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
 
     Raises:
-        CallRefusedError: the effect is being carried out by another, its key stands for something else, its result
-            cannot be read any more, or its outcome is unknown and `Tool.reconcile` could not find it out.
+        CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
+            more, or its outcome is unknown and `Tool.reconcile` could not determine it.
     """
     reached("before-claim")
     key = _key_of(run, tool)
@@ -81,7 +81,7 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
     config = tool.idempotency
     if config is None and not run.call.id:
         raise CallRefusedError(
-            f"{tool.name} acts outside, and this call has no id by which it could be known again. Give it one."
+            f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."
         )
     params, hash_key = run.params, None
     if tool.masking.hides:
@@ -93,7 +93,7 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
         return _slot_of(run, tool, session_id, hash_key)
     if not has_ambiguous_unions(tool.params_type):
         return declared
-    # The key that an older version of Handrail gave to these arguments; a free one is given up for the new one.
+    # The key that an older version of Handrail gave to these arguments; used only if a row has it.
     old = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key, tagged=False)
     if old is None or old == declared or not run.environment.effect_ledger.is_taken(old, tool.name):
         return declared
@@ -101,7 +101,7 @@ def _key_of(run: Invocation, tool: Tool[Any, Any]) -> EffectKey:
 
 
 def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: bytes | None) -> EffectKey:
-    """The slot of the call; the one that an older version of Handrail gave to it, if that is in the ledger."""
+    """The slot of the call; the slot from an older version of Handrail, if that is in the ledger."""
     ledger = run.environment.effect_ledger
     if ledger.has_old_slots:
         old = old_slot_effect_key(run.call.id, run.params, session_id=session_id)
@@ -144,7 +144,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimR
 async def _stored(
     run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, config: IdempotencyConfig, waits: _Waits
 ) -> ReplayedResult | None:
-    """The result of the effect, if it has happened; `None` when it is time to ask the ledger again."""
+    """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
     if isinstance(answer, Hit):
         try:
             return load_result(tool, answer)
@@ -159,10 +159,10 @@ async def _stored(
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
-    """What to say of an effect that is done and whose recorded result cannot be read; the developer reads why.
+    """The refusal for an effect that is done and whose recorded result cannot be read; the reason is logged.
 
-    The row stays as it is. What the result cannot show does not change that the effect is done, and the result can be
-    shown once the type of the tool's results reads it again. So the refusal is not final.
+    The row is unchanged, and the effect is not repeated. The refusal is not final: the result can be shown again once
+    the result type of the tool can load it.
     """
     _log.error(
         "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: its "
@@ -173,17 +173,16 @@ def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallR
         exc_info=error,
     )
     return CallRefusedError(
-        f"{tool.name} was done before with these arguments, and is not done again. Its result cannot be shown, because "
-        "what is recorded of it can no longer be read. Do not ask for it again."
+        f"{tool.name} was done before with these arguments, and is not done again. Its result cannot be shown, "
+        "because its record can no longer be read. Do not ask for it again."
     )
 
 
 def _held_by_caller(busy: Busy) -> ReplayedResult | None:
-    """The result of the effect, if it came of a call made inside the same call as this one, which has not ended.
+    """The result of the effect, if a call nested in the same parent, which has not ended, produced it.
 
     Raises:
-        CallRefusedError: this call was made inside the one that carries the effect out, so it would wait for its own
-            caller.
+        CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
     """
     caller = current()
     enlisted = () if caller is None else (part for transaction in caller.chain() for part in transaction.enlisted)
@@ -197,7 +196,7 @@ def _held_by_caller(busy: Busy) -> ReplayedResult | None:
 
 
 class _Waits:
-    """The waits of one call: what each is for is said once, before it begins."""
+    """The waits of one call; each is reported once, before it begins."""
 
     __slots__ = ("_run", "_said")
 
@@ -206,7 +205,7 @@ class _Waits:
         self._said: set[tuple[str, int, datetime | None]] = set()
 
     def say(self, row: EffectRow, *, holder_runs: bool) -> None:
-        """Log what is waited for; emit it, unless the owner is a call of this process that is known to run."""
+        """Log the wait; emit an event too, unless the owner is a call of this process that is known to run."""
         wait = (row.effect_id, row.fence, row.lease_until)
         if wait in self._said or row.lease_until is None:
             return
@@ -219,21 +218,21 @@ class _Waits:
         _log.warning("session %s: %s", session.session_id, event)
         try:
             session.dispatcher.dispatch(event)
-        except Exception:  # noqa: BLE001 - logged, because the call is none of the subscriber's
+        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
             _log.exception("a subscriber of the wait of %s failed", self._run.call.name)
 
 
 def _runs_beside(run: Invocation, row: EffectRow, holder: Ticket | None) -> bool:
-    """Whether the owner is a call of this process that takes turns with this one, or works on another session.
+    """Whether the owner is a call of this process that shares a turn with this one, or is on another session.
 
-    A handler that was left behind by a session that has been closed takes no turn of the session as it is open now.
+    A handler left running by a session that has been closed has no turn of the reopened session.
     """
     session = run.environment.session
     return holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns)
 
 
 async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
-    """Wait until the other owner has ended or its lease has expired, or refuse the call because it has not."""
+    """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens."""
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)
     seconds = seconds_left(run.environment.deadline)

@@ -14,13 +14,13 @@ from handrail.session import Session
 from handrail.store.protocol import LedgerStore
 
 MAX_ARGUMENT_BYTES = 1_048_576
-"""The most that the arguments of one call may take, unless the environment says otherwise."""
+"""The default limit on the arguments of one call."""
 
 
 def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
-    """A ledger beside the session, in its store, so that an effect is recorded in one unit with the call.
+    """A ledger in the store of the session, so that an effect is recorded in one unit with the call.
 
-    For a session in memory it is a new one in memory.
+    For a session in memory, a new ledger in memory.
     """
     store = session.store
     return EffectLedger(store if isinstance(store, LedgerStore) else None, clock=clock)
@@ -28,21 +28,21 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
-    """What all calls of one run share; made once by the door and passed whole.
+    """What all calls of one run share; created once by the entry point.
 
     Attributes:
-        prompt: the bound prompt; its resources are what handlers find in `context.resources`.
-        rendered_prompt: the prompt as the model got it; tools are looked up in it.
-        session: the session that the run works on: where results go, and what is rolled back.
-        adapter: what drives the run, handed to handlers as `context.adapter`.
-        effect_ledger: remembers effects. Share one among all runs whose calls may repeat each other.
+        prompt: the bound prompt; its resources are `context.resources` of handlers.
+        rendered_prompt: the prompt as the model received it; tools are looked up in it.
+        session: the session of the run: results are stored in it, and it is rolled back.
+        adapter: what drives the run; `context.adapter` of handlers.
+        effect_ledger: records effects. Share one among all runs whose calls may repeat each other.
         deadline: no handler starts or runs past it.
-        heartbeat: what `context.beat()` beats, if somebody watches it.
+        heartbeat: the heartbeat of `context.beat()`, if it is watched.
         run_context: the correlation ids of the run, for `ToolInvoked`.
-        budget_tracker: handed to handlers as `context.budget_tracker`.
-        approver: who is asked where a policy says so; without one, such calls are refused.
-        clock: what the time is taken from.
-        max_argument_bytes: the most that the arguments of one call may take, as JSON in UTF-8.
+        budget_tracker: `context.budget_tracker` of handlers.
+        approver: asked where a policy requires approval; without one, such calls are refused.
+        clock: the source of the time.
+        max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
     """
 
     prompt: Prompt[Any]

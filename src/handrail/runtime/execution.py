@@ -1,20 +1,20 @@
-"""Two ways to carry a call out: on this thread, or on an event loop.
+"""Execution modes of a call: blocking on this thread, or async on an event loop.
 
-The pipeline is written once, as a coroutine. What it may have to wait for goes through a `ExecutionMode`:
+The pipeline is written once, as a coroutine. Everything that it may wait for goes through an `ExecutionMode`:
 
 | | `Blocking` (`ToolExecutor.execute`) | `Async` (`execute_async`, PydanticAI) |
 |---|---|---|
 | a turn, another call's effect | blocks this thread | suspends this task |
 | a `def` handler | runs on this thread; bounded in time, on a thread of its own | runs on a thread of its own |
 | an `async def` handler | runs on an event loop of its own | is awaited; bounded in time, as a task of its own |
-| what a `def` handler returns to be awaited | as an `async def` handler, in the time that is left | the same |
+| an awaitable returned by a `def` handler | as an `async def` handler, in the time that is left | the same |
 
-A bounded handler that overruns is left behind: a task is cancelled and given a moment to clean up, a thread cannot be
-stopped. Whatever it does afterwards is kept out by its closed transaction (`handrail.transaction`). What it returns or
-raises in the end is handed to `late`, where a caller gives one.
+A bounded handler that overruns is abandoned: a task is cancelled and given a moment to clean up, a thread cannot be
+stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
+the end is passed to `late`, if the caller gives one.
 
-Handlers run on daemon threads of their own and not on a pool: a pool runs out of threads when handlers hang or wait for
-each other, and keeps the process from ending.
+Handlers run on their own daemon threads, not in a pool: a pool runs out of threads when handlers hang or wait for each
+other, and prevents the process from exiting.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _CLEAN_UP_SECONDS = 1.0
 
 
 class ExecutionTimeoutError(Exception):
-    """Something took longer than it was given. Never leaves the runtime."""
+    """A wait or a body exceeded its time limit. Never leaves the runtime."""
 
 
 Late: TypeAlias = Callable[[Future[Any]], None]
-"""Called with what a body that overran ended with after all: a future that is done, with its result or exception."""
+"""Called when a body that overran ends after all, with a future that is done and has its result or exception."""
 
 
 class ExecutionMode(Protocol):
-    """How the pipeline waits and runs what may take long."""
+    """How the pipeline waits, and runs what may take long."""
 
     @property
     def inline(self) -> bool:
@@ -69,13 +69,12 @@ class ExecutionMode(Protocol):
         """Run a handler, an approver or a reconciler.
 
         Args:
-            body: what is run; it returns an awaitable when `is_async` says so.
+            body: what is run; it returns an awaitable if `is_async` is true.
             is_async: whether the body is asynchronous.
             seconds: how long it may take; `None` for as long as it takes.
             late: called once if the body overran and ends after all, but not if it ends because it was cancelled. It is
                 called on any thread, mostly the one on which the body ends, and in an empty context, because the call
-                that the body belongs to is over. That may be a moment before this raises. It must be quick; its
-                exception is logged.
+                of the body is over. That may be shortly before this raises. It must be quick; its exception is logged.
 
         Raises:
             ExecutionTimeoutError: it took longer than `seconds`; it may still be running.
@@ -105,7 +104,7 @@ class Blocking:
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Run `body` here, or where the table of this module says; see `ExecutionMode.run`."""
+        """Run `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
         late = _guarded(late)
         if is_async:
             if loop_is_running():
@@ -125,7 +124,7 @@ class Blocking:
 
 
 class Async:
-    """Everything happens on the running event loop, which nothing blocks."""
+    """Everything happens on the running event loop, which is never blocked."""
 
     inline = False
 
@@ -136,7 +135,7 @@ class Async:
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Await `body`, or run it on a thread of its own; see `ExecutionMode.run`."""
+        """Await `body`, or run it on its own thread; see `ExecutionMode.run`."""
         late = _guarded(late)
         if is_async:
             return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
@@ -160,10 +159,9 @@ ASYNC = Async()
 async def run_to_end(
     mode: ExecutionMode, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - whatever a handler returns
-    """Run a body as `ExecutionMode.run` does, and await what it returns to be awaited although it is not asynchronous.
+    """Run a body as `ExecutionMode.run` does, and await what it returns if that is awaitable.
 
-    Both parts together have `seconds`. Where the first one overruns, nothing of the second is begun, and `late` is not
-    called.
+    Both parts together have `seconds`. If the first one overruns, the second is not started, and `late` is not called.
 
     Raises:
         ExecutionTimeoutError: as `ExecutionMode.run` does.
@@ -183,7 +181,7 @@ async def run_to_end(
 async def await_result(
     mode: ExecutionMode, returned: Awaitable[Any], *, seconds: float | None, late: Late | None = None
 ) -> Any:  # noqa: ANN401 - as above
-    """What something that a handler has returned comes to when it is awaited; see `ExecutionMode.run`.
+    """Await what a handler has returned; see `ExecutionMode.run`.
 
     Raises:
         ExecutionTimeoutError: as `ExecutionMode.run` does, or there is no time left.
@@ -197,13 +195,13 @@ async def await_result(
 
 
 def drop_unawaited(returned: object) -> None:
-    """Close a coroutine of which nothing has run, so that Python does not warn of it."""
+    """Close a coroutine that has not started, so that Python does not warn of it."""
     if inspect.iscoroutine(returned) and inspect.getcoroutinestate(returned) == inspect.CORO_CREATED:
         returned.close()
 
 
 def _ended(late: Late, ended: Future[Any]) -> None:
-    """Call `late` with what a body ended with, unless that is to be awaited: it has come to no end then."""
+    """Call `late` with what a body ended with, unless that is an awaitable: then the body has not ended."""
     if ended.exception() is None and inspect.isawaitable(ended.result()):
         drop_unawaited(ended.result())
     else:
@@ -211,14 +209,16 @@ def _ended(late: Late, ended: Future[Any]) -> None:
 
 
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to its end a coroutine that never suspends, without an event loop; `Blocking` makes the pipeline one."""
+    """Run a coroutine that never suspends, as the pipeline under `Blocking`, without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as end:
         returned: T = end.value
         return returned
     coroutine.close()
-    raise RuntimeError("a call on the synchronous entry has suspended; only handlers may, and they get a loop")
+    raise RuntimeError(
+        "a call on the synchronous entry point suspended; only handlers may suspend, and they have their own event loop"
+    )
 
 
 def run_in_thread(body: Callable[[], T]) -> Future[T]:
@@ -229,7 +229,7 @@ def run_in_thread(body: Callable[[], T]) -> Future[T]:
     def work() -> None:
         try:
             returned = context.run(body)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the future is read
+        except BaseException as error:  # noqa: BLE001 - raised again where the future is read
             future.set_exception(error)
         else:
             future.set_result(returned)
@@ -247,8 +247,8 @@ def _guarded(late: Late | None) -> Late | None:
     def notify(ended: Future[Any]) -> None:
         try:
             Context().run(call, ended)
-        except Exception:  # noqa: BLE001 - logged, because there is no caller left to raise it to
-            _log.exception("what a handler that had overrun ended with could not be recorded")
+        except Exception:  # noqa: BLE001 - logged, because the caller has gone
+            _log.exception("the late outcome of a handler that had timed out could not be recorded")
 
     return notify
 
@@ -262,7 +262,7 @@ def _within(future: Future[T], seconds: float, *, late: Late | None) -> T:
 
 
 def _capped(seconds: float | None) -> float | None:
-    """A span that the system can wait for; the longest one is some three hundred years."""
+    """A timeout that the system accepts; the longest is about three hundred years."""
     return None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
 
 
@@ -276,7 +276,7 @@ def loop_is_running() -> bool:
 
 
 async def _settled(future: Future[Any], *, seconds: float | None) -> None:
-    """Suspend until a future of another thread is done, and leave its outcome in it.
+    """Suspend until a future of another thread is done; its outcome stays in it.
 
     Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions (`StopIteration`).
     """
@@ -286,7 +286,7 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
     def tell(_: Future[Any]) -> None:
         try:
             loop.call_soon_threadsafe(done.set_result, None)
-        except RuntimeError:  # the loop has been closed: nobody waits any more
+        except RuntimeError:  # the loop has been closed: no caller waits any more
             _log.debug("a handler ended after the event loop of its call")
 
     future.add_done_callback(tell)
@@ -296,7 +296,7 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
-    """Await `body` as a task of its own, for so long and no longer."""
+    """Await `body` as its own task, with a time limit."""
     task = asyncio.ensure_future(body())
     try:
         finished, _ = await asyncio.wait((task,), timeout=seconds)
@@ -310,7 +310,7 @@ async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: La
 
 
 async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]], None]) -> None:
-    """Cancel a task and give it a moment to clean up; `ended` is called with it when it is done, now or later."""
+    """Cancel a task and give it a moment to clean up; `ended` is called with it once it is done, now or later."""
     if task.done():
         return
     _LEFT_BEHIND.add(task)
@@ -326,7 +326,7 @@ _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
 
 def _forget(task: asyncio.Future[Any]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.warning("a handler that had overrun ended with %r", task.exception())
+        _log.warning("a handler that had timed out ended with %r", task.exception())
 
 
 def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
@@ -343,9 +343,9 @@ def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
 
 
 def _pass_on_loop(late: Late, loop: Future[Any]) -> None:
-    """Call `late` with what a body ended with that has blocked its event loop, so that it could not be stopped there.
+    """Call `late` for a body that blocked its event loop, so that it could not be stopped there.
 
-    A body that was stopped there calls `late` by itself.
+    A body that was stopped there calls `late` itself.
     """
     if not isinstance(loop.exception(), ExecutionTimeoutError | asyncio.CancelledError):
         late(loop)

@@ -1,41 +1,41 @@
-"""What an exception becomes, for the model and for the effect: the one place that decides.
+"""Maps exceptions to their outcome, for the model and for the effect. No other module decides this.
 
 | raised by a step, a handler, a policy, a reducer or a subscriber | becomes |
 |---|---|
-| `CallRefusedError` (a step of the pipeline says no), `ParseError` | failed result with its message |
+| `CallRefusedError` (a step of the pipeline refuses), `ParseError` | failed result with its message |
 | `ModelVisibleError`: `ToolValidationError`, `ReadOnlyViolation`, `EffectUncertain`, ... | failed result, its message |
-| `TypeError` that comes from calling the handler wrongly | failed result that says what the handler must accept |
+| `TypeError` from calling the handler wrongly | failed result that states what the handler must accept |
 | `HandlerTimeoutError` | failed result with its message |
 | `VisibilityExpansionRequired`, `PromptEvaluationError`, `BudgetExceededError` | raised again |
 | `DeadlineExceededError` | `PromptEvaluationError(phase="tool")`, raised |
 | `CancelledError`, `KeyboardInterrupt`, any other `BaseException` | raised again |
-| `CallPostponed` | raised again, and not recorded: the call will be made again |
+| `CallPostponed` | raised again, and not recorded: the call will be repeated |
 | `DeveloperMistake`: nothing is bound, a policy returned no decision | raised again, after the reply's other calls |
 | an `ExceptionGroup` that holds one, at any depth | the same |
-| `CallIdReusedError` | the same, and not recorded: the record of the other call stays the only one |
+| `CallIdReusedError` | the same, and not recorded: only the other call has a record |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
-Whatever it becomes, the call has been rolled back before, and one `ToolInvoked` is recorded after. A postponed call is
-recorded when it is carried out.
+In each case the call is rolled back first, and one `ToolInvoked` is recorded after. A postponed call is recorded when
+it runs.
 
 An exception that a program raises from a developer's mistake, or while it handles one, is the program's own: it fails
-the call. The text of the mistake is replaced in what the model reads of it.
+the call. The model does not read the text of the mistake, which is replaced.
 
-What the end of a handler says of an effect outside:
+How the end of a handler determines its external effect:
 
 | an external handler | its effect is |
 |---|---|
 | returned a result that is a success | applied |
 | returned `ToolResult.error(...)` | not applied |
-| was not entered: it cannot be called so, the deadline had passed | not applied |
+| was not entered: its signature does not match, the deadline had passed | not applied |
 | raised `ToolValidationError` or `EffectNotApplied` | not applied |
 | raised `VisibilityExpansionRequired`, `CallPostponed`, or control flow of PydanticAI | not applied |
 | raised a type in `External.not_applied_on` | not applied |
-| raised an `ExceptionGroup` | not applied, if each of its members says so |
+| raised an `ExceptionGroup` | not applied, if that holds for each of its members |
 | raised anything else, overran its time, was cancelled or interrupted | unknown |
 
 PydanticAI's control flow is `ModelRetry`, `ApprovalRequired` and `CallDeferred`. The effect of any other tool is undone
-with the call, so it was not applied, unless the handler says by `EffectUncertain` that it may have been.
+with the call, so it was not applied, unless the handler raises `EffectUncertain`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from handrail.prompt import Tool, ToolResult
 _log = logging.getLogger("handrail.runtime")
 
 _LONGEST_MESSAGE = 2_000
-"""Characters of a foreign exception's message that are told to the model."""
+"""Characters of a foreign exception's message that the model reads."""
 
 _NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequired, CallPostponed)
 
@@ -75,14 +75,14 @@ _CONTROL_FLOW = frozenset({"ModelRetry", "ApprovalRequired", "CallDeferred"})
 """Exceptions of PydanticAI, by name: the runtime does not import it."""
 
 _MISTAKE = "a mistake of the program"
-"""What a model reads in the place of the text of a developer's mistake."""
+"""What a model reads instead of the text of a developer's mistake."""
 
 _MOST_CHARACTERS = 16_000
-"""How much of a traceback is kept with an effect; its end says most."""
+"""Characters of a traceback that are stored with an effect: its end."""
 
 
 class CallRefusedError(Exception):
-    """A step of the pipeline says no; the message is for the model. Never leaves the runtime."""
+    """A step of the pipeline refuses the call; the message is for the model. Never leaves the runtime."""
 
 
 class HandlerTimeoutError(CallRefusedError):
@@ -95,19 +95,19 @@ class HandlerTimeoutError(CallRefusedError):
 
 
 class FinalRefusal(CallRefusedError):
-    """A refusal that is decided: the same call, asked again under its identity, is answered with it from the record."""
+    """A final refusal: a repeat of the call under its identity is answered with it from the record."""
 
 
 class Denial(FinalRefusal):
-    """A policy or an approver has decided that a call may not run; the same call, asked again, is refused again."""
+    """A policy or an approver has denied a call; a repeat of the same call is refused too."""
 
 
 class Failure(NamedTuple):
-    """What an exception becomes.
+    """The outcome of an exception.
 
     Attributes:
-        result: the failed result that is recorded, and told to the model if nothing is raised.
-        raises: what leaves the pipeline; `None` when the model is told instead.
+        result: the failed result that is recorded, and sent to the model if nothing is raised.
+        raises: what leaves the pipeline; `None` if the result is sent to the model instead.
     """
 
     result: ToolResult[Any]
@@ -115,7 +115,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException, tool_name: str) -> Failure:
-    """Decide what an exception becomes; the table above, row by row. `tool_name` is for the log and the message."""
+    """The outcome of an exception, by the table above. `tool_name` is for the log and the message."""
     if is_for_model(error):
         return Failure(ToolResult.error(without_mistakes(str(error), error)), None)
     if isinstance(error, DeadlineExceededError):
@@ -129,12 +129,12 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
 
 
 def is_for_model(error: BaseException) -> bool:
-    """Whether the message of an exception was written for the model: a refusal, or one of the tree's branch for it."""
+    """Whether the message of an exception is for the model: a refusal, or a `ModelVisibleError`."""
     return isinstance(error, CallRefusedError | ParseError | ModelVisibleError)
 
 
 def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> CallRefusedError:
-    """What to say when calling the handler, not the handler, raised `TypeError`."""
+    """The error when calling the handler, not the handler itself, raised `TypeError`."""
     params = "None" if tool.params_type is None else tool.params_type.__name__
     return CallRefusedError(
         f"{tool.name} could not be called: {error}. "
@@ -143,21 +143,21 @@ def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> CallRefusedError
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception in words for the model: type and message, cut; of what is no `Exception`, the type alone."""
+    """An exception as the model reads it: type and message, shortened; the type alone if it is not an `Exception`."""
     name = type(error).__name__
     if not isinstance(error, Exception):
-        return name  # who cancelled, and where, is none of the model's business
+        return name  # the model does not need to know who cancelled
     try:
         message = without_mistakes(str(error), error)
-    except Exception:  # noqa: BLE001 - an exception that cannot say what it is must not become another one
+    except Exception:  # noqa: BLE001 - an exception whose text cannot be formatted must not raise another one
         return name
     return f"{name}: {truncate(message)}" if message not in {"", name} else name
 
 
 def without_mistakes(text: str, error: BaseException) -> str:
-    """What an exception says, without the texts of developer's mistakes that it was raised from.
+    """The text of an exception, without the texts of developer's mistakes that it was raised from.
 
-    An exception that is a mistake says what it says: it is raised to the developer.
+    The text of a mistake itself is unchanged: it is raised to the developer.
     """
     for mistake in _mistakes_behind(error):
         quoted = str(mistake)
@@ -187,17 +187,17 @@ def _mistakes_behind(error: BaseException) -> list[DeveloperMistake]:
 
 
 def truncate(text: str) -> str:
-    """A text of somebody else's, as long as a model should be made to read."""
+    """A foreign text, shortened to what a model should read."""
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}... ({len(text)} characters)"
 
 
 def unknown_because(error: BaseException, tool: Tool[Any, Any], *, entered: bool) -> str | None:
-    """Why it is not known whether an effect was applied, for people; `None` if it surely was not.
+    """Why it is not known whether an effect was applied, for people; `None` if it certainly was not.
 
     The first line names the exception; the traceback follows.
 
     Args:
-        error: what has ended the handler.
+        error: the exception that ended the handler.
         tool: the tool.
         entered: whether the handler may have run its first line.
     """
@@ -226,7 +226,7 @@ def _described(error: BaseException) -> str:
     if not isinstance(error, Exception):
         return f"its call was ended by {first}"
     if isinstance(error, HandlerTimeoutError):
-        return str(error)  # where the runtime stopped waiting says nothing of the handler
+        return str(error)  # the runtime's own traceback does not describe the handler
     if isinstance(error, EffectUncertain):
         first = without_mistakes(str(error), error)
         if error.__cause__ is None:

@@ -1,4 +1,4 @@
-"""One call on its way through the pipeline: what is known of it so far."""
+"""The state of one call in the pipeline."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ _log = logging.getLogger("handrail.runtime")
 
 
 class Invocation:
-    """The one owner of what changes while a call is carried out; made by `invoke`, seen by its steps.
+    """Owns the state that changes while a call runs; created by `invoke`, passed to its steps.
 
     Attributes:
         call: what the model asked for.
         ref: the identity of the call within its session.
         environment: what all calls of the run share.
         mode: how to wait and to run what may take long.
-        tool: the tool, if there is one of that name.
-        policies: what judges the call.
-        turn: its place in the queues, drawn when this was made.
-        resources: what the handler gets its resources from; owns those of this call alone.
-        step: the step that is being carried out.
+        tool: the tool, if one has that name.
+        policies: the policies of the tool.
+        turn: its queue positions, taken when this was created.
+        resources: where the handler gets its resources; owns those of this call alone.
+        step: the current step.
         params: the parsed arguments.
         entered: whether the handler may have run its first line.
         handler_seconds: how long the handler ran, if it did.
-        effect_key: the key of the effect, if the ledger has a part in the call.
+        effect_key: the key of the effect, if the call has one in the ledger.
         replayed: whether the result comes from the ledger.
         refused_at: the step that refused the call or failed.
-        raises: what is raised when the call has been recorded.
+        raises: what is raised after the call has been recorded.
         claim: the right to run the handler, once the transaction has begun.
-        closed: the event that records the call, if it has been committed together with it.
-        is_stored: whether the session is kept in a store.
-        is_known: whether the session knows the call again, if it is asked again. Calls without a reply are known only
-            in a stored session; calls made inside others never are, because what they did may have been undone.
-        is_final: whether the same call, asked again, is answered from the record, unless the claim is unsettled; see
+        closed: the event that records the call, if it was committed together with it.
+        is_stored: whether the session is in a store.
+        is_known: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in a
+            stored session; nested calls never are, because their parent may have been rolled back.
+        is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
             `ToolInvoked.final`.
-        once_recorded: what is done when the refusal of the call has been recorded for good; `None` for nothing.
+        once_recorded: called once the refusal of the call has a final record; `None` for nothing.
     """
 
     step = Step.LOOK_UP
@@ -85,7 +85,7 @@ class Invocation:
     once_recorded: Callable[[], object] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
-        """Take the call in, and draw its place."""
+        """Queue the call."""
         self.arrived = environment.clock.monotonic()
         self.call = call
         self.environment = environment
@@ -107,11 +107,11 @@ class Invocation:
         self.resources = resources.concurrent_call_scope() if beside else resources.call_scope()
 
     def __enter__(self) -> Self:
-        """Keep the place until the end of the block."""
+        """Hold the queue position until the end of the block."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Close the resources of this call, and give up its place, whatever has become of it."""
+        """Close the resources of this call, and release its ticket, whatever the outcome."""
         try:
             self.resources.close()
         except Exception:  # noqa: BLE001 - logged, because the call is over
@@ -123,8 +123,8 @@ class Invocation:
         """The message of a call that has a final record; `None` for one that goes through the pipeline.
 
         Raises:
-            CallIdReusedError: the identity stands for another call, or a call without a reply has a final record.
-            CallRefusedError: the store does not answer.
+            CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
+            CallRefusedError: the store is unavailable.
         """
         ref = self.ref
         try:
@@ -143,27 +143,27 @@ class Invocation:
         return ToolMessage(ref.call_id, result.render(), result.success, result, replayed=True)
 
     async def take_turn(self) -> ToolMessage | None:
-        """Step 3: wait for the turn; see `CallTurn.acquire`. Returns what `recorded` does then."""
+        """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`."""
         await self.turn.acquire(self.mode, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
     async def take_first_turn(self) -> ToolMessage | None:
         """Wait until the calls that arrived before have ended; see `CallTurn.wait_for_earlier_calls`.
 
-        Returns what `recorded` does then.
+        Then returns `recorded()`.
         """
         await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
         return self.recorded() if self.is_known else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
-        """Have a policy judge the call or take note of its success; off the event loop if that may block it."""
+        """Call a method of a policy; off the event loop if that may block it."""
         if self.mode.inline or self.tool is None or not isinstance(policy, MayBlock) or not policy.may_block(self.tool):
             return act()
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
     def check_deadline(self) -> None:
-        """Step 6: no handler is started past the deadline.
+        """Step 6: check the deadline; no handler starts past it.
 
         Raises:
             DeadlineExceededError: it has passed.
@@ -173,10 +173,10 @@ class Invocation:
             raise DeadlineExceededError(f"the deadline ({deadline.expires_at.isoformat()}) has passed; it was not run")
 
     def check_store(self) -> None:
-        """Step 6: no handler is started that could not be recorded.
+        """Step 6: check the store; no handler starts whose call could not be recorded.
 
         Raises:
-            CallRefusedError: the store of the session does not answer, or the session is closed or has passed to
+            CallRefusedError: the store of the session is unavailable, or the session is closed or has passed to
                 another process.
         """
         try:
@@ -191,7 +191,7 @@ class Invocation:
         )
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
-        """Step 8: the transaction of this call, to be entered; a savepoint when the call was made inside another.
+        """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.
 
         The claim is settled with it.
         """
@@ -209,17 +209,17 @@ class Invocation:
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
-        """What policies and the handler are given; the claim's part in it is there only once it is held."""
+        """The context for policies and the handler; it refers to the claim only once that is held."""
         if claim.effect is None:
             return ToolContext(self.environment, self.resources, self.ref)
         return ToolContext(self.environment, self.resources, self.ref, claim.effect.key, claim.fence, claim.renew)
 
     def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-        """Step 11: keep what was written, and have the effect recorded with it; in a stored session, the call as well.
+        """Step 11: commit what was written, with the effect; in a stored session, with the record of the call too.
 
         Raises:
-            ModelVisibleError: the effect of the call has happened, and its store does not answer.
-            CallRefusedError: a store does not answer, and everything has been undone.
+            ModelVisibleError: the effect of the call has happened, and its store is unavailable.
+            CallRefusedError: a store is unavailable, and everything has been rolled back.
         """
         self.resources.close()
         if claim.effect is not None:
@@ -241,7 +241,7 @@ class Invocation:
         reached("after-commit")
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
-        """What is recorded of the call, as far as it has come."""
+        """The record of the call so far."""
         environment = self.environment
         return ToolInvoked.of(
             self.call,
@@ -261,7 +261,7 @@ class Invocation:
         )
 
     def refuse(self, result: ToolResult[Any]) -> ToolResult[Any]:
-        """Note that the handler has returned a failed result; returns it with what the model is to know beside it."""
+        """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = self.step
         return self._with_aftermath(result)
 
@@ -270,7 +270,7 @@ class Invocation:
         return replace(result, message=f"{_as_sentence(result.message)}{aftermath}") if aftermath else result
 
     async def fail(self, error: BaseException) -> ToolResult[Any]:
-        """Note what an exception becomes, and wait until the calls that arrived before have been recorded."""
+        """Determine the outcome of an exception, and wait until earlier calls have been recorded."""
         self.refused_at = self.step
         result, self.raises = failure_of(error, self.call.name)
         self.is_final &= self.raises is None and _is_final(error, self.step)
@@ -282,7 +282,7 @@ class Invocation:
                 await self.turn.acquire(self.mode, self.environment.deadline)
                 await self.take_first_turn()
             except DeadlineExceededError:
-                pass  # it is recorded out of its order rather than not at all
+                pass  # recorded out of order rather than not at all
             except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
                 result, self.raises = failure_of(interrupt, self.call.name)
                 self.is_final = False
@@ -294,14 +294,14 @@ class Invocation:
             return
         try:
             session.dispatcher.dispatch(ToolRaised(session.session_id, *self.ref, self.call.name, error))
-        except Exception:  # noqa: BLE001 - logged, because the call is none of the subscriber's
-            _log.exception("a subscriber failed to take note of what %s raised", self.call.name)
+        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+            _log.exception("a subscriber failed on the exception that %s raised", self.call.name)
 
     def message(self, result: ToolResult[Any]) -> ToolMessage:
-        """Step 13: what goes back to the model.
+        """Step 13: the message to the model.
 
         Raises:
-            BaseException: the failure that ends the run, if that is what the call came to.
+            BaseException: the failure that ends the run, if the call had one.
         """
         if self.raises is not None:
             raise self.raises
@@ -309,10 +309,10 @@ class Invocation:
 
 
 def _is_final(error: BaseException, step: Step) -> bool:
-    """Whether an exception refuses a call for what it asks, and not for the state of things at the moment.
+    """Whether an exception refuses a call because of its request, and not because of the current state.
 
-    What does not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats another
-    raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may pass.
+    Arguments that do not parse never will. An unknown tool, policies, approvers and the claim of a call that repeats
+    another raise `FinalRefusal`, handlers `ToolValidationError`. The cause of any other exception may be temporary.
     """
     if isinstance(error, FinalRefusal) or step is Step.PARSE:
         return True
@@ -320,7 +320,7 @@ def _is_final(error: BaseException, step: Step) -> bool:
 
 
 def _as_sentence(text: str) -> str:
-    """The text, ready to be followed by another sentence."""
+    """The text with its final punctuation, so that another sentence can follow."""
     if text.endswith("\n"):
         return text
     return f"{text} " if text.endswith((".", "!", "?", ":")) else f"{text}. "

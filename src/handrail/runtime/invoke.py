@@ -1,30 +1,30 @@
-"""The pipeline: the only code that runs a handler. Every door calls `invoke`.
+"""The pipeline: the only code that runs a handler. Every entry point calls `invoke`.
 
-Theory of operation. A call is carried out in thirteen steps:
+Theory of operation. A call runs in thirteen steps:
 
 | # | step | a refusal or failure here |
 |---|---|---|
 | 1 | look the tool up in the rendered prompt | failed message: known names, near miss |
 | 2 | parse the arguments, strictly | failed message: every fault with its path, and the tool's first example |
-| 3 | take its turn; its place was drawn on arrival | cancelled, or past the deadline: it leaves the queue |
+| 3 | take its turn, queued for on arrival | cancelled, or past the deadline: it leaves the queue |
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
 | 5 | approval, only where a policy said ask; no transaction is open yet | failed message; no approver means deny |
-| 6 | deadline; the store of a stored session answers | `PromptEvaluationError(phase="tool")`; failed message |
+| 6 | deadline; the store of a stored session is available | `PromptEvaluationError(phase="tool")`; failed message |
 | 7 | claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
-| 8 | begin the transaction | a participant that cannot be kept: failed message |
+| 8 | begin the transaction | a participant that cannot be snapshotted: failed message |
 | 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures` |
 | 10 | on success: policies' `on_result`, reducers, subscribers | rolled back, failed message |
-| 11 | commit, or roll back (default); complete, fail or give up the claim | rolled back, failed message |
-| 12 | append exactly one `ToolInvoked`, whatever the outcome; give up the turn | postponed: not recorded yet |
+| 11 | commit, or roll back (default); complete, fail or abandon the claim | rolled back, failed message |
+| 12 | append exactly one `ToolInvoked`, whatever the outcome; release the turn | postponed: not recorded yet |
 | 13 | render the message | |
 
-What can be raised at any step, and what becomes of it, stands in `handrail.runtime.failures`: there is no other place
-that decides it. What a call may wait for (its turn, a person, another call's effect, its handler) goes through a
-`ExecutionMode`, so that one coroutine serves both entries.
+`handrail.runtime.failures` alone decides the outcome of an exception raised at any step. Everything a call may wait for
+(its turn, a person, another call's effect, its handler) goes through an `ExecutionMode`, so that one coroutine serves
+both entry points.
 
-`run.step` is the step that is carried out; it is set here alone, and recorded with a call that fails. Two things are
-undone by leaving a `with` block, whatever leaves it: the transaction, with the claim that is enlisted in it (steps 7
-and 8), and the ticket (step 3). Committing is explicit: `run.commit(...)`.
+`run.step` is the current step; it is set only here, and recorded with a call that fails. Leaving a `with` block, in any
+way, rolls back the transaction with the claim enlisted in it (steps 7 and 8), and releases the ticket (step 3).
+Committing is explicit: `run.commit(...)`.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from handrail.runtime.steps import (
 
 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
-    """Carry a call out, from request to message. The table of this module says what each line does.
+    """Run a call, from request to message. The table of this module describes each step.
 
     Args:
         call: what the model asked for.
         reply: the reply of the model that asked for it; every adapter states it. With the session and the id of the
-            call it names the call for good.
+            call it identifies the call permanently.
         environment: what all calls of the run share.
         mode: how to wait and to run what may take long.
 
     Raises:
-        DeveloperMistake: the program is at fault. The call is rolled back and recorded first. Adapters raise it when
+        DeveloperMistake: the program is at fault. The call is rolled back and recorded first. Adapters raise it after
             the other calls of the reply have ended.
-        CallIdReusedError: one of these: the identity of the call stands for another one. Nothing was run or recorded.
-        RunAbortedError: the run is over: the deadline has passed, or a handler or policy says so.
-        CallPostponed: the call waits for an approval. It is undone, not recorded, and made again another time.
-        BaseException: what is not an `Exception` passes. In either case the call is rolled back and recorded first.
+        CallIdReusedError: a `DeveloperMistake`: the identity belongs to another call. Nothing was run or recorded.
+        RunAbortedError: the run is over: the deadline has passed, or a handler or policy has ended it.
+        CallPostponed: the call waits for an approval. It is rolled back, not recorded, and repeated later.
+        BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
     with Invocation(call, reply, environment, mode) as run:  # draws the ticket of step 3
         try:
@@ -97,7 +97,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                 run.step = Step.HANDLER
                 result = await run_handler(run, tool, claim)
                 if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                    return answer  # the same call has run beside this one
+                    return answer  # the same call has run concurrently
                 if result.success:
                     run.step = Step.APPLY
                     await apply_result(run, result, claim, transaction)
@@ -105,7 +105,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                     run.commit(result, claim, transaction)  # without this line, the block rolls back
                 else:
                     result = run.refuse(result)
-        except BaseException as error:  # noqa: BLE001 - the table of `failures` decides what becomes of it
+        except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
             result = await run.fail(error)
         run.step = Step.RECORD
         record_call(run, result)

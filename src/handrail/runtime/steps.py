@@ -2,15 +2,14 @@
 
 Steps 1 and 2 lead from a name and a text to a tool and its parameters.
 
-In steps 4 and 5 policies say allow, deny or ask; where they ask, a person or a rule of the program decides. A decision
-is a `Denial`. Where nobody has decided, because a policy or the approver raised or there is no approver, the call is
-refused as well, but the same call is judged anew when it is asked again. An answer that is none is a mistake of the
-program, and is raised to the developer. A person who is asked ahead, before the call is made, is asked about everything
-at once; nothing is refused then.
+In steps 4 and 5 policies allow, deny or ask; where they ask, a person or a rule of the program decides. A decision
+against the call is a `Denial`. If there is no decision, because a policy or the approver raised or no approver exists,
+the call is refused as well, but a repeat of it is judged anew. An invalid answer is a mistake of the program, and is
+raised to the developer. `preview_call` collects all questions before a call is made, and refuses nothing.
 
-In step 9 the handler runs, for so long and no longer. Step 10 is what a success means for the session: policies
-remember it, reducers take it in, subscribers hear of it. Step 12 records one `ToolInvoked` for each call, whatever came
-of it; none yet for a call that will be made again.
+In step 9 the handler runs, with a time limit. Step 10 applies a success to the session: policies record it, reducers
+apply it, subscribers are notified. Step 12 records one `ToolInvoked` for each call, whatever the outcome; none for a
+postponed call.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ from handrail.session.open_calls import note_postponed
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
-"""Characters of an unknown name that are given back; tools have names of at most 64."""
+"""Characters of an unknown name that the message repeats; names of tools have at most 64."""
 
 _LONGEST_MESSAGE = 999
 """Bytes of UTF-8 in the message for an unknown tool, however many tools there are."""
@@ -81,10 +80,10 @@ _log = logging.getLogger("handrail.runtime")
 
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
-_NOTHING = "None: a policy takes note at once, and what must be awaited belongs in the handler"
+_NOTHING = "None: on_result is not awaited; await in the handler"
 
 Reach = Callable[[Tool[Any, Any], Any, ToolContext], Mapping[str, str] | None]
-"""Says which paths links in the parameters of a call lead to, by parameter."""
+"""Returns the paths that links in the parameters of a call lead to, by parameter."""
 
 _RESULT: type[object] = ToolResult
 """What nearly all handlers return."""
@@ -94,7 +93,7 @@ _RESULT: type[object] = ToolResult
 
 
 def unknown_tool(run: Invocation) -> Never:
-    """Refuse a call of a tool that the prompt does not have.
+    """Refuse a call of an unknown tool.
 
     Raises:
         FinalRefusal: always; the message has the nearest name, and as many others as fit into 1,000 bytes.
@@ -126,7 +125,7 @@ def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
 
 
 def not_run(name: str, error: ParseError) -> str:
-    """What the model is told of a call whose arguments do not fit.
+    """The message to the model for a call whose arguments do not fit.
 
     Args:
         name: the tool.
@@ -145,16 +144,16 @@ def _example_of(tool: Tool[Any, Any]) -> str:
 
 
 async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
-    """Let every policy of the tool decide; returns what they want to have asked.
+    """Let every policy of the tool decide; returns the questions of those that ask.
 
-    A call that reads may run beside others that have not ended. If a policy denies it, the reason may be what one of
-    those is about to change, so the policies are asked once more when all earlier ones have ended: the outcome is that
-    of running the calls one by one.
+    A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
+    change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
+    sequential calls.
 
     Raises:
         Denial: a policy denies. The message names it.
         CallRefusedError: one could not decide.
-        DeveloperMistake: one returned no decision, or asked for what is not there.
+        DeveloperMistake: one returned no decision, or requested an unbound resource.
     """
     context = run.context()
     try:
@@ -167,12 +166,12 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
 
 
 async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
-    """Ask the approver, if there is anything to ask; nothing is open while it thinks.
+    """Ask the approver, if there is a question; no transaction is open meanwhile.
 
     Raises:
         Denial: the answer is no.
-        CallRefusedError: there is no answer, or nobody to ask.
-        DeveloperMistake: the approver answered neither yes nor no, or asked for what is not there.
+        CallRefusedError: there is no answer, or no approver.
+        DeveloperMistake: the approver answered neither yes nor no, or requested an unbound resource.
     """
     if not questions:
         return
@@ -180,14 +179,14 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
     approver = run.environment.approver
     if approver is None:
         raise CallRefusedError(
-            f"{tool.name} needs approval ({asked}), and there is nobody here who could give it. Do without."
+            f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
         )
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
     answer = await _answer(run, approver, request)
     if not answer.approved:
         reason = f": {answer.reason}" if answer.reason else ""
-        refused = f"approval of {tool.name} was refused{reason}. Do not ask for the same again; do without."
+        refused = f"approval of {tool.name} was refused{reason}. Do not request it again; do without it."
         raise Denial(refused) if answer.final else CallRefusedError(refused)
 
 
@@ -250,13 +249,13 @@ def _no_answer(function: str, tool: Tool[Any, Any], returned: object, expected: 
 
 
 class CallPreview(NamedTuple):
-    """What a call will be.
+    """A call before it is made.
 
     Attributes:
         tool: the tool.
         params: its parsed arguments.
-        questions: what its policies want to have asked, as things stand.
-        reached: the paths that links in its parameters lead to, by parameter, as `Reach` says; `None` for none.
+        questions: the questions of its policies in the current state.
+        reached: the paths that links in its parameters lead to, by parameter, as `Reach` returns them; `None` for none.
     """
 
     tool: Tool[Any, Any]
@@ -268,14 +267,14 @@ class CallPreview(NamedTuple):
 def preview_call(
     call: ToolCall, reply: str | None, environment: Environment, *, without: str = "", reach: Reach | None = None
 ) -> CallPreview | None:
-    """Look at a call that is about to be made; `None` for one that will be refused as it is written.
+    """Parse a call before it is made, and collect its questions; `None` if it does not parse.
 
     Args:
         call: the call.
         reply: the reply that asks for it.
-        environment: what it will be made in.
+        environment: the environment of the run.
         without: the name of a policy that is not asked.
-        reach: says what the parameters lead to, if that is wanted.
+        reach: returns what the parameters lead to, if that is wanted.
     """
     prompt = environment.rendered_prompt
     tool = prompt.tool(call.name)
@@ -307,8 +306,8 @@ def _asked_by(
         return (decision.reason,) if decision.verdict == "ask" else ()
     except RunAbortedError:
         raise
-    except Exception:  # noqa: BLE001 - it is asked again when the call is made, and denies it then
-        _log.debug("policy %s could not be asked ahead about %s", policy.name, tool.name, exc_info=True)
+    except Exception:  # noqa: BLE001 - asked again when the call is made, and denies it then
+        _log.debug("policy %s could not be asked in advance about %s", policy.name, tool.name, exc_info=True)
         return ()
 
 
@@ -322,8 +321,8 @@ def _reached(
         return reach(tool, params, context)
     except RunAbortedError:
         raise
-    except Exception:  # noqa: BLE001 - as above: it is looked at again when the call is made
-        _log.debug("what %s reaches could not be found out ahead", tool.name, exc_info=True)
+    except Exception:  # noqa: BLE001 - as above: looked up again when the call is made
+        _log.debug("the paths that %s reaches could not be determined in advance", tool.name, exc_info=True)
         return None
 
 
@@ -331,20 +330,20 @@ def _close(resources: CallScope, tool_name: str) -> None:
     try:
         resources.close()
     except Exception:  # noqa: BLE001 - logged, as at the end of a call
-        _log.exception("a resource could not be closed after policies were asked ahead about %s", tool_name)
+        _log.exception("a resource could not be closed after policies were asked in advance about %s", tool_name)
 
 
 # -------------------------------------------------------------------------------------------------- step 9: the handler
 
 
 async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
-    """Run the handler and check what it returns; tells the claim what is known of the effect.
+    """Run the handler and check its result; reports to the claim what is known of the effect.
 
-    What a `def` handler returns to be awaited is awaited, within the same time. Where the claim holds the result
-    already, the handler is not run.
+    An awaitable returned by a `def` handler is awaited, within the same time. If the claim already has the result, the
+    handler is not run.
 
     Raises:
-        CallRefusedError: there is no handler, it overran its timeout, or it returned something else than it declares.
+        CallRefusedError: there is no handler, it overran its timeout, or its result is invalid.
         DeadlineExceededError: it overran the deadline.
         BaseException: what the handler raises.
     """
@@ -376,12 +375,14 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     fits = type(returned.value) is tool.result_type and type(returned.message) is str  # as nearly all do
     fault = None if fits else tool.fault_of(returned, stored=run.is_stored)
     if fault:
-        raise CallRefusedError(f"{tool.name} did its work wrongly: {fault}. Its changes were undone; do without it.")
+        raise CallRefusedError(
+            f"{tool.name} returned an invalid result: {fault}. Its changes were undone; do without it."
+        )
     return returned
 
 
 def _say_if_unknown(run: Invocation, tool: Tool[Any, Any], claim: Claim, error: BaseException) -> None:
-    """Tell the claim that the effect may have happened, if the exception does not prove the contrary."""
+    """Report to the claim that the effect may have happened, unless the exception proves the contrary."""
     why = None if claim.effect is None else unknown_because(error, tool, entered=run.entered)
     if why is not None:
         claim.outcome_unknown(why)
@@ -396,7 +397,7 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
     try:
         return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=heard)
     except ExecutionTimeoutError as overrun:
-        run.entered = True  # its thread may not have come to the handler yet, and will
+        run.entered = True  # its thread may still enter the handler
         if heard is not None:
             claim.left_behind = True
         if by_deadline:
@@ -406,12 +407,12 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
 
 
 def _no_result(tool: Tool[Any, Any], claim: Claim, returned: object) -> CallRefusedError:
-    """What to say of a handler that returned something else than a result."""
+    """The refusal for a handler that returned a value that is not a result."""
     drop_unawaited(returned)
     claim.record_now(returned)
     return CallRefusedError(
-        f"{tool.name} did its work wrongly: its handler returned a {type(returned).__name__} where a ToolResult is "
-        "due. Its changes were undone; do without it."
+        f"{tool.name} returned an invalid result: its handler returned a {type(returned).__name__} instead of a "
+        "ToolResult. Its changes were undone; do without it."
     )
 
 
@@ -429,7 +430,7 @@ def _call(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> Any:  
 
 
 def _bound(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float | None, bool]:
-    """How many seconds the handler has, and whether it is the deadline that says so."""
+    """How many seconds the handler has, and whether the deadline sets the limit."""
     seconds = None if timeout is None else timeout.total_seconds()
     if deadline is None:
         return seconds, False
@@ -443,11 +444,11 @@ def _bound(timeout: timedelta | None, deadline: Deadline | None) -> tuple[float 
 @stored_as("handrail.effect_applied")
 @dataclass(frozen=True, slots=True)
 class EffectApplied:
-    """This session has applied the result of an effect; its slice keeps a replay from applying it twice.
+    """This session has applied the result of an effect; its slice prevents a replay from applying it twice.
 
     Attributes:
         key: the effect's key.
-        effect_id: the effect's identity; a key that has expired and runs again has another one.
+        effect_id: the effect's identity; an expired key that runs again gets a new one.
     """
 
     key: str
@@ -455,12 +456,12 @@ class EffectApplied:
 
 
 async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
-    """Apply a successful result, once for each effect and session; whatever is raised undoes the call.
+    """Apply a successful result, once for each effect and session; an exception rolls the call back.
 
-    It is this call's turn to write: a call that ran beside others has waited for those that arrived before it.
+    The call has the turn to write: a concurrent call has waited for earlier calls.
 
     Raises:
-        DeveloperMistake: a policy returned what has to be awaited, or asked for what is not there.
+        DeveloperMistake: a policy returned an awaitable, or requested an unbound resource.
         Exception: what a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
@@ -487,9 +488,9 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 
 
 def record_call(run: Invocation, result: ToolResult[Any]) -> None:
-    """Append the event to the session's log, unless it was committed with the call, and tell who listens.
+    """Append the event to the session's log, unless it was committed with the call, and notify its listeners.
 
-    The call is over: a reducer or subscriber that fails here is logged, and changes nothing of what came of the call.
+    The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
     if run.raises is not None and _is_unrecorded(run):
         return
@@ -506,25 +507,25 @@ def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     try:
         _announce(run, event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
-        _log.exception("%s was recorded, but who listens to it failed", run.call.name)
+        _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
 
 
 def _note_found(run: Invocation, event: ToolInvoked, note: Callable[[], object]) -> None:
-    """Record what a refused call has found out of another; not if its own record is not final.
+    """Record what a refused call has found out about another; not if its own record is not final.
 
-    A call that was interrupted runs again when it is asked for, and would then find the other one done. A store that
-    fails here leaves the other as unknown as it was. A call made inside another has no record to be answered from.
+    An interrupted call runs again when it is repeated, and would then find the other one done. If the store fails here,
+    the other call stays unknown. A nested call has no record to be answered from.
     """
     if not event.final and run.is_known:
         return
     try:
         note()
     except Exception:  # noqa: BLE001 - logged, because the call is over
-        _log.exception("what a repeat of %s has found out could not be recorded", run.call.name)
+        _log.exception("the outcome found by a repeat of %s could not be recorded", run.call.name)
 
 
 def _is_unrecorded(run: Invocation) -> bool:
-    """Whether a call gets no record: it was postponed, or its identity stands for another call."""
+    """Whether a call gets no record: it was postponed, or its identity belongs to another call."""
     if isinstance(run.raises, CallPostponed):
         _note_postponed(run)
         return True
@@ -532,25 +533,25 @@ def _is_unrecorded(run: Invocation) -> bool:
 
 
 def _note_postponed(run: Invocation) -> None:
-    """Have a stored session list the call among its open ones; it is not recorded, because it will be made again.
+    """List the call among the open calls of a stored session; it is not recorded, because it will be repeated.
 
-    A call made inside another is not listed: it is made again with the outer one.
+    A nested call is not listed: it is repeated with its parent.
     """
     session = run.environment.session
     if session.store is None or run.turn.outer is not None:
         return
     try:
         note_postponed(session, run.ref, run.call.name, run.environment.clock.now())
-    except Exception:  # noqa: BLE001 - logged; the caller is to learn that the call was postponed
+    except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call was postponed
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 
 
 def _announce(run: Invocation, event: ToolInvoked) -> None:
-    """Let reducers and subscribers hear of the call: in its turn, if it has come to it, and otherwise after it.
+    """Notify reducers and subscribers of the call: in its turn, if it has acquired it, and otherwise after it.
 
-    In its turn they may write, in a transaction of their own; beside other calls, to the session alone. A call that has
-    ended before it was first of its turn, or inside a call that has ended, gives up its place before; then reducers are
-    told only if the session is free.
+    In its turn they may write, in a transaction of their own; concurrently with other calls, only to the session. A
+    call that ended before it was first in its turn, or whose parent has ended, releases its ticket before; then
+    reducers are notified only if the session is free.
     """
     session, turn = run.environment.session, run.turn
     if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):

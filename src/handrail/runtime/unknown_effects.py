@@ -1,24 +1,23 @@
-"""Effects whose outcome is unknown: whether a call repeats one, and asking the other side whether it has happened.
+"""Effects whose outcome is unknown: detecting a call that repeats one, and reconciling it with the external system.
 
-A model that reads that the outcome of a call is unknown asks for it again, under another id. The slot of that id is
-free, so nothing but the arguments says that it is the same payment. So before the handler is started, the effects of
-equal calls of the session are looked at:
+A model that reads that the outcome of a call is unknown often repeats it under another id. The slot of that id is free,
+so only the arguments show that it is the same payment. Therefore the effects of equal calls of the session are checked
+before the handler starts:
 
 | an equal call of the session | the call |
 |---|---|
-| is unknown | is refused, or its reconciler finds out: one of the next two |
+| is unknown | is refused, or its reconciler determines one of the next two |
 | has not happened | runs |
-| has happened, as is found out now | is refused |
-| has happened, as was found out before, in the same reply | is refused: the model could not have learned of it |
-| has happened, as was found out before, in another reply | runs |
+| has happened, as is determined now | is refused |
+| has happened, as was determined before, in the same reply | is refused: the model could not know of it |
+| has happened, as was determined before, in another reply | runs |
 | has recorded its own result | runs |
 
-A refusal is final for the identity of the call: asked again after a crash, it is answered from the record. Under
-another id the call is looked at anew. So what is found out now is recorded only after the refusal is: a process that
-dies in between leaves an effect that is unknown, and that is found out once more, and not one that a later reply has
-learned of.
+A refusal is final for the identity of the call: a repeat after a crash is answered from the record. Under another id
+the call is checked again. Therefore the finding is recorded only after the refusal: if the process dies in between, the
+effect stays unknown and is reconciled again.
 
-The other side is asked by a tool's reconciler.
+The reconciler of the tool asks the external system.
 """
 
 from __future__ import annotations
@@ -58,18 +57,18 @@ async def refuse_repeat(
     *,
     not_applied: EffectRow | None = None,
 ) -> None:
-    """Refuse a call that is about to start its handler, if it repeats one that has happened or may have.
+    """Refuse a call before its handler starts, if it repeats one that has happened or may have happened.
 
     Args:
         run: the call.
         tool: its tool.
         slot: the slot of the call.
         arguments: what is recorded of its arguments.
-        not_applied: the row of the slot, if that was unknown and has been found not to have happened.
+        not_applied: the row of the slot, if it was unknown and has been found not applied.
 
     Raises:
         FinalRefusal: it repeats such a call.
-        DeveloperMistake: the reconciler asked for what is not there.
+        DeveloperMistake: the reconciler requested an unbound resource.
     """
     external = tool.external
     if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
@@ -88,22 +87,22 @@ async def refuse_repeat(
 
 
 def _starts_handler(run: Invocation, slot: EffectKey) -> bool:
-    """Whether the claim of a slot is granted: a slot that is unknown, running or done is answered by what it holds."""
+    """Whether the claim of a slot is granted: a slot that is unknown, running or done is answered from its row."""
     ledger = run.environment.effect_ledger
     own = ledger.row(slot.key, partition=slot.partition)
     return own is None or own.status == "failed" or key_expired(own, ledger.store.now())
 
 
 def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """Whether the words of two calls are equal, or their arguments: a default may be left out, or a person change them.
+    """Whether two calls are equal as written or as parsed: a default may be omitted, or a person may change arguments.
 
-    Where the tool takes secrets, only the words are compared: two records that are masked look equal.
+    For a tool that takes secrets, only the written arguments are compared: masked records look equal.
     """
     return row.params_hash == slot.params_hash or (not tool.masking.hides and same_arguments(row.arguments, arguments))
 
 
 async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> None:
-    """Find out what became of an effect that a call repeats, and refuse the call unless it has not happened."""
+    """Determine the outcome of an effect that a call repeats, and refuse the call unless the effect was not applied."""
     ledger = run.environment.effect_ledger
     if row.status == "done":
         raise _happened(tool)
@@ -116,7 +115,7 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
         raise _happened(tool)
     if ledger.resolve(row, _LOOKED_UP):
         return
-    standing = ledger.row(row.key, partition=row.partition)  # another has resolved it while the reconciler looked
+    standing = ledger.row(row.key, partition=row.partition)  # another caller has resolved it meanwhile
     if standing is None or standing.status == "failed":
         return
     raise _happened(tool) if standing.status == "done" else FinalRefusal(Unknown(standing).message)
@@ -124,15 +123,15 @@ async def _refuse_if_happened(run: Invocation, tool: Tool[Any, Any], row: Effect
 
 def _happened(tool: Tool[Any, Any]) -> FinalRefusal:
     return FinalRefusal(
-        f"an earlier call of {tool.name} with the same arguments has taken effect, as has been found out since. This "
-        "one was not run. If it is to be done once more, ask for it again."
+        f"an earlier call of {tool.name} with the same arguments has taken effect, as was determined since. This "
+        "one was not run. To do it once more, ask for it again."
     )
 
 
 async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow, *, ttl: timedelta | None) -> bool:
-    """Find out whether an unknown effect happened; returns whether it surely did not. The reconciler may only read.
+    """Determine whether an unknown effect happened; returns whether it certainly did not. The reconciler may only read.
 
-    That it happened is recorded, with what the reconciler returned.
+    If it happened, that is recorded, with what the reconciler returned.
 
     Args:
         run: the call that asks.
@@ -141,8 +140,8 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
         ttl: how long the result is replayed; `None` for ever.
 
     Raises:
-        CallRefusedError: nobody can tell, or the reconciler cannot be asked.
-        DeveloperMistake: the reconciler asked for what is not there.
+        CallRefusedError: the outcome stays unknown, or the reconciler cannot be asked.
+        DeveloperMistake: the reconciler requested an unbound resource.
     """
     found = await _found(run, tool, row)
     if found is None:
@@ -152,7 +151,7 @@ async def has_not_happened(run: Invocation, tool: Tool[Any, Any], row: EffectRow
 
 
 async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
-    """What came of an unknown effect; `None` if it surely has not happened. Raises as `has_not_happened` does."""
+    """The outcome of an unknown effect; `None` if it certainly has not happened. Raises as `has_not_happened` does."""
     reconcile: Any = tool.reconcile
     message = Unknown(row).message
     if reconcile is None:
@@ -166,43 +165,42 @@ async def _found(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> Effec
             asks = partial(reconcile, params, row.key, **named)
             found: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
-        raise CallRefusedError(f"{message} Asking the other side took too long.") from None
+        raise CallRefusedError(f"{message} The reconciler took too long.") from None
     except RunAbortedError:
         raise
     except Exception as error:
         if mistakes_in(error):
             raise
         _log.exception("reconcile of %s failed", tool.name)
-        raise CallRefusedError(f"{message} Asking the other side failed: {describe_error(error)}") from error
+        raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
     if found is None:
         return None
     if not is_result(found) or not found.success:
-        raise CallRefusedError(f"{message} The other side could not tell either.")
+        raise CallRefusedError(f"{message} The reconciler could not determine it either.")
     return dump_result(tool, found)
 
 
 def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: str) -> object:
-    """The parameters that an unknown effect was begun with; a person may have changed those of this call since.
+    """The parameters that an unknown effect started with; a person may have changed those of this call since.
 
-    They are those of this call, or those that are made of the record, if they would be recorded as these were. What
-    parsing does to its own result (a `__post_init__` that multiplies) makes other ones of the record. The effects of
-    this call, and those that it repeats although they were not recorded, have equal words.
+    They are those of this call, or those parsed from the record, if they would be recorded in the same way. A parser
+    that changes its own result (a `__post_init__` that multiplies) does not restore them from the record.
 
     Raises:
-        CallRefusedError: neither are.
+        CallRefusedError: neither would be recorded in the same way.
     """
     recorded = row.arguments
     if recorded is None or recorded_arguments(run.call, run.params, tool.masking) == recorded:
         return run.params
     if is_record_of(recorded, run.params, tool.masking):
         return run.params
-    if not (tool.masking.hides and MASK.encode() in recorded):  # the mask would be taken for the secret
+    if not (tool.masking.hides and MASK.encode() in recorded):  # the mask would be used as the secret
         try:
             params: object = tool.parse(read_arguments(recorded).arguments)
         except (ParseError, ValueError, TypeError):
             params = None
         if params is not None and is_record_of(recorded, params, tool.masking):
             return params
-    why = "the parameters that it was begun with cannot be made again of what is recorded of them"
+    why = "the parameters that it started with cannot be restored from their record"
     _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
-    raise CallRefusedError(f"{message} The other side was not asked: {why}.")
+    raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")

@@ -100,7 +100,7 @@ def test_an_empty_id_without_a_reply_names_nothing(world: World, *, is_stored: b
         for name in ("look", "change", "pay"):
             assert [door.execute(call(name, name, id="")).replayed for _ in range(2)] == [False, name == "pay"]
         for _ in range(2):
-            assert "no id by which it could be known again" in door.execute(call("send", id="")).content
+            assert "no id that would identify a repeat" in door.execute(call("send", id="")).content
     assert world.done == ["look", "look", "change", "change", "pay"]
 
 

@@ -131,7 +131,7 @@ def test_a_value_whose_class_is_gone_is_shown_as_json() -> None:
 def test_a_value_that_no_longer_fits_is_shown_as_json(value: Any, caplog: pytest.LogCaptureFixture) -> None:
     """And the log says so."""
     assert with_value(value) == {"b": 1}
-    assert "a recorded value of tests.receipt no longer fits its class" in caplog.text
+    assert "a recorded value of tests.receipt no longer matches its class" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_a_value_that_no_longer_fits_is_shown_as_json(value: Any, caplog: pytest
 )
 def test_what_is_no_record_is_refused(data: Any) -> None:
     """Somebody has changed the row."""
-    with pytest.raises(ValueError, match="it is no record of a call"):
+    with pytest.raises(ValueError, match="it is not a record of a call"):
         load_tool_invoked(data)
 
 
 def test_a_type_that_is_no_name_is_refused() -> None:
     """As above, deeper down."""
-    with pytest.raises(ValueError, match="it is no record of a call"):
+    with pytest.raises(ValueError, match="it is not a record of a call"):
         with_value({"type": 1, "version": 1, "value": [{}]})

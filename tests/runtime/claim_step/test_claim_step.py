@@ -55,7 +55,7 @@ def test_a_key_with_other_arguments_is_a_conflict_and_never_a_replay(way: Run) -
     assert way(door, call("pay", "A 10")).success
     message = way(door, call("pay", "A 20"))
     assert not message.success
-    assert "already stands for a call of pay with other arguments" in message.content
+    assert "already belongs to a call of pay with other arguments" in message.content
     assert service.done == ["A 10"]
 
 
@@ -152,8 +152,8 @@ def _broken(params: Note, key: str) -> ToolResult[Note] | None:
     [
         (_found, "found session:A", 1),
         (_not_found, "did A", 2),
-        (_cannot_tell, "could not tell either", 1),
-        (_broken, "Asking the other side failed: ConnectionError: no line", 1),
+        (_cannot_tell, "could not determine it either", 1),
+        (_broken, "The reconciler failed: ConnectionError: no line", 1),
     ],
 )
 @pytest.mark.requirement("S-07d")
@@ -224,7 +224,7 @@ def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed() -> None:
     assert door.execute(call("pay", "A", id="1")).success
     again = door.execute(call("pay", "A", id="2"))
     assert again.replayed
-    assert again.content == "paid (This was done before, and is not done again. Its value could not be kept.)"
+    assert again.content == "paid (This was done before, and is not done again. Its value could not be stored.)"
 
 
 def test_a_result_of_the_wrong_type_is_done_all_the_same() -> None:

@@ -266,7 +266,7 @@ def test_a_result_of_the_wrong_type_fails_the_call(way: Run) -> None:
         return ToolResult.ok(Kept("x"))
 
     door = executor(tool("bare", no_result), tool("wrong", wrong_value))
-    assert "returned a Note where a ToolResult is due" in way(door, call("bare")).content
+    assert "returned a Note instead of a ToolResult" in way(door, call("bare")).content
     assert "Note" in (content := way(door, call("wrong")).content)
     assert "Kept" in content
     assert door.environment.session[Kept].all() == ()

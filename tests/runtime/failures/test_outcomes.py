@@ -203,7 +203,7 @@ def test_state_tool_has_done_nothing_whatever_it_raises() -> None:
         (External(on_orphan="retry"), "Asked for again with the same arguments, it is run again."),
         (
             External(reconcile=lambda params, key: None),
-            "Asked for again with the same arguments, it is first found out whether it did.",
+            "Asked for again with the same arguments, it is first determined whether it did.",
         ),
         (External(repeat_unknown="allow"), "Find out what happened before asking for it again."),
     ],
@@ -353,7 +353,7 @@ def test_reconciler_that_writes_finds_nothing_out() -> None:
     door = door_of(Bank(TimeoutError()), effect=External(reconcile=find_out))
     door.execute(call("pay", "A"))
     message = door.execute(call("pay", "A"))
-    assert "Asking the other side failed: ReadOnlyViolation" in message.content
+    assert "The reconciler failed: ReadOnlyViolation" in message.content
     assert (row_of(door).status, door.environment.session[Note].all()) == ("unknown", ())
 
 
@@ -403,7 +403,7 @@ def test_repeat_finds_out_what_became_of_the_unknown_one(*, happened: bool) -> N
     assert message.success is not happened
     assert bank.charges == (["A"] if happened else ["A", "A"])
     if happened:
-        assert "has taken effect, as has been found out since" in message.content
+        assert "has taken effect, as was determined since" in message.content
         assert door.execute(call("pay", "A", id="three")).success
 
 

@@ -163,7 +163,7 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "complete": lambda world: world.ledger.complete(world.owner, RESULT),
     "apply": _apply,
     "fail": lambda world: world.ledger.fail(world.owner),
-    "lose sight of": lambda world: world.ledger.mark_unknown(world.owner, "timed out"),
+    "mark unknown": lambda world: world.ledger.mark_unknown(world.owner, "timed out"),
     "give up": _give_up,
     "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
     "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
@@ -243,7 +243,7 @@ def test_table_leaves_nothing_out() -> None:
     assert {state for state, event in pairs if event.split(",")[0] == "claim"} == set(STATES)
 
 
-WRITES = ["heartbeat", "complete", "fail", "lose sight of"]
+WRITES = ["heartbeat", "complete", "fail", "mark unknown"]
 
 
 def _taken_over(world: World) -> None:
@@ -290,7 +290,7 @@ def test_former_owner_changes_nothing(world: World, state: Callable[[World], Non
 CORRUPT: dict[str, dict[str, Any]] = {
     "its status is 'gibberish'": {"status": "gibberish"},
     "it is running without a lease": {"lease_until": None},
-    "it is done, but not since when": {"status": "done", "value": b"null"},
+    "it is done, but has no time of completion": {"status": "done", "value": b"null"},
     "its id is 'none'": {"effect_id": "none"},
 }
 
@@ -347,5 +347,5 @@ def test_errors_say_what_to_do(world: World) -> None:
     world.ledger.complete(world.owner, RESULT)
     with pytest.raises(LedgerError, match=r"is done already.*invalidate it first"):
         world.ledger.resolve(world.seen(), RESULT)
-    with pytest.raises(LedgerError, match="stands for a call of pay with other arguments"):
+    with pytest.raises(LedgerError, match="belongs to a call of pay with other arguments"):
         EVENTS["record, other arguments"](world)

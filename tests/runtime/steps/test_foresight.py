@@ -172,7 +172,7 @@ def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFix
     found = preview_call(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment)
     assert found is not None
     assert found.questions == ("sure?",)
-    assert "could not be closed after policies were asked ahead about echo" in caplog.text
+    assert "could not be closed after policies were asked in advance about echo" in caplog.text
 
 
 def agree(request: ApprovalRequest) -> bool:

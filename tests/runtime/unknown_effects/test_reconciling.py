@@ -83,7 +83,7 @@ def test_reconciler_is_not_asked_about_parameters_that_nobody_knows(caplog: pyte
     assert desk.asked == []
     assert desk.row().status == "unknown"
     for text in (told, caplog.text):
-        assert "the parameters that it was begun with cannot be made again of what is recorded of them" in text
+        assert "the parameters that it started with cannot be restored from their record" in text
 
 
 def test_parameters_of_a_call_that_a_person_changed_are_made_of_the_record() -> None:

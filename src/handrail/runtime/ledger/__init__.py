@@ -1,4 +1,4 @@
-"""Reserve, run, complete: the theory, and the table of when the ledger is written.
+"""The ledger of external effects: claim, run, complete.
 
 - `effects`: the ledger's requests and answers as values.
 - `states`: the state machine of an effect row, as pure functions.

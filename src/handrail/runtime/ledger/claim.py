@@ -1,21 +1,21 @@
-"""A claim: the right to run a handler, and what the ledger is told when the call is over.
+"""A claim: the right to run a handler, and what is recorded in the ledger when the call is over.
 
-When the ledger is told:
+When the ledger is written:
 
 | tool | the handler succeeded | the call was undone |
 |---|---|---|
-| `effect="external"`, or `concurrent` | at once: it is not undone with the call | failed, if the handler failed |
-| the same, outermost and not beside others, kept in the store of the session | with the commit | done |
+| `effect="external"`, or `concurrent` | at once: it is not rolled back with the call | failed, if the handler failed |
+| the same, outermost and not concurrent, in the store of the session | with the commit | done |
 | others with `idempotency` | with the commit of the outermost transaction, or not at all | failed |
 
-With the commit means: in one unit of work with all that the call has done to its session, so that after a crash both
-are there or neither is.
+"With the commit" means in one unit of work with all that the call has done to its session, so that both are durable or
+neither is.
 
-What the end of a handler says of its effect is decided in `handrail.runtime.failures`: an effect that may have been
-applied becomes unknown. It speaks of this attempt alone: where an earlier one may have been applied, which is run again
-by `on_orphan="retry"`, the effect of an attempt that was not applied is as unknown as it was.
+`handrail.runtime.failures` determines the effect from the end of the handler: an effect that may have been applied
+becomes unknown. This covers only the current attempt: if an earlier attempt may have been applied, and
+`on_orphan="retry"` runs it again, the effect stays unknown after an attempt that was not applied.
 
-An owner that has lost its claim, and a handler that was left behind, may still learn what happened. Then the claim
+An owner that has lost its claim, and a handler that was left running, may still learn what happened. Then the claim
 *testifies*: see `EffectLedger.testify`.
 """
 
@@ -44,11 +44,11 @@ from handrail.turns import Ticket
 _log = logging.getLogger("handrail.runtime")
 
 _ATTEMPTS_TO_RECORD = 3
-"""How often a store that fails is asked to record an effect that has happened."""
+"""How many attempts are made to record an effect that has happened in a failing store."""
 
 
 _HOLDERS: dict[str, Ticket] = {}
-"""The tickets of the calls of this process that carry effects out, by the effect's id; each claim has its own entry."""
+"""The tickets of the calls of this process that run effects, by the effect's id; each claim has its own entry."""
 
 
 _EARLIER = "the last attempt was not applied, but an earlier one may have been"
@@ -61,10 +61,10 @@ _LATE_RESULTS: Mapping[TestimonyWord | None, str] = {
     "dropped": ", and that was not recorded, because the entry of the effect has been removed.",
     None: ", and that could not be recorded.",
 }
-"""What the model reads of an effect that was done under a lost claim, by what became of its testimony."""
+"""What the model reads of an effect that was done under a lost claim, by the answer to its testimony."""
 
 _LATE = threading.Lock()
-"""Held while a claim notes that it is settled, or what it has learned late: the second of the two testifies."""
+"""Held while a claim records that it is settled, or a late outcome: the second of the two testifies."""
 
 
 class EffectRef(NamedTuple):
@@ -75,16 +75,16 @@ class EffectRef(NamedTuple):
 
 
 class Claim:
-    """The right to run a handler that the ledger has no part in; the base of the rights that it has.
+    """The right to run a handler without the ledger; the base class of claims in the ledger.
 
     Attributes:
-        stored: the result to go on with instead of running the handler.
+        stored: the result to use instead of running the handler.
         effect: the effect, if there is one.
         fence: the fence of the claim, if there is one.
         enlisted: what is settled together with the call's transaction.
-        unsettled: whether the effect is unknown, or what became of it could not be recorded: the claim has passed to
-            another owner, or the store has failed.
-        left_behind: whether the handler overran its time: it may still learn what happened, and testifies then.
+        unsettled: whether the effect is unknown, or its outcome could not be recorded: the claim has passed to another
+            owner, or the store has failed.
+        left_behind: whether the handler timed out: it may still learn what happened, and testifies then.
     """
 
     stored: ToolResult[Any] | None = None
@@ -95,57 +95,57 @@ class Claim:
     left_behind = False
 
     def renew(self) -> None:
-        """Give a sign of life for the claim.
+        """Renew the lease of the claim.
 
         Raises:
             LeaseLostError: it has passed to another owner.
         """
 
     def outcome_unknown(self, why: str) -> None:
-        """Note that it is not known whether the effect happened; the first line of `why` is shown to the model."""
+        """Set the effect to unknown; the first line of `why` is shown to the model."""
 
     def record_now(self, returned: object) -> None:
-        """Note what the handler returned, before anything else can fail."""
+        """Record what the handler returned, before anything else can fail."""
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
-        """Note the result that is to be recorded with the commit of the transaction."""
+        """Set the result that is recorded with the commit of the transaction."""
 
     def not_recorded(self, error: Exception) -> None:
-        """Note that the commit of the transaction has failed because a store did.
+        """Handle a commit of the transaction that failed because a store did.
 
         Raises:
-            ModelVisibleError: the effect has happened, and stays.
+            ModelVisibleError: the effect has happened, and is not rolled back.
         """
 
     def ended_late(self, ended: Future[Any]) -> None:
-        """Take note of what a handler ended with that had overrun its time; see `handrail.runtime.execution.Late`."""
+        """Take the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
 
     def unresolved_note(self) -> str:
-        """What the model is to know of the effect when the call has failed, in sentences; empty if there is nothing."""
+        """Sentences for the model about the effect of a failed call; empty if there are none."""
         return ""
 
 
 NO_CLAIM = Claim()
-"""The claim of every call in which the ledger has no part."""
+"""The claim of every call that does not use the ledger."""
 
 
 class ReplayedResult(Claim):
-    """The effect has happened before: its result is there, and the handler is not run."""
+    """The effect has happened before: its result is replayed, and the handler is not run."""
 
     def __init__(self, effect: EffectRef, stored: ToolResult[Any]) -> None:
-        """Go on with what came of the effect."""
+        """Replay the result of the effect."""
         self.effect = effect
         self.stored = stored
 
 
 class EffectClaim(Claim):
-    """The right to carry an effect out. It is enlisted in the call's transaction, which settles it in the end."""
+    """The right to run an effect. It is enlisted in the call's transaction, which settles it."""
 
     _is_over = False
     _late: EffectResult | NotApplied | NotKnown | None = None
     _testimony: TestimonyWord | None = None
 
-    def __init__(  # noqa: PLR0913 - what is claimed, by whom, and how it is recorded
+    def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
         self,
         ledger: EffectLedger,
         claimed: Claimed,
@@ -156,16 +156,17 @@ class EffectClaim(Claim):
         in_unit: bool = False,
         nested: bool = False,
     ) -> None:
-        """Hold what the ledger has granted to the call of that ticket.
+        """Hold a granted claim for the call of a ticket.
 
         Args:
             ledger: the ledger.
-            claimed: what it has granted.
-            tool: the tool that carries the effect out.
+            claimed: the granted claim.
+            tool: the tool of the effect.
             ticket: the ticket of the call.
-            store: the ledger's, if the session of the call is kept there too.
-            in_unit: whether an effect that stays is recorded in the unit that commits the call, and not at once.
-            nested: whether the call was made inside another: then no record of its own says that it was applied.
+            store: the ledger's, if the session of the call is in it too.
+            in_unit: whether an effect that is not rolled back is recorded in the unit that commits the call, and not
+                immediately.
+            nested: whether the call is nested: then it has no record of its own that it was applied.
         """
         self._ledger = ledger
         self._claimed = claimed
@@ -188,24 +189,24 @@ class EffectClaim(Claim):
         self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
 
     def stands_for(self, row: EffectRow) -> bool:
-        """Whether this is the claim under which the effect of a row is being carried out."""
+        """Whether this is the claim under which the effect of a row runs."""
         own = self._claimed.row
         return (own.effect_id, own.fence) == (row.effect_id, row.fence)
 
     def finished(self) -> ReplayedResult | None:
-        """The result, if the call that holds this claim has succeeded inside one that has not ended yet."""
+        """The result, if the call of this claim has succeeded and its parent has not ended."""
         return None if self._result is None else ReplayedResult(self._effect, self._result)
 
     def renew(self) -> None:
-        """Give a sign of life; see `Claim.renew`."""
+        """Renew the lease; see `Claim.renew`."""
         self._ledger.heartbeat(self._claimed)
 
     def outcome_unknown(self, why: str) -> None:
-        """Note that it is not known; see `Claim.outcome_unknown`."""
+        """Set the effect to unknown; see `Claim.outcome_unknown`."""
         self._unknown = why
 
     def record_now(self, returned: object) -> None:
-        """Record an effect that stays, at once or with the call; see `Claim.record_now`.
+        """Record an effect that is not rolled back, immediately or with the call; see `Claim.record_now`.
 
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
@@ -220,24 +221,22 @@ class EffectClaim(Claim):
             self._record(self._happened)
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
-        """Leave it to the transaction to record the result; see `Claim.record_on_commit`."""
+        """Set the result that the transaction records; see `Claim.record_on_commit`."""
         self._result = result
 
     def not_recorded(self, error: Exception) -> None:
-        """Say that the effect has happened; see `Claim.not_recorded`. The lease runs out by itself."""
+        """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
         if self._happened is None:
             return
         self._told = True
         if self._recorded:
-            raise EffectUncertain(
-                f"{_done(self._tool.name)} What it was to change here was not kept: {error}"
-            ) from error
+            raise EffectUncertain(f"{_done(self._tool.name)} Its changes here were not saved: {error}") from error
         self._given_up = True
         self._ledger.stop_renewing(self._claimed)
         raise _unrecorded(self._tool.name, error) from error
 
     def unresolved_note(self) -> str:
-        """Whether the effect has happened all the same, or may have; see `Claim.unresolved_note`."""
+        """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
         if self._unknown is not None:
             return _unknown(self._tool)
         if self._happened is None or self._told:
@@ -270,7 +269,7 @@ class EffectClaim(Claim):
     def _testify(self, said: EffectResult | NotApplied | NotKnown) -> bool:
         """Record what is known of an effect whose claim is lost; returns whether that settles the effect.
 
-        It is written in an empty context: in that of a nested call it would be undone with the call that it is in.
+        It is written in an empty context: in the context of a nested call it would be rolled back with the parent.
         """
         external = self._tool.external
         if external is None:
@@ -279,14 +278,12 @@ class EffectClaim(Claim):
         try:
             self._testimony = Context().run(testify)
             return self._testimony == "accepted"
-        except Exception:  # noqa: BLE001 - logged; the effect is as unknown as it was
-            _log.exception(
-                "what became of the effect of %s was learned late, and could not be recorded", self._tool.name
-            )
+        except Exception:  # noqa: BLE001 - logged; the effect stays unknown
+            _log.exception("the late outcome of the effect of %s could not be recorded", self._tool.name)
             return False
 
     def prepare(self) -> None:
-        """Nothing has to be waited for."""
+        """Do nothing: there is nothing to wait for."""
 
     def write(self) -> None:
         """Record the result; called by the outermost transaction as it commits.
@@ -299,22 +296,22 @@ class EffectClaim(Claim):
         if self._result is not None and not self._recorded:
             applied = self.store is not None  # then session and effect are committed together
             self._complete(self._happened or dump_result(self._tool, self._result), applied=applied)
-            self._recorded = self.store is None  # a unit may still fail, and is undone by the store then
+            self._recorded = self.store is None  # a unit may still fail, and the store rolls it back then
 
     def after_commit(self) -> None:
-        """Take note that the effect is recorded."""
+        """Mark the effect as recorded."""
         self._recorded = True
         self._let_go()
 
     def in_doubt(self) -> None:
-        """Give no more signs of life: if the effect has not been recorded, it is unknown when the lease has passed."""
+        """Stop renewing the lease: an effect that has not been recorded is unknown when the lease expires."""
         self._let_go()
         self._ledger.stop_renewing(self._claimed)
 
     def after_rollback(self) -> None:
-        """Give the claim up; called when the transaction has been rolled back.
+        """Settle the claim after the transaction has been rolled back.
 
-        A store that fails here is logged: the lease runs out by itself, and the effect is unknown then.
+        A store that fails here is logged: the lease expires, and the effect is unknown then.
         """
         self._let_go()
         if not self._given_up and not (self._recorded and self._stays):
@@ -329,7 +326,7 @@ class EffectClaim(Claim):
         try:
             if self._happened is not None:
                 self._record(self._happened)
-            elif self._recorded:  # as a part of something that could not be committed whole
+            elif self._recorded:  # as a part of a transaction that could not be committed as a whole
                 self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
             elif self._unknown is None:
                 self.unsettled = not self._ledger.fail(self._claimed) and not self._testify(NotApplied())
@@ -340,10 +337,10 @@ class EffectClaim(Claim):
         except LeaseLostError:
             self.unsettled = True
             if self._testimony is None:
-                _log.exception("the effect of %s was done, and that is recorded nowhere", self._tool.name)
-        except Exception:  # noqa: BLE001 - logged; the state has been undone, and the lease runs out by itself
+                _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
+        except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
             self.unsettled = True
-            _log.exception("what became of the effect of %s could not be recorded", self._tool.name)
+            _log.exception("the outcome of the effect of %s could not be recorded", self._tool.name)
             self._ledger.stop_renewing(self._claimed)
 
     def _let_go(self) -> None:
@@ -351,7 +348,7 @@ class EffectClaim(Claim):
             del _HOLDERS[self._claimed.row.effect_id]
 
     def _record(self, result: EffectResult) -> None:
-        """Record an effect that has happened, and try again if the store fails."""
+        """Record an effect that has happened; retry if the store fails."""
         attempts = 0
         while True:
             try:
@@ -364,7 +361,7 @@ class EffectClaim(Claim):
                 self._recorded = True
                 return
             except Exception as error:
-                _log.exception("%s was done, and recording it has failed", self._tool.name)
+                _log.exception("%s was done, but recording it failed", self._tool.name)
                 attempts += 1
                 if attempts == _ATTEMPTS_TO_RECORD:
                     self._given_up = True
@@ -391,7 +388,7 @@ def _unknown(tool: Tool[Any, Any]) -> str:
     if tool.on_orphan == "retry":
         return f"{said}. Asked for again with the same arguments, it is run again."
     if tool.reconcile is not None:
-        return f"{said}. Asked for again with the same arguments, it is first found out whether it did."
+        return f"{said}. Asked for again with the same arguments, it is first determined whether it did."
     if tool.external is not None and tool.external.repeat_unknown == "allow" and tool.idempotency is None:
         return f"{said}. Find out what happened before asking for it again."
     return f"{said}, so it is not run again. Do not ask for it again; a person has to find out what happened."
@@ -399,37 +396,36 @@ def _unknown(tool: Tool[Any, Any]) -> str:
 
 def _unrecorded(tool_name: str, error: Exception) -> EffectUncertain:
     return EffectUncertain(
-        f"{tool_name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for it again; its "
-        "result was not kept."
+        f"{tool_name} was done, but that could not be recorded ({type(error).__name__}). Do not ask for it again; "
+        "its result was not saved."
     )
 
 
 def holding_ticket(row: EffectRow) -> Ticket | None:
-    """The ticket of the call of this process that carries out the effect of a row, if it is one of this process."""
+    """The ticket of the call that runs the effect of a row, if the call is in this process."""
     return _HOLDERS.get(row.effect_id)
 
 
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
-    """Whether a handler or a reconciler returned a result; of what, is the tool's affair."""
+    """Whether a handler or a reconciler returned a result; the type of its value is not checked."""
     return isinstance(returned, ToolResult)
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
-    """A result as the ledger keeps it; a value that JSON cannot say is left out, for the effect has happened."""
+    """A result as the ledger records it; a value that JSON cannot represent is omitted: the effect has happened."""
     return EffectResult(result.message, tool.dump_value(result.value), result.exclude_value_from_context)
 
 
 def load_result(tool: Tool[Any, Any], hit: Hit) -> ReplayedResult:
-    """The stored result of an effect, ready to go on with.
+    """The claim that replays the stored result of an effect.
 
     Raises:
-        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand; this is
-            what reading it raised.
+        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
     """
     found = hit.result
     message, value = found.message, None
     if found.value is None:
-        message = f"{message} (This was done before, and is not done again. Its value could not be kept.)".strip()
+        message = f"{message} (This was done before, and is not done again. Its value could not be stored.)".strip()
     elif tool.value_codec is not None and found.value != b"null":
         value = tool.value_codec.parse_json(found.value)
     result = ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)

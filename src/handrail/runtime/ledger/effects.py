@@ -1,4 +1,4 @@
-"""The values that pass between the ledger and those who ask it: what is claimed, what is answered, what is kept."""
+"""The requests, answers and records of the effect ledger."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from handrail.store.protocol import ClaimOwner, EffectRow
 _log = logging.getLogger("handrail.runtime")
 
 JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
-"""What JSON can say, parsed."""
+"""A parsed JSON value."""
 
 
 class ClaimRequest(NamedTuple):
-    """Asks to be the one that carries an effect out. A named tuple, because one is made for each external call.
+    """A request to run an effect. A named tuple, because one is created for each external call.
 
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
         key: the idempotency key, or the slot of the call.
         tool: name of the tool.
         params_hash: sha256 of the canonical JSON of all arguments, hexadecimal; see `handrail.prompt.idempotency`.
-        owner: who asks: the call, by its session, reply and id. The ledger adds the process.
-        lease: how long this owner is believed to be at work without giving a sign.
-        on_orphan: what becomes of an effect that another owner has started and fallen silent over.
-        beat_until: when the ledger stops giving signs for this owner, an aware datetime; `None` for never. Give the
-            call's deadline, so that a handler that hangs does not hold its key for ever.
-        arguments: the arguments for people, as `recorded_arguments` writes them; `None` if they are not to be recorded.
+        owner: the call, by its session, reply and id. The ledger adds the process.
+        lease: how long the claim is valid without a renewal.
+        on_orphan: how an effect is treated whose owner's lease has expired.
+        beat_until: when the ledger stops renewing the lease, an aware datetime; `None` for never. Pass the call's
+            deadline, so that a handler that hangs does not hold its key for ever.
+        arguments: the arguments for people, as `recorded_arguments` writes them; `None` to record none.
     """
 
     partition: str
@@ -48,12 +48,12 @@ class ClaimRequest(NamedTuple):
 
 
 class EffectResult(NamedTuple):
-    """What came of an effect that has happened.
+    """The outcome of an effect that has happened.
 
     Attributes:
-        message: what the handler tells the model.
+        message: the message for the model.
         value: the JSON of what the handler returned (`b"null"` for `None`); `None` if it cannot be serialised: the
-            effect has happened all the same, and a replay says that the value is unavailable.
+            effect has happened nevertheless, and a replay notes that the value is unavailable.
         exclude_value_from_context: whether the model sees only the message.
     """
 
@@ -63,7 +63,7 @@ class EffectResult(NamedTuple):
 
 
 class NotApplied(NamedTuple):
-    """The finding that an effect has surely not happened; `why` is for people."""
+    """The finding that an effect has certainly not happened; `why` is for people."""
 
     why: str = ""
 
@@ -75,13 +75,13 @@ class NotKnown(NamedTuple):
 
 
 class Claimed:
-    """The right to carry an effect out, until it is completed, failed, given up or lost. Equal only to itself.
+    """The right to run an effect, until it is completed, failed, abandoned or lost. Equal only to itself.
 
     Attributes:
         row: the row as it was claimed.
-        lease: how long each sign of life counts.
-        beat_until: when the ledger stops giving signs by itself; `None` for never.
-        retried: whether an earlier owner has started the effect and nobody has found out whether it happened.
+        lease: how long each renewal is valid.
+        beat_until: when the ledger stops renewing the lease; `None` for never.
+        retried: whether an earlier owner has started the effect and its outcome is unknown.
     """
 
     __slots__ = ("beat_until", "lease", "retried", "row")
@@ -94,12 +94,12 @@ class Claimed:
 
     @property
     def key(self) -> str:
-        """The idempotency key, to be forwarded to the outside API."""
+        """The idempotency key, to be forwarded to the external API."""
         return self.row.key
 
     @property
     def fence(self) -> int:
-        """One more for each owner the effect has had; an outside API may use it to refuse all but the newest."""
+        """The fencing token: one more for each owner; an external API may use it to reject stale owners."""
         return self.row.fence
 
     @property
@@ -110,38 +110,38 @@ class Claimed:
 
 @dataclass(slots=True, frozen=True)
 class Hit:
-    """The effect has happened, and this is what came of it: skip the handler."""
+    """The effect has happened: skip the handler and replay the result."""
 
     row: EffectRow
 
     @property
     def result(self) -> EffectResult:
-        """What came of it, with the value as JSON."""
+        """The outcome, with the value as JSON."""
         return EffectResult(self.row.message, self.row.value, self.row.exclude_value_from_context)
 
     @property
     def caveat(self) -> str:
-        """What to tell beside the message when the value has been lost; empty when it has not."""
+        """A note for the model if the value has been lost; otherwise empty."""
         if self.row.value is not None:
             return ""
-        return "It has been done, but its value could not be stored when it was, so only this message is left of it."
+        return "It has been done, but its value could not be stored, so only this message is available."
 
     @property
     def effect_id(self) -> UUID:
-        """The effect's identity, by which a session knows whether it has applied it already."""
+        """The effect's identity, by which a session detects that it has already applied it."""
         return UUID(int=int(self.row.effect_id, 16))
 
 
 @dataclass(slots=True, frozen=True)
 class Busy:
-    """Another owner is carrying the effect out. Wait for a change and claim again, or turn the call away."""
+    """Another owner runs the effect. Wait for a change and claim again, or refuse the call."""
 
     row: EffectRow
     watch: Callable[[EffectRow], Future[None]] = field(repr=False, compare=False)
 
     @property
     def message(self) -> str:
-        """What to tell a model that does not wait, or has waited long enough."""
+        """The message for the model if the call does not wait, or has waited long enough."""
         return (
             f"{self.row.tool} is being carried out by another call with the same idempotency key ({self.row.key}), so "
             "it was not run again. Try later with the same arguments to get its result."
@@ -150,8 +150,8 @@ class Busy:
     def changed(self) -> Future[None]:
         """A new future that is done when the effect is no longer running as it was, or its owner's lease has passed.
 
-        A task awaits it wrapped (`asyncio.wrap_future`); cancelling it ends the watch. It says that a claim may now be
-        answered otherwise, not what happened: claim again.
+        A task awaits it wrapped (`asyncio.wrap_future`); cancelling it ends the watch. It does not carry the outcome:
+        claim again.
         """
         return self.watch(self.row)
 
@@ -165,15 +165,15 @@ class Busy:
 
 @dataclass(slots=True, frozen=True)
 class Conflict:
-    """The key stands for another effect: another tool, or other arguments. Nothing was changed."""
+    """The key belongs to another effect: another tool, or other arguments. Nothing was changed."""
 
     row: EffectRow
 
     @property
     def message(self) -> str:
-        """What to tell the model."""
+        """The message for the model."""
         return (
-            f"the idempotency key {self.row.key} already stands for a call of {self.row.tool} with other arguments, "
+            f"the idempotency key {self.row.key} already belongs to a call of {self.row.tool} with other arguments, "
             f"which is {self.row.status}. Nothing was run. Repeat that call with its own arguments, or ask for "
             "something that has another key."
         )
@@ -181,13 +181,13 @@ class Conflict:
 
 @dataclass(slots=True, frozen=True)
 class Unknown:
-    """The effect was started, and nobody knows whether it happened. It is not run before that is found out."""
+    """The effect was started, and its outcome is unknown. It is not run again before it is resolved."""
 
     row: EffectRow
 
     @property
     def message(self) -> str:
-        """What to tell the model."""
+        """The message for the model."""
         note = self.row.note.partition("\n")[0]
         reason = f" ({note})" if note else ""
         return (
@@ -198,7 +198,7 @@ class Unknown:
 
 
 ClaimAnswer = Claimed | Hit | Busy | Conflict | Unknown
-"""What comes of asking for an effect."""
+"""The answer to a claim."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -210,11 +210,11 @@ class ToolEffect:
         tool_name: the tool that was executed.
         params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
         result_message: the message of the result.
-        result_value: the value of the result, serialised; `None` also when it is unavailable.
+        result_value: the value of the result, serialised; `None` also if it is unavailable.
         result_success: always true: only successes are recorded.
         created_at: when the result was recorded.
         expires_at: when the entry expires; `None` for never.
-        effect_id: names the effect for as long as its entry stands.
+        effect_id: identifies the effect as long as its entry exists.
         partition: the session id, or `""` for a key that all sessions share.
         value_unavailable: whether the value could not be serialised, or what is stored of it is not JSON.
         exclude_value_from_context: whether the model sees only the message.

@@ -1,18 +1,17 @@
-"""What happens to effects while time passes: claims are kept alive, and those who wait are told of a change.
+"""Renews the leases of claims, and notifies waiters of changed rows.
 
-`LeaseRenewer` owns the ledger's one timer, on which both rest. The timer, `RecurringTimer`, owns one thread, which
-sleeps for as long as there is nothing to do.
+`LeaseRenewer` owns the ledger's one timer for both. The timer, `RecurringTimer`, owns one thread, which sleeps while
+there is nothing to do.
 
-Tasks are due by a `Clock`; the thread sleeps in real time, because that is how threads sleep. Both agree on the
-system's clock. On a clock that is told the time, nothing is due before it is told, and `RecurringTimer.tick` performs
-what is.
+Tasks are due by a `Clock`; the thread sleeps in real time. Both agree on the system's clock. On a manual clock nothing
+is due before the clock is advanced, and `RecurringTimer.tick` performs what is.
 
-How a task is scheduled without a lock, in about half a microsecond: an entry is put into a dictionary, and the thread
-is woken only if it would otherwise sleep past the task. `_wakes_at` is when it wakes by itself; it is set to "never"
-before the thread looks through the entries, so a task that arrives while it looks wakes it once too often and never
-once too seldom. A task that is unscheduled leaves the dictionary, and the thread finds it gone when it wakes. So a
-stream of short tasks wakes the thread about once in the time for which the first of them was put off, and when they end
-it wakes once more and then not again.
+A task is scheduled without a lock, in about half a microsecond: an entry is put into a dictionary, and the thread is
+woken only if it would otherwise sleep past the task. `_wakes_at` is when it wakes by itself; it is set to "never"
+before the thread scans the entries, so a task that arrives during the scan may wake it once more than necessary, and
+never once less. A task that is unscheduled is removed from the dictionary; the thread does not find it when it wakes. A
+stream of short tasks therefore wakes the thread about once per delay of the first of them, and once more after the
+last.
 
 The thread is woken through a `SimpleQueue`, whose `put` may be called from a finalizer.
 """
@@ -33,7 +32,7 @@ from handrail.runtime.ledger.effects import Claimed
 from handrail.runtime.ledger.states import lease_expired, lease_renewed
 from handrail.store.protocol import EffectRow, LedgerStore
 
-_SHORTEST_BEAT = 0.001  # seconds; an absurd lease must not keep a processor busy
+_SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
 
 T = TypeVar("T", bound=Hashable)
 
@@ -47,7 +46,7 @@ _logger = logging.getLogger("handrail.runtime")
 
 
 class _Watch:
-    """One who waits for a running row to change; the future is resolved once, whoever sees the change first."""
+    """A waiter for a change of a running row; the future is resolved once, by the first thread that sees the change."""
 
     __slots__ = ("_once", "future", "row")
 
@@ -57,7 +56,7 @@ class _Watch:
         self._once = threading.Lock()
 
     def look(self, row: EffectRow | None) -> bool:
-        """Resolve the future if the row has left the hands of the owner it was in; returns whether it has."""
+        """Resolve the future if the row no longer belongs to its owner; returns whether it was resolved."""
         seen = self.row
         if (
             row is not None
@@ -75,12 +74,12 @@ class _Watch:
 
 
 class LeaseRenewer:
-    """Gives the signs of life of the claims it holds, a third of a lease apart, and watches running rows.
+    """Renews the leases of claims, a third of a lease apart, and watches running rows.
 
     Args:
         store: where the rows are; its clock measures the leases.
-        clock: measures when the next sign is due, and whether a claim's `beat_until` has passed.
-        jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll a store.
+        clock: measures when the next renewal is due, and whether a claim's `beat_until` has passed.
+        jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
     """
 
     __slots__ = ("_clock", "_jitter", "_pulse", "_store")
@@ -94,19 +93,19 @@ class LeaseRenewer:
         )
 
     def add(self, claim: Claimed) -> None:
-        """Keep a claim alive until it is dropped or lost, or its `beat_until` has passed."""
+        """Renew a claim until it is dropped or lost, or its `beat_until` has passed."""
         self._pulse.schedule(claim, _beat_seconds(claim))
 
     def drop(self, claim: Claimed) -> None:
-        """Keep a claim alive no longer; nothing happens if it was not held."""
+        """Stop renewing a claim; does nothing if it was not renewed."""
         self._pulse.unschedule(claim)
 
     def renew(self, claim: Claimed) -> bool:
-        """Extend a claim by its lease, from now on; returns whether it was still its owner's."""
+        """Extend a claim by its lease, from now on; returns whether its owner still held it."""
         return self._store.replace(claim.row, lease_renewed(claim.row, self._store.now() + claim.lease))
 
     def watch(self, row: EffectRow) -> Future[None]:
-        """A future that is done when `row` is no longer running as it is, or its lease has passed."""
+        """A future that is done when `row` has changed or its lease has expired."""
         watch = _Watch(row)
         stop = self._store.watch(row.partition, row.key, watch.look)
 
@@ -127,11 +126,11 @@ class LeaseRenewer:
         return watch.future
 
     def tick(self) -> int:
-        """Do what is due by the clock; returns how many claims and watches were looked after."""
+        """Perform the tasks that are due by the clock; returns how many claims and watches were handled."""
         return self._pulse.tick()
 
     def stop(self) -> None:
-        """Look after nothing any more. May be called from a finalizer."""
+        """Stop the timer. May be called from a finalizer."""
         self._pulse.stop()
 
     def _perform(self, task: Claimed | _Watch) -> float | None:
@@ -142,7 +141,7 @@ class LeaseRenewer:
         return _beat_seconds(task) if self.renew(task) else None
 
     def _look(self, watch: _Watch) -> float | None:
-        """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
+        """Check a watched row; returns in how many seconds to check again, `None` if the watch has ended."""
         row = self._store.get(watch.row.partition, watch.row.key)
         if watch.look(row) or row is None or row.lease_until is None:
             return None
@@ -160,11 +159,11 @@ def _beat_seconds(claim: Claimed) -> float:
 
 
 class RecurringTimer(Generic[T]):
-    """Performs tasks when they are due, again and again, until they are unscheduled or say that they are through.
+    """Performs recurring tasks when they are due, until they are unscheduled or finished.
 
     Args:
-        perform: does one task and returns in how many seconds it is due again; `None` when it is through. If it raises,
-            that is logged, and the task is tried again in a second.
+        perform: performs one task and returns in how many seconds it is due again; `None` when it is finished. If it
+            raises, that is logged, and the task is tried again in a second.
         clock: what "due" is measured by.
         name: of the thread.
     """
@@ -178,10 +177,10 @@ class RecurringTimer(Generic[T]):
         self._due: dict[T, list[float]] = {}
         self._wakes_at = math.inf
         self._bell: SimpleQueue[float] = SimpleQueue()
-        self._unstarted = threading.Lock()  # taken once, by whoever starts the thread
+        self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
 
     def schedule(self, task: T, delay: float) -> None:
-        """Have a task performed in `delay` seconds; a task that is scheduled already is put off or brought forward."""
+        """Schedule a task in `delay` seconds; a task that is already scheduled is rescheduled."""
         due = self._clock.monotonic() + delay
         self._due[task] = [due]
         if due < self._wakes_at:
@@ -191,11 +190,11 @@ class RecurringTimer(Generic[T]):
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
 
     def unschedule(self, task: T) -> None:
-        """Have a task performed no more; nothing happens if it is not scheduled. It may be just being performed."""
+        """Unschedule a task; does nothing if it is not scheduled. It may be running at this moment."""
         self._due.pop(task, None)
 
     def tick(self) -> int:
-        """Perform all tasks that are due by the clock, in this thread; returns how many those were."""
+        """Perform all tasks that are due by the clock, in this thread; returns how many."""
         now = self._clock.monotonic()
         performed = 0
         for task, entry in list(self._due.items()):
@@ -203,14 +202,15 @@ class RecurringTimer(Generic[T]):
                 performed += 1
                 again = self._attempt(task)
                 if again is not None:
-                    # Into the entry, not into the dictionary: unscheduled meanwhile, the task must not come back.
+                    # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be
+                    # scheduled again.
                     entry[0] = now + again
                 elif self._due.get(task) is entry:
                     self._due.pop(task, None)
         return performed
 
     def stop(self) -> None:
-        """End the thread for good, soon; from then on only `tick` performs anything. May be called from a finalizer."""
+        """End the thread; from then on only `tick` performs tasks. May be called from a finalizer."""
         self._bell.put(_STOP)
 
     def _attempt(self, task: T) -> float | None:
@@ -233,7 +233,7 @@ class RecurringTimer(Generic[T]):
             wake = min(wake, time.monotonic() + ring)
 
     def _round(self) -> float:
-        """Perform what is due; returns after how many seconds to do so again, infinite if there is nothing left."""
+        """Perform what is due; returns the seconds until the next task, infinite if there is none."""
         self._wakes_at = math.inf
         self.tick()
         self._wakes_at = min((entry[0] for entry in list(self._due.values())), default=math.inf)

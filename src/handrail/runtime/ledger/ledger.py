@@ -1,7 +1,7 @@
-"""The record of external effects: who may carry one out, and what came of it.
+"""The ledger of external effects: grants claims, and records outcomes.
 
-How a row changes is written in `handrail.runtime.ledger.states`, where nothing but values is touched. Here each change
-is brought about: read, decide, write if the row is still the one read, and begin again if it is not.
+`handrail.runtime.ledger.states` defines how a row changes, as pure functions. This module executes each change: read,
+decide, write if the row is still the one read, and start again if it is not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from handrail.transaction import UnitStore
 _log = logging.getLogger("handrail.runtime")
 
 _MOST_GIVEN_UP = 1_000
-"""How many claims that were given up are remembered; there are some only where a store has failed."""
+"""How many abandoned claims are remembered; they exist only after a store has failed."""
 
 
 def new_effect_id() -> str:
@@ -56,22 +56,23 @@ def new_effect_id() -> str:
 
 
 class EffectLedger:
-    """Knows of each effect who carries it out and what came of it, so that none happens twice by accident.
+    """Records the owner and the outcome of each effect, so that none happens twice by accident.
 
-    Any number of threads may use one ledger, and any number of ledgers one store. The two ways to use it:
+    Any number of threads may use one ledger, and any number of ledgers one store. There are two ways to use it:
 
-    - `claim` before the effect, then `complete`, `fail` or `mark_unknown`: what the pipeline does. Claims are kept
-      alive by a thread of the ledger's own, which starts with the first claim and sleeps while there is none.
-    - `lookup` and `record`: a plain cache of results. Two callers at once may both find nothing.
+    - `claim` before the effect, then `complete`, `fail` or `mark_unknown`: what the pipeline does. A thread of the
+      ledger renews the claims; it starts with the first claim and sleeps while there is none.
+    - `lookup` and `record`: a plain cache of results. Two concurrent callers may both find nothing.
 
     Args:
-        store: where the rows are kept; in memory by default.
-        clock: the time of the store in memory, and what measures when a claim needs its next sign of life.
-        new_id: makes the id of an effect: 32 hexadecimal digits, never the same twice.
-        jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll a store for a change.
+        store: where the rows are stored; in memory by default.
+        clock: the time of the store in memory, and of the renewals of claims.
+        new_id: generates the id of an effect: 32 hexadecimal digits, unique.
+        jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
 
     Attributes:
-        has_old_slots: whether the store may hold slots of a version of Handrail that did not know the replies of calls.
+        has_old_slots: whether the store may have slots from a version of Handrail that did not record the replies of
+            calls.
     """
 
     __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store", "_units", "has_old_slots")
@@ -99,21 +100,21 @@ class EffectLedger:
 
     @property
     def store(self) -> LedgerStore:
-        """Where the rows are kept."""
+        """Where the rows are stored."""
         return self._store
 
     @property
     def units(self) -> UnitStore | None:
-        """The same store, if it can take a row into a unit of work with other things."""
+        """The same store, if it can write a row in a unit of work with other data."""
         return self._units
 
     # ------------------------------------------------------------------------------------------------ claim and finish
 
     def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        """Ask to carry an effect out. Only with `Claimed` may the handler be started.
+        """Claim an effect. Only `Claimed` permits the handler to start.
 
-        The claim is kept alive from then on, a third of a lease apart, until it is completed, failed, marked unknown,
-        given up or lost, or until `request.beat_until`.
+        The claim is then renewed, a third of a lease apart, until it is completed, failed, marked unknown, abandoned or
+        lost, or until `request.beat_until`.
         """
         store = self._store
         while True:
@@ -131,7 +132,7 @@ class EffectLedger:
                 return self._held(row, request, retried=standing.status in {"running", "unknown"})
 
     def heartbeat(self, claim: Claimed) -> None:
-        """Give a sign of life: the lease runs anew from now.
+        """Renew the lease from now on.
 
         Raises:
             LeaseLostError: the effect has passed to another owner, or is no longer running.
@@ -143,13 +144,13 @@ class EffectLedger:
     def complete(
         self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY, applied: bool = False
     ) -> bool:
-        """Record that the effect has happened and what came of it; replayed until `ttl` from now, or for ever.
+        """Record that the effect has happened, and its result; replayed until `ttl` from now, or for ever.
 
-        `applied` says that the result is applied to the session in the same unit of work.
+        With `applied`, the result is applied to the session in the same unit of work.
 
-        Returns whether the claim was still its owner's; if not, nothing was written. If the store raises, the claim is
-        still held, so that it can be tried again: a row that says already what was to be recorded was written by a try
-        whose answer has been lost.
+        Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the claim is
+        still held, and the call may be retried: a row that already has this outcome was written by an attempt whose
+        answer was lost.
         """
         row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl, applied=applied)
         kept = self._store.replace(claim.row, row)
@@ -160,37 +161,37 @@ class EffectLedger:
         return kept
 
     def note_applied(self, claim: Claimed) -> None:
-        """Record that a result which was recorded on its own is applied in the unit of work that is open here."""
+        """Record that a separately recorded result is applied in the open unit of work."""
         row = self._store.get(claim.row.partition, claim.row.key)
         if row is not None and (row.effect_id, row.fence, row.status) == (claim.row.effect_id, claim.fence, "done"):
             self._store.replace(row, states.applied(row, now=self._store.now()))
 
     def fail(self, claim: Claimed, why: str = "") -> bool:
-        """Record that the effect has surely not happened: the same call may run again. Returns as `complete` does."""
+        """Record that the effect has not happened: the same call may run again. Returns as `complete` does."""
         return self._end(claim, states.failed_row(claim.row, why, now=self._store.now(), ttl=DAY))
 
     def mark_unknown(self, claim: Claimed, why: str) -> bool:
-        """Record that nobody knows whether the effect has happened. Returns as `complete` does."""
+        """Record that the outcome of the effect is unknown. Returns as `complete` does."""
         return self._end(claim, states.unknown_row(claim.row, why))
 
     def stop_renewing(self, claim: Claimed) -> None:
-        """Give no more signs of life for a claim, and write nothing: it lapses with its lease unless it is finished."""
+        """Stop renewing a claim, and write nothing: its lease expires unless it is finished before."""
         self._keeper.drop(claim)
         self._given_up.append(claim.row)
 
     def tick(self) -> int:
-        """Do what is due by the ledger's clock: extend claims, end waits whose lease has passed; returns how many.
+        """Perform what is due by the ledger's clock: renew claims, end waits whose lease has expired; returns how many.
 
-        The ledger's thread does this by itself. With a clock that stands still, a test does it after advancing it.
+        The ledger's thread does this by itself. A test with a manual clock calls it after advancing the clock.
         """
         return self._keeper.tick()
 
     # ------------------------------------------------------------------------------------------ find out what happened
 
     def reclaim(self, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
-        """Claim an unknown effect, because it has been found out that it did not happen, in order to run it.
+        """Claim an unknown effect that is known not to have happened, in order to run it.
 
-        If the row is no longer the one given, this is a claim like any other.
+        If the row has changed since, this is an ordinary claim.
         """
         fresh = self._fresh(request, self._store.now())
         if row.status == "unknown" and row.params_hash == fresh.params_hash and row.tool == fresh.tool:
@@ -200,18 +201,18 @@ class EffectLedger:
         return self.claim(request)
 
     def resolve(self, row: EffectRow, finding: EffectResult | NotApplied, *, ttl: timedelta | None = DAY) -> bool:
-        """Record what has been found out of an unknown effect, or of one whose owner's lease has passed.
+        """Record the outcome of an unknown effect, or of one whose owner's lease has expired.
 
         Args:
-            row: the row that was looked into, from `Unknown.row`, `row` or `rows`.
-            finding: what came of it, or that it has not happened (then the same call may run again).
+            row: the row of the effect, from `Unknown.row`, `row` or `rows`.
+            finding: its outcome, or that it has not happened (then the same call may run again).
             ttl: how long the result is replayed from now on; `None` for ever, as is that of a slot in any case.
 
         Returns:
-            Whether the row was still the one given; if not, nothing was written.
+            Whether the row was unchanged; if not, nothing was written.
 
         Raises:
-            LedgerError: the row is no riddle: it is running within its lease, or done or failed already.
+            LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
         """
         now = self._store.now()
         return self._store.replace(row, states.resolved_row(row, finding, now=now, ttl=ttl, forget=DAY))
@@ -219,27 +220,27 @@ class EffectLedger:
     def testify(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None = DAY
     ) -> states.TestimonyWord:
-        """Record what the owner of a claim says of its effect after it has lost the claim, or has left its handler.
+        """Record what the owner of a claim reports of its effect after it has lost the claim, or its handler timed out.
 
-        Call it when the call of the claim has been rolled back and its claim is settled. Within the call, what is
-        written here may be undone with it, and an effect that is still running is resolved by nothing that is said.
+        Call it after the call of the claim has been rolled back and its claim is settled. Within the call, what is
+        written here may be rolled back with it, and testimony does not resolve an effect that is still running.
 
-        Only the first testimony of a claim counts. Given again, it is answered by what the first one has come to, so a
-        store that raised may be tried again.
+        Only the first testimony of a claim counts. Later ones get the answer of the first, so the call may be retried
+        if the store raises.
 
         Args:
             claim: the claim, as it was granted.
-            said: what came of the effect.
+            said: the reported outcome of the effect.
             accept: whether the testimony resolves the effect, if that is unknown and has not passed to another owner.
             ttl: how long an accepted result is replayed from now on; `None` for ever.
 
         Returns:
-            - `"accepted"`: the effect is done or failed now, as the testimony says.
-            - `"kept"`: the testimony is stored, and the effect is as it was.
-            - `"duplicate"`: the same, but the testimony says that the effect is done, and another owner has started it
+            - `"accepted"`: the effect is now done or failed, as reported.
+            - `"kept"`: the testimony is stored, and the effect is unchanged.
+            - `"duplicate"`: the same, but the testimony reports the effect as done, and another owner has started it
               since, or may start it because it was recorded as failed. This is logged at ERROR.
-            - `"dropped"`: nothing is stored, because the entry of the effect has been removed, and its testimony with
-              it. That an effect was done is logged as a warning then.
+            - `"dropped"`: nothing is stored, because the entry of the effect has been removed. If the effect was done,
+              a warning is logged.
         """
         reached("before-testimony")
         while True:
@@ -252,18 +253,18 @@ class EffectLedger:
         return word
 
     def testimony(self, row: EffectRow) -> tuple[Testimony, ...]:
-        """What former owners have said of an effect, in the order of their fencing tokens.
+        """The testimony of former owners of an effect, in the order of their fencing tokens.
 
-        `effect_states.possible_duplicate` says which of it means that the effect may have happened twice.
+        `states.possible_duplicate` determines which testimony means that the effect may have happened twice.
         """
         return self._store.testimony(row.effect_id)
 
     def row(self, key: str, *, partition: str = "") -> EffectRow | None:
-        """The entry of a key as it stands, in whatever state; `None` if there is none."""
+        """The entry of a key, in any state; `None` if there is none."""
         return self._store.get(partition, key)
 
     def is_taken(self, key: EffectKey, tool: str) -> bool:
-        """Whether a key stands for an effect of that tool with those arguments that is done, running or unknown."""
+        """Whether a key belongs to an effect of that tool with those arguments that is done, running or unknown."""
         row = self._store.get(key.partition, key.key)
         if row is None or (row.tool, row.params_hash) != (tool, key.params_hash):
             return False
@@ -272,8 +273,8 @@ class EffectLedger:
     def unresolved_slots(self, partition: str, tool: str, reply: str | None) -> tuple[EffectRow, ...]:
         """The slots of a session and tool that are unknown, or whose owner's lease has expired or process is dead.
 
-        With them those of the reply that were resolved as happened: the model asked for its other calls before it could
-        learn of that.
+        Includes those of the reply that were resolved as happened: the model requested its other calls before it could
+        know of that.
 
         Args:
             partition: the id of the session.
@@ -288,7 +289,7 @@ class EffectLedger:
         return tuple(left for row in found if (left := self._left(row, now)) is not None)
 
     def rows(self) -> Iterator[EffectRow]:
-        """All entries, in whatever state."""
+        """All entries, in any state."""
         return self._store.rows()
 
     # ---------------------------------------------------------------------------------------------- a cache of results
@@ -296,8 +297,8 @@ class EffectLedger:
     def lookup(self, key: str, *, partition: str = "") -> ToolEffect | None:
         """The recorded effect of a key; an expired one is removed.
 
-        `None` says that there is nothing to replay, and not that the effect has not happened: it may be running or
-        unknown. `claim` tells these apart.
+        `None` means that there is nothing to replay, not that the effect has not happened: it may be running or
+        unknown. `claim` distinguishes these.
         """
         row = self._store.get(partition, key)
         if row is None:
@@ -313,7 +314,7 @@ class EffectLedger:
             return None
         return ToolEffect.of(row)
 
-    def record(  # noqa: PLR0913 - the documents' five arguments, and the partition
+    def record(  # noqa: PLR0913 - the five arguments of the specification, and the partition
         self,
         *,
         idempotency_key: str,
@@ -323,13 +324,13 @@ class EffectLedger:
         ttl: timedelta | None = DAY,
         partition: str = "",
     ) -> ToolEffect | None:
-        """Record the result of a call that was made without a claim; returns the effect as it is kept.
+        """Record the result of a call that was made without a claim; returns the recorded effect.
 
-        Only successes are recorded: for a failed result, nothing is, and `None` is returned. A key that is done already
-        keeps its first result.
+        Only successes are recorded: a failed result is not, and `None` is returned. A key that is already done retains
+        its first result.
 
         Raises:
-            LedgerError: the key stands for another tool or other arguments, or its effect is running or unknown.
+            LedgerError: the key belongs to another tool or other arguments, or its effect is running or unknown.
             ValueError: `ttl` is not positive.
         """
         if ttl is not None and ttl <= timedelta(0):
@@ -348,10 +349,10 @@ class EffectLedger:
                 return ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str = "", force: bool = False) -> bool:
-        """Forget the entry of a key, so that the same call runs again; returns whether there was one.
+        """Remove the entry of a key, so that the same call runs again; returns whether it existed.
 
         Raises:
-            LedgerError: the effect is running or unknown, and `force` is not given: forgotten, it could happen twice.
+            LedgerError: the effect is running or unknown, and `force` is not given: it could happen twice.
         """
         while (row := self._store.get(partition, key)) is not None:
             if not force:
@@ -361,11 +362,11 @@ class EffectLedger:
         return False
 
     def invalidate_by_tool(self, name: str, *, force: bool = False) -> int:
-        """Forget the entries of a tool; returns how many. What is running or unknown stays, unless by `force`."""
+        """Remove the entries of a tool; returns how many. Running and unknown effects stay, unless `force` is given."""
         return self._remove(lambda row: row.tool == name and (force or states.removable(row)))
 
     def clear(self, *, force: bool = False) -> int:
-        """Forget all entries; returns how many. What is running or unknown stays, unless by `force`."""
+        """Remove all entries; returns how many. Running and unknown effects stay, unless `force` is given."""
         return self._remove(lambda row: force or states.removable(row))
 
     def prune_expired(self) -> int:
@@ -376,7 +377,7 @@ class EffectLedger:
     # --------------------------------------------------------------------------------------------------------- private
 
     def _hash_of(self, params: object, key: str, partition: str) -> str:
-        """The hash of arguments; the one that an older version gave them, if it stands in the row of their key."""
+        """The hash of arguments; the hash from an older version, if the row of their key has it."""
         hash_key = self._store.hash_key() if masking_of(type(params)).hides else None
         if has_ambiguous_unions(type(params)) and (row := self._store.get(partition, key)) is not None:
             old = digest(params, key=hash_key, tagged=False)
@@ -387,10 +388,10 @@ class EffectLedger:
     def _testified(
         self, claim: Claimed, said: EffectResult | NotApplied | NotKnown, *, accept: bool, ttl: timedelta | None
     ) -> tuple[states.TestimonyWord, EffectRow | None, Testimony]:
-        """Write testimony and what it resolves, in the unit that is open; returns the row as it stood before.
+        """Write testimony and what it resolves, in the open unit; returns the row as it was before.
 
         Raises:
-            _RowChangedError: another has written between reading and writing; nothing of this may be committed.
+            _RowChangedError: the row was changed between reading and writing; none of this may be committed.
         """
         store, now, owner = self._store, self._store.now(), claim.row.owner
         row = store.get(claim.row.partition, claim.row.key)
@@ -441,13 +442,13 @@ class EffectLedger:
         return row.status == "running" and bool(row.owner.process) and self._store.is_dead(row.owner.process)
 
     def _left(self, row: EffectRow, now: datetime) -> EffectRow | None:
-        """An unresolved slot as it is to be looked at; `None` if its owner is at work, or it did not happen."""
+        """An unresolved slot as its row is to be read; `None` if its owner is alive, or it did not happen."""
         if row.status in {"unknown", "done"} or states.lease_expired(row, now):
             return row
         return states.orphaned(row, now) if self._owner_is_dead(row) else None
 
     def _rows_given_up(self, partition: str, tool: str) -> list[EffectRow]:
-        """The slots of claims that were given up in a session and of a tool, as they stand, unless they are settled."""
+        """The slots of abandoned claims of a session and tool, in their current state, unless they are settled."""
         given_up = [row for row in self._given_up if (row.partition, row.tool) == (partition, tool) and row.is_slot]
         found = [self._store.get(row.partition, row.key) for row in given_up]
         return [row for row in found if row is not None and row.status in {"running", "unknown"}]
@@ -476,18 +477,16 @@ class EffectLedger:
 
 
 class _RowChangedError(Exception):
-    """Another has written what was read here: read it again. Never leaves the ledger."""
+    """The row was changed after it was read: read it again. Never leaves the ledger."""
 
 
 def _log_lost_effect(claim: Claimed, row: EffectRow | None) -> None:
-    """Log that an effect was done which another owner has started, or may start."""
+    """Log that an effect was done that another owner has started, or may start."""
     done = f"the effect {claim.key} of {claim.row.tool} was done by its owner under fence {claim.fence}"
     if row is None or row.effect_id != claim.row.effect_id:
-        _log.warning("%s; nothing was recorded of that, because its entry has been removed since", done)
+        _log.warning("%s; that was not recorded, because its entry has been removed since", done)
     else:
-        _log.error(
-            "%s, and is %s under fence %d since: it may have happened twice, or may yet", done, row.status, row.fence
-        )
+        _log.error("%s, and is %s under fence %d since: it may happen twice", done, row.status, row.fence)
 
 
 def _json_of(value: object) -> bytes | None:

@@ -2,13 +2,13 @@
 
 | what is recorded | the JSON |
 |---|---|
-| the arguments as the tool has parsed them | an object: these |
+| the arguments as the tool parsed them | an object: the arguments |
 | and, where a person or a hook has changed them, what the model wrote | `{"arguments": {...}, "written": {...}}` |
-| either of them, if there is too much | a string: its beginning, and how many bytes it has |
-| what cannot be shown | a string in parentheses, which says why |
+| either of them, if it is too long | a string: its beginning, and its length in bytes |
+| what cannot be shown | a string in parentheses: the reason |
 
 Secrets are masked in both (`handrail.serde.Masking`). All of it takes at most 64 KiB, and is valid JSON. Arguments that
-look like the second row are recorded as that row has them, without `"written"`, so that there is one way to read it.
+look like the second row are recorded as in that row, without `"written"`, so that a record is unambiguous.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from handrail.serde import Masking, masked_json
 from handrail.serde.json_schema import is_object
 
 MOST_BYTES: Final = 64 * 1024
-"""So many bytes are recorded of the arguments of an effect."""
+"""The limit, in bytes, on the recorded arguments of an effect."""
 
 _log = logging.getLogger("handrail.runtime")
 
@@ -38,7 +38,7 @@ class RecordedArguments(NamedTuple):
     """Recorded arguments, decoded; a part that was cut, or cannot be shown, is a string.
 
     Attributes:
-        arguments: the arguments as the tool has parsed them.
+        arguments: the arguments as the tool parsed them.
         written: what the model wrote; `None` if that was the same.
     """
 
@@ -47,12 +47,12 @@ class RecordedArguments(NamedTuple):
 
 
 def recorded_arguments(call: ToolCall, params: object, masking: Masking) -> bytes:
-    """What is recorded of the arguments of a call. It never raises: no call fails because it cannot be shown.
+    """The record of the arguments of a call. Never raises: a call does not fail because its arguments cannot be shown.
 
     Args:
         call: the call.
-        params: its arguments as the tool has parsed them; `None` for a tool without.
-        masking: that of the tool.
+        params: its arguments as the tool parsed them; `None` for a tool without parameters.
+        masking: the masking of the tool.
     """
     try:
         arguments = b"{}" if params is None else masking.json(params)
@@ -65,7 +65,7 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking) -> byte
 
 
 def as_arguments(params: object) -> bytes | None:
-    """What is recorded of arguments that belong to no call; `None` if they have no JSON."""
+    """The record of arguments that do not belong to a call; `None` if they have no JSON."""
     try:
         return _document(b"{}" if params is None else masked_json(params).data, None)
     except (DumpError, SchemaError):
@@ -73,7 +73,7 @@ def as_arguments(params: object) -> bytes | None:
 
 
 def read_arguments(data: bytes) -> RecordedArguments:
-    """What was recorded.
+    """Decode recorded arguments.
 
     Raises:
         ValueError: it is not JSON.
@@ -83,7 +83,7 @@ def read_arguments(data: bytes) -> RecordedArguments:
 
 
 def same_arguments(first: bytes | None, second: bytes | None) -> bool:
-    """Whether two records are of equal arguments as parsed, whatever the model wrote; not if a part of one was cut."""
+    """Whether two records have equal parsed arguments, whatever the model wrote; false if a part of one was cut."""
     if first is None or second is None:
         return False
     parsed, other = read_arguments(first).arguments, read_arguments(second).arguments
@@ -91,7 +91,7 @@ def same_arguments(first: bytes | None, second: bytes | None) -> bool:
 
 
 def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
-    """Whether these parameters would be recorded so, whatever the model wrote; not if the record was cut."""
+    """Whether these parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
     recorded = read_arguments(record).arguments
     if not is_object(recorded):
         return False
@@ -115,13 +115,13 @@ def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
     shown = masking.mask(decoded)
     try:
         words = _encode(shown).encode()
-    except (TypeError, ValueError, RecursionError):  # it is not JSON, or holds half of a surrogate pair
+    except (TypeError, ValueError, RecursionError):  # it is not JSON, or has a lone surrogate
         words = json.dumps(repr(shown)).encode()
     return None if _is_same(words, arguments) else words
 
 
 def _is_same(words: bytes, arguments: bytes) -> bool:
-    # Compared as text, because Python holds `true` and `1` for equal.
+    # Compared as text, because `True == 1` in Python.
     return words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments))
 
 
@@ -141,7 +141,7 @@ def _document(arguments: bytes, words: bytes | None) -> bytes:
 
 
 def _cut(data: bytes, most: int) -> bytes:
-    """JSON as it is, or a JSON string of at most `most` bytes: its beginning, and how long all of it is."""
+    """JSON as it is, or a JSON string of at most `most` bytes: its beginning, and its full length."""
     if len(data) <= most:
         return data
     mark = f"... (cut: this is the beginning of {len(data):,} bytes)"

@@ -1,25 +1,25 @@
-"""What becomes of an effect's row: the ledger's state machine, as pure functions.
+"""The ledger's state machine of an effect row, as pure functions.
 
 Theory of operation
-    An effect has a row from the moment somebody starts it. The row says how much is known: *running* (an owner holds a
-    lease), *done* (with its result), *failed* (it has surely not happened), or *unknown* (it was started, and nobody
-    can tell). Each time a row passes to another owner, or is taken from one, its fence goes up by one; a write counts
-    only if the row still has the effect id, fence and status that the writer last saw (the store's condition). So an
-    owner that was thought dead and comes back can change nothing.
+    An effect has a row from the moment it is claimed. Its status is *running* (an owner holds a lease), *done* (with
+    its result), *failed* (it has certainly not happened), or *unknown* (it was started, and its outcome is not known).
+    Each time a row passes to another owner, or is taken from one, its fence goes up by one; a write succeeds only if
+    the row still has the effect id, fence and status that the writer last read (the store's condition). So an owner
+    that was considered dead and resumes cannot change the row.
 
-    What this yields: (P1) a key has at most one *done*, and its result never changes; (P2) at most one owner may write;
+    Guarantees: (P1) a key has at most one *done*, and its result never changes; (P2) at most one owner may write;
     (P3) an old fence never writes; (P4) with `on_orphan="unknown"` a handler starts at most once, until it has failed,
-    has expired, or somebody has found out what happened.
+    has expired, or its outcome has been determined.
 
-    An owner that learns what happened after it has lost the row still says so: its *testimony* is stored beside the row
-    and does not write to it. Only where it is to be accepted, and the row is unknown and has not passed to another
-    owner, does it resolve the row. Testimony that an effect is done, of which another owner has started the effect or
-    may start it, is answered `duplicate`: the effect may happen twice.
+    An owner that learns the outcome after it has lost the row reports it: its *testimony* is stored next to the row and
+    does not change it. It resolves the row only if it is to be accepted, and the row is unknown and has not passed to
+    another owner. Testimony that an effect is done that another owner has started or may start is answered `duplicate`:
+    the effect may happen twice.
 
-The table, which `tests/runtime/ledger/test_states.py` reads and holds to the code. "Expired" is a done or failed row
-whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has passed.
-A write by anybody but the owner of the row as it stands is answered `refused`, and changes nothing; but an owner that
-records once more what it has recorded is answered `kept`, because the first answer may have been lost on the way.
+`tests/runtime/ledger/test_states.py` reads this table and checks it against the code. "Expired" is a done or failed row
+whose time is up; "corrupt" is one that no ledger can have written; "lapsed" is a running row whose lease has expired. A
+write by anyone but the current owner of the row is answered `refused`, and changes nothing; but an owner that records
+the same outcome again is answered `kept`, because the first answer may have been lost.
 
     ==========  ========================  ==================  ==========
     row         event                     becomes             answer
@@ -50,7 +50,7 @@ records once more what it has recorded is answered `kept`, because the first ans
     lapsed      complete                  done, same          kept
     done        apply                     done, same          kept
     running     fail                      failed, same        kept
-    running     lose sight of             unknown, fence + 1  kept
+    running     mark unknown              unknown, fence + 1  kept
     running     give up                   as it was           kept
     unknown     resolve: it happened      done, same          kept
     unknown     resolve: it did not       failed, same        kept
@@ -124,27 +124,27 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied, NotKnown
 from handrail.store.protocol import EFFECT_STATUSES, ClaimOwner, EffectRow, Testimony
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
-"""How a claim is answered."""
+"""The answer to a claim."""
 
 TestimonyWord = Literal["accepted", "kept", "duplicate", "dropped"]
-"""What becomes of testimony: it resolves the effect; it is stored; it is stored, and says that the effect may happen
-twice; or it is not stored, because the entry of the effect has been removed."""
+"""The answer to testimony: it resolves the effect; it is stored; it is stored, and the effect may happen twice; or it
+is not stored, because the entry of the effect has been removed."""
 
 _EFFECT_ID = re.compile("[0-9a-f]{32}")
 
 
 def key_expired(row: EffectRow, now: datetime) -> bool:
-    """Whether a row counts as absent: it is done or failed, and its time is up."""
+    """Whether a row counts as absent: it is done or failed, and has expired."""
     return row.expires_at is not None and row.expires_at <= now and row.status in {"done", "failed"}
 
 
 def lease_expired(row: EffectRow, now: datetime) -> bool:
-    """Whether a row is running, and its owner's lease has passed."""
+    """Whether a row is running, and its owner's lease has expired."""
     return row.status == "running" and row.lease_until is not None and row.lease_until <= now
 
 
 def fault(row: EffectRow) -> str:
-    """Why no ledger can have written this row; empty if one can."""
+    """Why a row is corrupt: no ledger can have written it; empty if one can."""
     if row.status not in EFFECT_STATUSES:
         return f"its status is {row.status!r}"
     if not _EFFECT_ID.fullmatch(row.effect_id):
@@ -152,19 +152,19 @@ def fault(row: EffectRow) -> str:
     if row.status == "running" and row.lease_until is None:
         return "it is running without a lease"
     if row.status == "done" and row.completed_at is None:
-        return "it is done, but not since when"
+        return "it is done, but has no time of completion"
     return ""
 
 
 def claimed(
     row: EffectRow | None, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
 ) -> tuple[ClaimVerdict, EffectRow]:
-    """Answer a claim: the word, and the row that is to stand for the word to be true; `row` itself if it is to stay.
+    """Answer a claim: the verdict, and the row to be written for it; `row` itself if nothing changes.
 
     Args:
-        row: the row as it stands, if there is one.
+        row: the current row, if there is one.
         fresh: the running row that the claim would write if there were none.
-        on_orphan: what becomes of a lapsed row, and of an unknown one.
+        on_orphan: how a row whose lease has expired, or that is unknown, is treated.
         now: the store's time.
     """
     if row is None or key_expired(row, now):
@@ -172,7 +172,7 @@ def claimed(
     wrong = fault(row)
     if wrong:
         return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
-    mended = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has mended its arguments
+    mended = row.status == "failed" and row.params_hash != fresh.params_hash  # the caller has fixed its arguments
     if row.tool != fresh.tool or (row.params_hash != fresh.params_hash and not mended):
         return "conflict", row
     if row.status == "running":
@@ -193,7 +193,7 @@ def _claimed_from_owner(
 
 
 def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
-    """The row in the hands of the next owner: the same effect, under the next fence."""
+    """The row of the next owner: the same effect, under the next fence."""
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
@@ -211,11 +211,11 @@ def lease_renewed(row: EffectRow, lease_until: datetime) -> EffectRow:
 def completed_row(
     row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None, applied: bool = False
 ) -> EffectRow:
-    """The row of an effect that has happened; its result may be forgotten `ttl` from now, or never.
+    """The row of an effect that has happened; it expires `ttl` from now, or never.
 
     Args:
         row: the row before.
-        result: what came of the effect.
+        result: the result of the effect.
         now: the store's time.
         ttl: how long the result is replayed; `None` for ever.
         applied: whether the result is applied in the unit that writes the row.
@@ -248,30 +248,30 @@ def applied(row: EffectRow, *, now: datetime) -> EffectRow:
 
 
 def failed_row(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> EffectRow:
-    """The row of an effect that has surely not happened; it may be forgotten `ttl` from now."""
+    """The row of an effect that has certainly not happened; it expires `ttl` from now."""
     return EffectRow(
         *row[:6], "failed", row.fence, row.created_at, None, now, now + ttl, note=why, arguments=row.arguments
     )
 
 
 def unknown_row(row: EffectRow, why: str) -> EffectRow:
-    """The row of an effect of which nobody knows whether it happened, out of the reach of its last owner."""
+    """The row of an effect whose outcome is unknown; its last owner is fenced."""
     unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why, arguments=row.arguments)
     if _EFFECT_ID.fullmatch(row.effect_id):
         return unknown
-    # A corrupt id gets another, always the same, or whatever is found out of the effect could not be read either.
+    # A corrupt id is replaced, deterministically; otherwise the resolution of the effect could not be read either.
     return unknown._replace(effect_id=sha256(row.effect_id.encode(errors="replace")).hexdigest()[:32])
 
 
 def resolved_row(
     row: EffectRow, finding: EffectResult | NotApplied, *, now: datetime, ttl: timedelta | None, forget: timedelta
 ) -> EffectRow:
-    """The row once it has been found out what happened; one that nobody had declared unknown yet is fenced as well.
+    """The row once its outcome has been determined; a row that was not yet unknown is fenced as well.
 
-    A slot that has happened is kept for ever, whatever `ttl` says.
+    A slot that has happened never expires, whatever `ttl` is.
 
     Raises:
-        LedgerError: the row is no riddle: it is running within its lease, or it is done or failed already.
+        LedgerError: the row is not unresolved: it is running within its lease, or already done or failed.
     """
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
@@ -279,12 +279,12 @@ def resolved_row(
         row = unknown_row(row, "")
     if isinstance(finding, NotApplied):
         return failed_row(row, finding.why, now=now, ttl=forget)
-    # Nothing says when the call of a slot is asked for again: it may not have learned what happened yet.
+    # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
     return completed_row(row, finding, now=now, ttl=None if row.is_slot else ttl)
 
 
 def new_testimony(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *, now: datetime) -> Testimony:
-    """What the owner of a row, as it was claimed, says of the effect."""
+    """The testimony of the owner of a row, as it was claimed."""
     if isinstance(said, EffectResult):
         return Testimony(row.effect_id, row.fence, now, "done", *said)
     if isinstance(said, NotApplied):
@@ -293,12 +293,12 @@ def new_testimony(row: EffectRow, said: EffectResult | NotApplied | NotKnown, *,
 
 
 def testified(row: EffectRow | None, testimony: Testimony, owner: ClaimOwner, *, accept: bool) -> TestimonyWord:
-    """Answer testimony; `"accepted"` says that it holds as soon as `resolved_by` is written, or already.
+    """Answer testimony; `"accepted"` takes effect once `resolved_by` is written, or is in effect already.
 
     Args:
-        row: the row as it stands, if there is one.
-        testimony: what is said.
-        owner: who says it.
+        row: the current row, if there is one.
+        testimony: the testimony.
+        owner: the owner that reports it.
         accept: whether it is to resolve the effect.
     """
     if row is None or row.effect_id != testimony.effect_id:
@@ -311,7 +311,7 @@ def testified(row: EffectRow | None, testimony: Testimony, owner: ClaimOwner, *,
 def resolved_by(
     row: EffectRow, testimony: Testimony, *, now: datetime, ttl: timedelta | None, forget: timedelta
 ) -> EffectRow:
-    """The row once accepted testimony, which says that the effect is done or failed, has resolved it.
+    """The row once accepted testimony, by which the effect is done or failed, has resolved it.
 
     Raises:
         LedgerError: as for `resolved_row`.
@@ -323,12 +323,12 @@ def resolved_by(
 
 
 def _is_left_by(row: EffectRow, testimony: Testimony) -> bool:
-    """Whether a row is unknown since the owner that testifies lost it, and is told what happened."""
+    """Whether a row is unknown since the testifying owner lost it, and the testimony has an outcome."""
     return testimony.status != "unknown" and row.status == "unknown" and row.fence == testimony.fence + 1
 
 
 def _is_resolved_as(row: EffectRow, testimony: Testimony, owner: ClaimOwner) -> bool:
-    """Whether a row is as this testimony has resolved it, when the answer may have been lost on the way."""
+    """Whether this testimony has already resolved the row; its answer may have been lost."""
     return (
         row.status != "unknown"
         and (row.status, row.fence, row.owner) == (testimony.status, testimony.fence + 1, owner)
@@ -337,32 +337,32 @@ def _is_resolved_as(row: EffectRow, testimony: Testimony, owner: ClaimOwner) -> 
 
 
 def possible_duplicate(row: EffectRow, testimony: Testimony, owner: ClaimOwner | None = None) -> bool:
-    """Whether testimony says that an effect is done which another owner has started since, or may start.
+    """Whether testimony reports an effect as done that another owner has started since, or may start.
 
     Args:
-        row: the row of the effect as it stands.
-        testimony: what is said of it.
-        owner: who says it; `None` where that is no longer known. The note of the testimony says then whether another
-            owner had started the effect.
+        row: the current row of the effect.
+        testimony: the testimony.
+        owner: the owner that reports it; `None` if no longer known. Then the note of the testimony shows whether
+            another owner had started the effect.
     """
     if testimony.status != "done" or row.fence <= testimony.fence:
         return False
-    # One more is the fence of a row that was resolved, too: then it has the same owner, and nobody has started anew.
+    # A resolved row has a fence one higher, too: then it has the same owner, and the effect was not started again.
     passed_on = row.fence > testimony.fence + 1 or (owner is not None and row.owner != owner)
     return passed_on or bool(testimony.note) or row.status in {"running", "failed"}
 
 
 def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
-    """The row after a result was recorded by hand; `row` itself if it holds a result of the same call already.
+    """The row after a result was recorded without a claim; `row` itself if it already has a result of the same call.
 
     Raises:
-        LedgerError: the key stands for another call, or its effect is running or unknown.
+        LedgerError: the key belongs to another call, or its effect is running or unknown.
     """
     if row is None or key_expired(row, now):
         return fresh
     if row.params_hash != fresh.params_hash or row.tool != fresh.tool:
         raise LedgerError(
-            f"the key {row.key} already stands for a call of {row.tool} with other arguments, so nothing was recorded. "
+            f"the key {row.key} already belongs to a call of {row.tool} with other arguments, so nothing was recorded. "
             "Use another key, or invalidate this one first.",
             key=row.key,
             status=row.status,
@@ -372,7 +372,7 @@ def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> E
     if row.status == "failed":
         return taken_over(row, fresh)
     raise LedgerError(
-        f"the effect {row.key} is {row.status}, so no result can be recorded beside its owner. "
+        f"the effect {row.key} is {row.status}, so only its owner can record a result. "
         "Complete it with its claim; if it is unknown or its owner is dead, resolve it.",
         key=row.key,
         status=row.status,
@@ -380,29 +380,30 @@ def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> E
 
 
 def check_removable(row: EffectRow) -> None:
-    """Allow what is done or failed to be forgotten.
+    """Permit only done and failed effects to be removed.
 
     Raises:
-        LedgerError: the effect is running or unknown (or its row is corrupt): forgotten, it could happen twice.
+        LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice.
     """
     if not removable(row):
         raise LedgerError(
-            f"the effect {row.key} of {row.tool} is {row.status}: forgotten, it could happen twice, so its entry stays."
-            " Wait for its end, or resolve it; force=True removes it all the same.",
+            f"the effect {row.key} of {row.tool} is {row.status}: if its entry were removed, it could happen twice, "
+            "so the entry stays."
+            " Wait for its end, or resolve it; force=True removes it anyway.",
             key=row.key,
             status=row.status,
         )
 
 
 def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
-    """Whether a row that stands is the one that was to be written, whatever the time at which it was."""
+    """Whether two rows are equal except for their times."""
     return standing._replace(lease_until=None, completed_at=None, expires_at=None, applied_at=None) == row._replace(
         lease_until=None, completed_at=None, expires_at=None, applied_at=None
     )
 
 
 def removable(row: EffectRow) -> bool:
-    """Whether a row may be forgotten without the danger that its effect happens twice."""
+    """Whether a row may be removed without the risk that its effect happens twice."""
     return row.status in {"done", "failed"}
 
 
@@ -410,7 +411,7 @@ def _no_riddle(row: EffectRow) -> str:
     if row.status == "running":
         return (
             f"the effect {row.key} is running (owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}), so "
-            "there is nothing to resolve. Wait for its end, or until its lease has passed."
+            "there is nothing to resolve. Wait for its end, or until its lease has expired."
         )
     return (
         f"the effect {row.key} is {row.status} already, so there is nothing to resolve. "

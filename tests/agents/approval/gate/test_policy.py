@@ -130,7 +130,7 @@ async def test_a_call_that_nobody_asked_about_ahead_is_asked_about_in_the_pipeli
     person = Person(Answer("no", reason="not now"))
     desk = Desk(gate(person))
     assert (await desk.call("a")).content == (
-        "approval of note was refused: a person said no: not now. Do not ask for the same again; do without."
+        "approval of note was refused: a person said no: not now. Do not request it again; do without it."
     )
     assert person.ids == ["c"]
     assert desk.noted == []
