@@ -135,15 +135,15 @@ TOOLS = (
 """Tools."""
 
 SECTIONS = (
-    Mistake("a function among the tools", "`Section(...)`", PromptValidationError, "which is no Tool",
+    Mistake("a function among the tools", "`Section(...)`", PromptValidationError, "which is not a Tool",
             lambda _: Section(title="Desk", tools=[wrong(pay)]), {"section_path": ("desk",)}),
     Mistake("one tool in the place of several", "`Section(...)`", PromptValidationError, "write tools=[...]",
             lambda _: Section(title="Desk", tools=wrong(tool())), {"section_path": ("desk",)}),
-    Mistake("a class in the place of a policy", "`Section(...)`", PromptValidationError, "is no policy",
+    Mistake("a class in the place of a policy", "`Section(...)`", PromptValidationError, "is not a policy",
             lambda _: Section(title="Desk", policies=[wrong(Rule)]), {"section_path": ("desk",)}),
     Mistake("a policy without `on_result`", "`Section(...)`", PromptValidationError, "has no method on_result",
             lambda _: Section(title="Desk", policies=[wrong(Half())]), {"section_path": ("desk",)}),
-    Mistake("a policy that is asynchronous", "`Section(...)`", PromptValidationError, "a policy answers at once",
+    Mistake("a policy that is asynchronous", "`Section(...)`", PromptValidationError, "policies are synchronous",
             lambda _: Section(title="Desk", policies=[wrong(Late())]), {"section_path": ("desk",)}),
     Mistake("a policy that takes note asynchronously", "`Section(...)`", PromptValidationError,
             "on_result is asynchronous", lambda _: Section(title="Desk", policies=[wrong(LateNotes())]),
@@ -159,7 +159,7 @@ SECTIONS = (
     Mistake("a text in the place of names", "`ReadBeforeWritePolicy(...)`", PromptValidationError,
             "write the names of one tool or more", lambda _: ReadBeforeWritePolicy(read_tools="read_file")),
     Mistake("a policy on tools out of its reach", "`PromptTemplate(...)`", PromptValidationError,
-            "Put the policy on a section that holds them all",
+            "Put the policy on a section that contains them all",
             lambda _: prompt(Section(title="Desk", tools=[tool()], policies=[
                 SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})])), {"section_path": ("desk",)}),
     Mistake("a path that can be none", "`PromptTemplate(...)`", PromptValidationError, "its field path is int",

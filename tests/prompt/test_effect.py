@@ -114,11 +114,11 @@ def test_contradictions_are_refused() -> None:
     """The message names both places."""
     config, wrong = IdempotencyConfig(on_orphan="retry"), cast("Any", len)
     assert refused(effect=External(on_orphan="reconcile", reconcile=find_out), idempotency=config) == snapshot(
-        "tool pay: External: on_orphan is 'reconcile' here and 'retry' in the tool's short form; say it in one place."
+        "tool pay: External: on_orphan is 'reconcile' here and 'retry' in the tool's short form; set it in one place."
     )
     assert refused(effect=External(reconcile=find_out), reconcile=find_out_otherwise) == snapshot(
-        "tool pay: External: reconcile is find_out here and find_out_otherwise in the tool's short form; say it in one "
-        "place."
+        "tool pay: External: reconcile is find_out here and find_out_otherwise in the tool's short form; set it in "
+        "one place."
     )
     assert refused(effect=External(on_orphan="reconcile")) == snapshot(
         "tool pay: on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key."

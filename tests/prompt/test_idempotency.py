@@ -189,7 +189,7 @@ BAD_KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "raises": (_raise_key_error, "key_fn raised KeyError: 'token'. Nothing was run."),
     "empty": (lambda _: "", "key_fn returned 0 characters; it must return a string of 1 to 512 characters"),
     "too long": (lambda _: "x" * 513, "key_fn returned 513 characters"),
-    "half a character": (lambda _: "\ud800", "key_fn returned text that is no valid Unicode"),
+    "half a character": (lambda _: "\ud800", "key_fn returned text that is not valid Unicode"),
 }
 
 

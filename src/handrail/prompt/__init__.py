@@ -1,7 +1,7 @@
-"""What a tool, a section, a policy and a prompt are.
+"""Tools, sections, policies and prompts.
 
-A prompt is a tree of sections; sections carry the tools that their text is about, the policies that judge the calls,
-and the resources that the handlers need. Nothing here runs a handler: that is `handrail.runtime`.
+A prompt is a tree of sections; sections have the tools that their text describes, the policies that judge the calls,
+and the resources that the handlers need. `handrail.runtime` runs the handlers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a handler is given beside its parameters: `ToolContext`, and what it sees through it.
+"""`ToolContext`, the second argument of a handler, and the protocols that it exposes.
 
-A prompt holds tools, a tool's handler takes a context, and a context leads to the prompt. The circle is opened here:
-the context sees prompt, rendered prompt and tools as views, which `handrail.prompt.Prompt`, `RenderedPrompt` and `Tool`
-fit, and so does what `ToolContext.of` puts in their place in a test.
+A prompt has tools, a tool's handler takes a context, and a context has the prompt. To break the import cycle, the
+context has the prompt, rendered prompt and tools as protocols, which `handrail.prompt.Prompt`, `RenderedPrompt` and
+`Tool` implement, as do the stand-ins of `ToolContext.of` for tests.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class ToolView(Protocol):
 
     @property
     def name(self) -> str:
-        """What the model calls it by."""
+        """The name by which the model calls it."""
         ...
 
     @property
     def description(self) -> str:
-        """What the model is told of it."""
+        """The description that the model reads."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class ToolView(Protocol):
 
     @property
     def result_type(self) -> type[Any] | None:
-        """The type of its result's value, if it gives any."""
+        """The type of its result's value, if it has one."""
         ...
 
 
@@ -48,7 +48,7 @@ class PromptView(Protocol):
 
     @property
     def name(self) -> str:
-        """What the prompt is called in logs and events."""
+        """The name of the prompt in logs and events."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class RenderedView(Protocol):
 
     @property
     def text(self) -> str:
-        """What the model was sent as its instructions."""
+        """The instructions that the model received."""
         ...
 
     @property
@@ -76,22 +76,22 @@ class EnvironmentView(Protocol):
 
     @property
     def prompt(self) -> PromptView:
-        """The prompt that the run was started with."""
+        """The prompt of the run."""
         ...
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
-        """The prompt as the model got it, when there is one."""
+        """The prompt as the model received it, if there is one."""
         ...
 
     @property
     def adapter(self) -> object:
-        """What drives the run, if anything does."""
+        """The adapter that drives the run, if there is one."""
         ...
 
     @property
     def session(self) -> Session:
-        """The session that the run works on."""
+        """The session of the run."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class EnvironmentView(Protocol):
 
     @property
     def heartbeat(self) -> Heartbeat | None:
-        """What a handler beats to say that it is still at work, if somebody watches it."""
+        """The heartbeat of the run, if it is watched: a handler beats it while it is working."""
         ...
 
     @property
@@ -111,24 +111,24 @@ class EnvironmentView(Protocol):
 
     @property
     def budget_tracker(self) -> BudgetTracker | None:
-        """What counts the tokens of the run, if somebody does."""
+        """The tracker of the run's tokens, if there is one."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """What the time is taken from."""
+        """The source of the time."""
         ...
 
 
 class ToolContext:
-    """What a handler or a policy is given beside the parameters. One is made for each call; it never changes.
+    """The context of a call, for handlers and policies. Immutable; one is created for each call.
 
-    It is no dataclass, because one is made for every call: a frozen dataclass takes several times as long to make.
+    It is not a dataclass, because a frozen dataclass takes several times as long to create.
     """
 
     __slots__ = ("_beat_claim", "_call", "_environment", "_fence", "_idempotency_key", "_resources")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - a value of so many parts, made by the pipeline
+    def __init__(  # noqa: PLR0913, PLR0917 - a value with many fields, created by the pipeline
         self,
         environment: EnvironmentView,
         resources: CallScope,
@@ -137,7 +137,7 @@ class ToolContext:
         fence: int | None = None,
         beat_claim: Callable[[], object] | None = None,
     ) -> None:
-        """Put a context together; `ToolContext.of` is easier where there is no run.
+        """Create a context; `ToolContext.of` is simpler without a run.
 
         Args:
             environment: what all calls of the run share.
@@ -145,7 +145,7 @@ class ToolContext:
             call: the identity of the call.
             idempotency_key: the key of the effect that the call claims.
             fence: the fence of the claim.
-            beat_claim: extends the claim; `beat()` calls it.
+            beat_claim: renews the lease of the claim; `beat()` calls it.
         """
         self._environment = environment
         self._resources = resources
@@ -163,14 +163,14 @@ class ToolContext:
         clock: Clock = SYSTEM_CLOCK,
         call_id: str = "call",
     ) -> ToolContext:
-        """A context outside of any run, to try a handler or a policy on its own; there is no prompt in it.
+        """A context without a run or a prompt, to test a handler or a policy.
 
         Args:
             session: the session; a new one if none is given.
-            resources: what handlers find in `context.resources`, as `Prompt.bind` takes it.
-            deadline: the deadline of the imagined run.
-            clock: what the handler is to take the time from.
-            call_id: the id of the imagined call.
+            resources: the content of `context.resources`, as `Prompt.bind` takes it.
+            deadline: the deadline of the run.
+            clock: the source of the time.
+            call_id: the id of the call.
         """
         registry = resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
         opened = registry.open()
@@ -194,7 +194,7 @@ class ToolContext:
 
     @property
     def reply(self) -> str | None:
-        """The reply of the model that asked for the call; `None` if the program did not say."""
+        """The reply of the model that asked for the call; `None` if it was not given."""
         return self._call.reply
 
     @property
@@ -204,7 +204,7 @@ class ToolContext:
 
     @property
     def idempotency_key(self) -> str | None:
-        """Names this effect; `None` for a call that claims none.
+        """The key of the effect; `None` for a call that claims none.
 
         Forward it to an API that takes such keys, and the effect happens once, however often it is tried.
         """
@@ -212,9 +212,9 @@ class ToolContext:
 
     @property
     def fence(self) -> int | None:
-        """Grows with each owner that the effect has had; `None` for a call that claims none.
+        """The fencing token, higher for each new owner of the effect; `None` for a call that claims none.
 
-        An API that takes fences can refuse all but the newest.
+        An API that takes fencing tokens can reject stale owners.
         """
         return self._fence
 
@@ -225,28 +225,28 @@ class ToolContext:
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
-        """The prompt as it was rendered for the model, when there is one."""
+        """The prompt as rendered for the model, if there is one."""
         return self._environment.rendered_prompt
 
     @property
     def adapter(self) -> object:
-        """What drives the run, or `None`; its type is the adapter's affair."""
+        """The adapter that drives the run, or `None`; its type depends on the adapter."""
         return self._environment.adapter
 
     @property
     def session(self) -> Session:
-        """The session of the run; what the handler writes to it is part of the call."""
+        """The session of the run; writes to it are part of the call."""
         return self._environment.session
 
     @property
     def connection(self) -> DatabaseConnection:
         """The database of the session's store, inside the transaction that commits this call.
 
-        What a handler writes through it is committed in one unit with everything else that the call does, and undone
-        with it: an effect inside the store's own database happens exactly once.
+        Writes through it are committed in one unit with all other changes of the call, and rolled back with them: an
+        effect inside the store's own database happens exactly once.
 
         Raises:
-            SessionError: the session is kept in no database.
+            SessionError: the session is not in a database.
         """
         return self._environment.session.connection()
 
@@ -257,7 +257,7 @@ class ToolContext:
 
     @property
     def heartbeat(self) -> Heartbeat | None:
-        """The heartbeat of the run, if somebody watches it."""
+        """The heartbeat of the run, if it is watched."""
         return self._environment.heartbeat
 
     @property
@@ -267,7 +267,7 @@ class ToolContext:
 
     @property
     def clock(self) -> Clock:
-        """What to take the time from."""
+        """The source of the time."""
         return self._environment.clock
 
     @property
@@ -281,12 +281,12 @@ class ToolContext:
         return self._resources.get(BudgetTracker, self._environment.budget_tracker)
 
     def beat(self) -> None:
-        """Say that the call is still at work: beat the run's heartbeat and extend the claim of the effect.
+        """Beat the run's heartbeat and renew the lease of the claim.
 
-        Call it now and then in a handler that takes long.
+        Call it periodically in a handler that takes long.
 
         Raises:
-            LeaseLostError: another owner has taken the effect over. If it is not done yet, stop without doing it.
+            LeaseLostError: another owner has claimed the effect. If it is not done yet, stop without doing it.
         """
         if self._environment.heartbeat is not None:
             self._environment.heartbeat.beat()
@@ -296,7 +296,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True)
 class _NoRun:
-    """The environment of a context that belongs to no run, and its prompt."""
+    """The environment of a context without a run, and its prompt."""
 
     session: Session
     resources: ResourceContext

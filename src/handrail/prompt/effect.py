@@ -1,6 +1,6 @@
-"""What a call does to the world, as a tool declares it: up to three fields, brought together.
+"""The effect that a tool declares, combined from up to three fields.
 
-`External` says which failures prove that an effect outside did not happen, and what becomes of the others:
+`External` declares which failures prove that an external effect did not happen, and how the others are treated:
 
     Tool[Order, Receipt](
         name="pay",
@@ -33,13 +33,13 @@ P_contra = TypeVar("P_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 OnRepeat = Literal["refuse", "allow"]
-"""What becomes of a call that equals one whose effect is unknown: it is refused, or runs as an effect of its own."""
+"""How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
 
 _TOO_BROAD = (BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup)
-"""What may be raised before an effect and after it alike, so that it proves nothing."""
+"""Exceptions that may be raised before or after an effect, so that they prove nothing."""
 
 _OF_THE_RUNTIME = (HandrailError, ModelVisibleError)
-"""Bases of what the runtime raises in a call, whatever the handler has done; besides
+"""Bases of the exceptions that the runtime raises in a call, whatever the handler has done; besides
 `RunAbortedError` and its subclasses."""
 
 Effect = Literal["read", "state", "external"]
@@ -49,45 +49,45 @@ _log = logging.getLogger("handrail.prompt")
 
 
 class ReconcileInContext(Protocol[P_contra, R_co]):
-    """Finds out whether an effect happened, with what a handler has beside the parameters; it may only read."""
+    """Determines whether an effect happened, with the context of a handler; it may only read."""
 
     def __call__(
         self, params: P_contra, key: str, /, *, context: ToolContext
     ) -> ToolResult[R_co] | Awaitable[ToolResult[R_co] | None] | None:
-        """Find out; returns as `Reconcile` does."""
+        """Determine it; returns as `Reconcile` does."""
         ...
 
 
 Reconcile = Callable[[P, str], ToolResult[R] | Awaitable[ToolResult[R] | None] | None] | ReconcileInContext[P, R]
-"""Finds out, by parameters and idempotency key, whether an effect happened.
+"""Determines, by parameters and idempotency key, whether an effect happened.
 
-Returns the result if it did, and `None` if it surely did not; raises if that cannot be found out.
+Returns the result if it did, and `None` if it certainly did not; raises if that cannot be determined.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """What is said of an effect outside.
+    """The declaration of an external effect.
 
-    An effect was surely *not applied* if the handler was not entered; if it returned `ToolResult.error(...)`; and if it
-    raised `ToolValidationError`, `EffectNotApplied`, control flow of Handrail or PydanticAI, or a type in
+    An effect was certainly *not applied* if the handler was not entered; if it returned `ToolResult.error(...)`; and if
+    it raised `ToolValidationError`, `EffectNotApplied`, control flow of Handrail or PydanticAI, or a type in
     `not_applied_on`. After anything else the effect is *unknown*: it may have happened.
 
     Attributes:
-        not_applied_on: types of exceptions that prove that nothing happened, such as a refused connection. Of an
-            exception group every member has to fit. Types that prove nothing are refused: `Exception`, `OSError`,
+        not_applied_on: types of exceptions that prove that nothing happened, such as a refused connection. Every member
+            of an exception group must match. Types that prove nothing are refused: `Exception`, `OSError`,
             `TimeoutError` and their bases; `HandrailError`, `ModelVisibleError`, and `RunAbortedError` with its
             subclasses.
-        on_orphan: what the next call of an unknown effect does, and of one whose owner's lease has expired.
-        reconcile: finds out whether the effect happened; without it, `on_orphan="reconcile"` is refused.
-        repeat_unknown: for calls without a declared key: what becomes of a call with equal arguments under another id
+        on_orphan: what the next call of an effect does that is unknown, or whose owner's lease has expired.
+        reconcile: determines whether the effect happened; without it, `on_orphan="reconcile"` is refused.
+        repeat_unknown: for calls without a declared key: how a call with equal arguments under another id is treated
             while the effect is unknown.
         accept_late_result: whether a handler that learns what happened after its lease has expired, or after its
-            timeout, settles its effect, if nobody has claimed or settled it since.
-        lease: how long an owner that gives no heartbeat is believed to be at work; the ledger gives them.
+            timeout, settles its effect, if no other owner has claimed or settled it since.
+        lease: how long a claim is valid without a renewal; the ledger renews it.
 
     Raises:
-        PromptValidationError: a value is out of its range, or two contradict each other; the message says which.
+        PromptValidationError: a value is out of its range, or two contradict each other.
     """
 
     not_applied_on: tuple[type[Exception], ...] = ()
@@ -104,13 +104,13 @@ class External:
         check_setting("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if not isinstance(cast("object", self.accept_late_result), bool):
             _refuse(f"accept_late_result is {self.accept_late_result!r}; it must be True or False.")
-        check_span("External", "lease", self.lease, "It says how long a silent owner is believed to be at work.")
+        check_span("External", "lease", self.lease, "It is how long a claim is valid without a renewal.")
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
-        """This, with what a tool says by `Tool.reconcile` and in its `IdempotencyConfig`.
+        """This, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
 
         Raises:
-            PromptValidationError: a field is said in both places, with different values.
+            PromptValidationError: a field is set in both places, with different values.
         """
         on_orphan = None if config is None else config.on_orphan
         lease = MINUTE if config is None else config.lease
@@ -126,7 +126,7 @@ class External:
 
     def _check_agreement(self, name: str, said: object, default: object, short: object) -> None:
         if default not in (said, short) and said != short:
-            _refuse(f"{name} is {_shown(said)} here and {_shown(short)} in the tool's short form; say it in one place.")
+            _refuse(f"{name} is {_shown(said)} here and {_shown(short)} in the tool's short form; set it in one place.")
 
 
 def _check_types(kinds: object) -> None:
@@ -158,14 +158,14 @@ def _refuse(fault: str) -> Never:
 
 
 class DeclaredEffect(NamedTuple):
-    """What a tool says of its effect; the names are those of the fields of `Tool`.
+    """The effect declared by a tool; the names are those of the fields of `Tool`.
 
     Attributes:
         effect: what a call does to the world.
         declares_effect: whether that was given.
-        external: what is said of an effect outside; `None` for any other effect.
+        external: the declaration of an external effect; `None` for any other effect.
         on_orphan: what the next call of an effect does that may have happened.
-        reconcile: finds out whether an effect happened.
+        reconcile: determines whether an effect happened.
     """
 
     effect: Effect
@@ -182,7 +182,7 @@ class DeclaredEffect(NamedTuple):
         idempotency: object,
         reconcile: Reconcile[Any, Any] | None,
     ) -> DeclaredEffect:
-        """Bring together the fields of a tool; `effect` is `None` where it was not given.
+        """Combine the fields of a tool; `effect` is `None` if it was not given.
 
         A tool with a key that does not say what its calls do may act outside: it is warned about once.
 

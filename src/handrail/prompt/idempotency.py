@@ -1,18 +1,18 @@
 """What makes two calls of a tool the same effect: the keys under which the ledger finds them.
 
-A call has up to two keys. Its *declared* key comes from the tool's `IdempotencyConfig` and says when two calls, made by
-whatever reply, ask for one effect. Its *slot* is the identity of the call itself, `call:<reply>/<call id>` within the
-session, or `call:<call id>` where no reply was stated: the same call, asked again after a crash. A key is text; within
-the store it belongs to a *partition*, which is the session id for slots and for the scope `session`, and empty for what
-all sessions share.
+A call has up to two keys. Its *declared* key is computed by the tool's `IdempotencyConfig`: calls with equal keys, of
+any reply, request one effect. Its *slot* is the identity of the call itself, `call:<reply>/<call id>` within the
+session, or `call:<call id>` if no reply was given: it identifies a repeat of the same call after a crash. A key is
+text; within the store it belongs to a *partition*, which is the session id for slots and for the scope `session`, and
+empty for keys that all sessions share.
 
-Beside every key stands the sha256 of canonical JSON. For a declared key it is that of **all** parsed arguments,
-whatever the key was made from (all that take part in equality: a field with `compare=False` does not). For a slot it is
-that of the arguments as the model wrote them: what a person or a hook has changed since does not make another call of
-it. The ledger compares it before it replays anything: the same key with other arguments is a conflict, never a replay.
+Every key is recorded with a sha256 of canonical JSON. For a declared key it covers **all** parsed arguments that take
+part in equality (a field with `compare=False` does not), whatever the key is computed from. For a slot it covers the
+arguments as the model wrote them: a change by a person or a hook does not make it another call. The ledger compares it
+before a replay: the same key with other arguments is a conflict, never a replay.
 
 Where the parameters have secrets (`handrail.serde.is_secret`), every hash is an HMAC with the random key of the store,
-over what the secrets hold: whoever reads the store can neither guess a secret nor look for it in another store.
+over the values of the secrets: a reader of the store can neither guess a secret nor look for it in another store.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from handrail.serde import digest, masking_of, with_tags
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
-"""What a declared key is made from: all arguments, some, what a function says, or there is none."""
+"""What a declared key is computed from: all arguments, some, or a function; or no key."""
 
 OnOrphan = Literal["unknown", "retry", "reconcile"]
 """What the next call of an effect does that may have happened: it is refused until a person has decided, it runs the
 handler again, or it asks `reconcile`."""
 
 OnBusy = Literal["wait", "reject"]
-"""What a call does that finds its effect being carried out by another: wait for what comes of it, or be told."""
+"""What a call does while another call runs its effect: wait for the result, or be refused."""
 
 DAY = timedelta(hours=24)
-"""How long a result is replayed, unless something else is said."""
+"""The default time for which a result is replayed."""
 
 MINUTE = timedelta(minutes=1)
-"""How long a silent owner is believed to be at work, unless something else is said."""
+"""The default lease of a claim."""
 
 _OWN = "IdempotencyConfig"
 _LONGEST = timedelta(days=36_500)
@@ -53,7 +53,7 @@ _SLOT = "call"
 
 
 class EffectKey(NamedTuple):
-    """Under what a ledger keeps the effect of a call. A named tuple, because one is made for each external call.
+    """The key of an effect in a ledger. A named tuple, because one is created for each external call.
 
     Attributes:
         partition: the session id, or `""` for a key that all sessions share.
@@ -68,25 +68,25 @@ class EffectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyConfig:
-    """Says when two calls of a tool are one effect, and how long what came of it is replayed.
+    """Defines when two calls of a tool are one effect, and how long its result is replayed.
 
     Attributes:
-        strategy: `"auto"` makes the key from all arguments, `"params"` from those in `param_keys`, `"custom"` by
+        strategy: `"auto"` computes the key from all arguments, `"params"` from those in `param_keys`, `"custom"` by
             `key_fn`; with `"none"` there is no key, and each call runs.
-        ttl: how long a result is replayed, from its completion on; `None` for ever. At most a hundred years.
+        ttl: how long a result is replayed after its completion; `None` for ever. At most a hundred years.
         scope: first part of the key. The scope `"session"` belongs to one session; any other is shared by all that
-            use the ledger. `"call"` is taken: it starts the slots.
-        param_keys: names of the fields that make the key, for `"params"`; their order does not matter.
-        key_fn: makes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters. They are
-            stored and forwarded as they are, so let none of them come from a secret.
-        lease: how long an owner that gives no sign is believed to be at work. The ledger gives signs by itself.
+            use the ledger. `"call"` is reserved for slots.
+        param_keys: names of the fields of the key, for `"params"`; their order does not matter.
+        key_fn: computes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters. They
+            are stored and forwarded unchanged, so do not derive them from a secret.
+        lease: how long a claim is valid without a renewal. The ledger renews it.
         on_orphan: what the next call of an effect does that may have happened: its owner's lease has expired, or it is
-            unknown. `None` leaves it to the effect: `"retry"` for a tool that is declared with `effect="state"`, whose
-            changes have been undone; else `"unknown"`. `Tool.on_orphan` is what counts.
-        on_busy: what a call does that finds its effect being carried out by another.
+            unknown. `None` depends on the effect: `"retry"` for a tool declared with `effect="state"`, whose changes
+            have been rolled back; otherwise `"unknown"`. `Tool.on_orphan` has the effective value.
+        on_busy: what a call does while another call runs its effect.
 
     Raises:
-        PromptValidationError: a value is out of its range, or two do not go together. The message says which.
+        PromptValidationError: a value is out of its range, or two are incompatible.
     """
 
     strategy: Strategy = "auto"
@@ -105,7 +105,7 @@ class IdempotencyConfig:
         check_setting(_OWN, "on_busy", self.on_busy, get_args(OnBusy))
         if self.ttl is not None:
             check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
-        check_span(_OWN, "lease", self.lease, "It says how long a silent owner is believed to be at work.")
+        check_span(_OWN, "lease", self.lease, "It is how long a claim is valid without a renewal.")
         _check_scope(self.scope)
         self._check_source_of_key()
 
@@ -127,10 +127,10 @@ class IdempotencyConfig:
         return self.strategy != "none"
 
     def check_params_type(self, params_type: type[object] | None, *, tool: str) -> None:
-        """Refuse a parameter type that lacks a field of `param_keys`; for those who register a tool.
+        """Refuse a parameter type that lacks a field of `param_keys`; called when a tool is registered.
 
         Raises:
-            PromptValidationError: a field is missing. The message lists the fields that there are.
+            PromptValidationError: a field is missing. The message lists the existing fields.
         """
         there = [field.name for field in dataclasses.fields(params_type)] if is_dataclass(params_type) else []
         missing = [name for name in self.param_keys if name not in there]
@@ -149,12 +149,12 @@ class IdempotencyConfig:
             tool_name: the tool.
             params: the parsed arguments.
             hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. The same
-                arguments then have another key in another store. Leave it out if they have none.
+                arguments then have another key in another store. Omit it if they have none.
 
         Raises:
-            ToolValidationError: no key can be made of these arguments: they have no canonical JSON, a field of
+            ToolValidationError: no key can be computed from these arguments: they have no canonical JSON, a field of
                 `param_keys` is missing, or `key_fn` raised or returned a text that cannot be a key.
-            InvalidReturnError: `key_fn` returned something else than text.
+            InvalidReturnError: `key_fn` returned a value that is not text.
             ValueError: the parameters have secrets, and `hash_key` is missing. With strategy `"custom"` it is not
                 needed, because nothing is hashed.
         """
@@ -176,7 +176,8 @@ class IdempotencyConfig:
             params: the parsed arguments.
             session_id: the session of the call.
             hash_key: as for `key_for`.
-            tagged: whether the members of ambiguous unions are told apart. `False` gives the key of versions before.
+            tagged: whether the members of ambiguous unions are distinguished. `False` returns the key of older
+                versions.
 
         Raises:
             ToolValidationError: as for `key_for`.
@@ -217,7 +218,7 @@ class IdempotencyConfig:
         if self.key_fn is None:  # pragma: no cover - refused at construction
             raise AssertionError
         try:
-            returned = cast("object", self.key_fn(params))  # whatever the program's function returns
+            returned = cast("object", self.key_fn(params))  # the program's function may return anything
         except ModelVisibleError:
             raise
         except Exception as error:
@@ -242,7 +243,7 @@ def _decoded(params: object) -> Mapping[str, object] | None:
 
 
 def slot_key(call: CallRef) -> str:
-    """The key of a call's slot: the call itself, whatever it asks for, or its digest where its name is too long."""
+    """The key of a call's slot: the identity of the call, or its digest if that is too long."""
     return f"{_SLOT}:{call.key}"
 
 
@@ -262,9 +263,9 @@ def slot_effect_key(call: CallRef, written: object, *, session_id: str, hash_key
 
 
 def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> EffectKey:
-    """The slot under which versions before the reply was known kept a call, with the hash of its parsed arguments.
+    """The slot of a call in versions that did not record the reply, with the hash of its parsed arguments.
 
-    They took a secret for its mask, had no key for hashes, and did not tell members of ambiguous unions apart.
+    They hashed the mask of a secret, had no key for hashes, and did not distinguish members of ambiguous unions.
 
     Raises:
         ToolValidationError: the arguments have no canonical JSON.
@@ -273,7 +274,7 @@ def old_slot_effect_key(call_id: str, params: object, *, session_id: str) -> Eff
 
 
 def _check_no_secrets(tool_name: str, params: object) -> None:
-    params_type: Any = type(params)  # mypy doubts that a class can be hashed
+    params_type: Any = type(params)  # mypy does not know that a class is hashable
     if _has_secrets(params_type):
         raise ValueError(
             f"{tool_name}: {_name_of(type(params))} has secrets, so what is hashed of it is hashed with the key of the "
@@ -323,7 +324,7 @@ def check_span(owner: str, name: str, span: object, hint: str) -> None:
 
 
 def _check_names(names: object) -> None:
-    # The cast only says that nothing is known of the elements.
+    # The cast only makes the elements' type unknown.
     sequence = cast("Sequence[object]", names) if isinstance(names, tuple | list) else (None,)
     if not all(isinstance(name, str) and name for name in sequence):
         _refuse(f"param_keys is {names!r}; it must be a tuple of field names, e.g. ('order_id',).")
@@ -341,11 +342,11 @@ def _name_of(kind: type[object] | None) -> str:
 
 
 def _fault_of_part(part: str) -> str:
-    """What is wrong with a text that a `key_fn` returned, or nothing. It may come from what the model wrote."""
+    """The fault of a text that a `key_fn` returned, or nothing. It may be derived from what the model wrote."""
     if not 0 < len(part) <= _LONGEST_KEY:
         return f"{len(part)} characters"
     try:
         part.encode()
     except UnicodeEncodeError:
-        return "text that is no valid Unicode"
+        return "text that is not valid Unicode"
     return ""

@@ -1,9 +1,9 @@
-"""What the model knows of files: what a result has shown of one, and what a session remembers of it.
+"""What the model knows of files: what a result has shown of one, and what a session records of it.
 
-A session remembers in the STATE slice of `KnownFiles`. Each item says what one call has taught, so that a call stores
-what it changed and no more; the newest item that speaks of a path counts. When most of what the items say is outdated,
-they are replaced by one item that says the rest (`remember`), so that the slice holds a few facts for each known file
-at most.
+A session records it in the STATE slice of `KnownFiles`. Each item has what one call has shown or written, so that a
+call stores only its changes; the newest item that has a path is valid. When most entries of the items are outdated,
+they are replaced by one item with the valid entries (`remember`), so that the slice has only a few entries for each
+known file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from handrail.serde import codec
 from handrail.session import Session, stored_as
 
 Extent: TypeAlias = Literal["all", "part", "nothing"]
-"""How much of a file has been shown: `"all"` is also a file without lines that has been described."""
+"""How much of a file has been shown: `"all"` also for a file without lines that has been described."""
 
 Position: TypeAlias = tuple[int, int]
 """A line of a file and a character in it, both from 1."""
 
 PartSeen: TypeAlias = tuple[Position, Position]
-"""What is shown from one position up to another one, which is not shown any more."""
+"""A shown range, from one position up to, and excluding, another one."""
 
 _START: Position = (1, 1)
 _MOST_PARTS = 64
-"""So many parts of one file are remembered, those nearest to its start; what was shown beyond them does not count."""
+"""The limit on recorded parts of one file: those nearest to its start; parts beyond them do not count as shown."""
 _FEWEST_COMPACTED = 64
-"""A slice of fewer items is left as it is."""
+"""A slice of fewer items is not compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TextReplaced:
     Attributes:
         start: the first character of the piece, in the text before the edit.
         end: the first character after it, in the text before the edit.
-        new_end: the first character after what stands there now, in the text after the edit.
+        new_end: the first character after the replacement, in the text after the edit.
     """
 
     start: Position
@@ -56,8 +56,7 @@ class FileShown:
 
     Attributes:
         path: the file.
-        identity: what `Filesystem.identity` says of the very content that is shown; empty to have the file looked at
-            when the call has ended.
+        identity: `Filesystem.identity` of the content that is shown; if empty, it is computed when the call has ended.
         shown: `"all"` for a whole file, and for the kind and size of a file that has no lines; `"part"` for some of its
             lines; `"nothing"` if the file has lines, and none of them is shown.
         first_line: for a part, the number of the first line that is shown, from 1.
@@ -65,9 +64,9 @@ class FileShown:
         total_lines: for a part, and for an edit, how many lines the file has.
         column: the first character of the first line that is shown, from 1.
         next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
-        replaced: for an edit, what it has replaced, in the order of the text and without overlaps: what the model wrote
-            there counts as shown, and what was shown before and after it stays shown. It may be gone through only once
-            it is needed, and `shown` does not count.
+        replaced: for an edit, the replaced pieces, in the order of the text and without overlaps: what the model wrote
+            there counts as shown, and what was shown before and after it stays shown. It is iterated only when it is
+            needed, and `shown` is ignored.
 
     Raises:
         ValueError: it is a part, and its lines are not lines of the file.
@@ -86,7 +85,7 @@ class FileShown:
     def __post_init__(self) -> None:
         if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= self.total_lines:
             raise ValueError(
-                f"lines {self.first_line} to {self.last_line} of {self.total_lines} are no part of {self.path}; give "
+                f"lines {self.first_line} to {self.last_line} of {self.total_lines} are not part of {self.path}; give "
                 "first_line, last_line and total_lines, counted from 1"
             )
 
@@ -98,7 +97,7 @@ class FileShown:
 
     @property
     def part(self) -> PartSeen:
-        """The lines that are shown, as positions."""
+        """The shown lines, as positions."""
         end = (self.last_line + 1, 1) if self.next_column is None else (self.last_line, self.next_column)
         return (self.first_line, self.column), end
 
@@ -108,7 +107,7 @@ class FileKnown:
     """What the model knows of one file.
 
     Attributes:
-        identity: what `Filesystem.identity` said of the content that was shown or written.
+        identity: `Filesystem.identity` of the content that was shown or written.
         shown: how much of it.
         parts: for a part, what was shown, in order and without overlaps.
     """
@@ -125,7 +124,7 @@ class FileKnown:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The JSON of an item; what is empty is left out. Version 1 had `digests` alone, the whole map in one item."""
+    """The JSON of an item, without empty fields. Version 1 had only `digests`, the whole map in one item."""
 
     digests: dict[str, str] = field(default_factory=dict[str, str])
     parts: dict[str, tuple[PartSeen, ...]] = field(default_factory=dict[str, tuple[PartSeen, ...]])
@@ -135,7 +134,7 @@ class _Stored:
 
 
 class _Form:
-    """How a `KnownFiles` is stored: there is one for each read, so a file that is known whole is its digest alone."""
+    """How a `KnownFiles` is stored: one for each read; a file that is known whole is only its digest."""
 
     @staticmethod
     def dump(item: Any, /) -> bytes:  # noqa: ANN401 - a `KnownFiles`, which is declared with this class
@@ -162,12 +161,12 @@ class _Form:
 @stored_as("handrail.files_known", version=2, upgrades={1: dict}, form=_Form())
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """What one call has taught the model of files: an item of a STATE slice, which counts more than the items before.
+    """What one call has shown the model of files: an item of a STATE slice, which overrides the items before.
 
     Attributes:
         files: the files that it has shown or written, by their paths.
-        gone: files and folders that are not there any more; what was known of them, and of what they held, is not.
-        moved: the old and the new path of a file or folder that was moved: what was known of it goes with it.
+        gone: files and folders that no longer exist; they and their content are no longer known.
+        moved: the old and the new path of a file or folder that was moved: what is known of it moves with it.
     """
 
     files: dict[str, FileKnown] = field(default_factory=dict[str, FileKnown])
@@ -181,7 +180,7 @@ def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> Fil
     Args:
         known: what was known of it before.
         shown: what is shown.
-        identity: what its content is now; what was known of another content does not count.
+        identity: the identity of its current content; what was known of other content does not count.
     """
     same = known if known is not None and known.identity == identity else None
     if shown.is_whole or (same is not None and same.shown == "all"):
@@ -195,14 +194,14 @@ def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> Fil
 def known_after_edit(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
     """What is known of a file once the model has changed some of its text.
 
-    A file that was known whole still is. A file of which nothing was known was not there: all of it is what the model
-    wrote. Of any other, what was shown stays shown, and what the model wrote is shown too. If the tool does not say
-    what it has replaced, showing the lines begins anew, because they may have other numbers now.
+    A file that was known whole still is. A file of which nothing was known did not exist: the model wrote all of it. Of
+    any other, what was shown stays shown, and what the model wrote is shown too. If the tool does not report what it
+    has replaced, no line counts as shown any more, because lines may have new numbers.
 
     Args:
         known: what was known of it before.
-        shown: what the tool says of its edit.
-        identity: what its content is now.
+        shown: the edit, as reported by the tool.
+        identity: the identity of its current content.
     """
     if known is None or known.shown == "all":
         return FileKnown(identity)
@@ -230,7 +229,7 @@ def _parts_after(parts: Sequence[PartSeen], replaced: Iterable[TextReplaced]) ->
 
 
 def _between(rest: list[PartSeen], start: Position, end: Position | None, to: Position) -> Iterator[PartSeen]:
-    """What was shown of the text from `start` up to `end`, which now begins at `to`.
+    """The shown parts of the text from `start` up to `end`, which now begins at `to`.
 
     Args:
         rest: what was shown, last part first; what ends before `end` is taken from it.
@@ -249,7 +248,7 @@ def _between(rest: list[PartSeen], start: Position, end: Position | None, to: Po
 
 
 def _shifted(position: Position, start: Position, to: Position) -> Position:
-    """Where a position is now that followed `start`, and follows `to`."""
+    """The new position of one that followed `start`, and now follows `to`."""
     lines = position[0] - start[0]
     return (to[0] + lines, position[1]) if lines else (to[0], to[1] + position[1] - start[1])
 
@@ -291,11 +290,11 @@ def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
 
 
 def remember(session: Session, item: KnownFiles) -> None:
-    """Add what a call has taught to a session.
+    """Add what a call has shown to a session.
 
-    When the slice has come to hold a power of two of items, it is looked at as a whole; if more than half of what it
-    says is outdated, one item with the rest takes its place. So adding costs the same on average, however many files
-    are known, and the slice holds at most four facts for each of them.
+    When the number of items reaches a power of two, the slice is checked; if more than half of its entries are
+    outdated, one item with the rest replaces it. So adding has constant amortized cost, and the slice has at most four
+    entries for each known file.
     """
     known = session[KnownFiles]
     known.append(item)
@@ -309,7 +308,7 @@ def remember(session: Session, item: KnownFiles) -> None:
 
 
 def _joined(parts: Iterable[PartSeen]) -> tuple[PartSeen, ...]:
-    """The first of some parts that are in order; those that touch or overlap are one, and empty ones are left out."""
+    """The first of some ordered parts; those that touch or overlap are merged, and empty ones are omitted."""
     joined: list[PartSeen] = []
     for start, end in parts:
         if start >= end:

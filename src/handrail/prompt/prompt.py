@@ -1,6 +1,6 @@
-"""A prompt with its parameters and resources, with which a run is started, and the same as the model gets it.
+"""A prompt with its parameters and resources, and its rendered form.
 
-What the model gets is the text of the enabled sections, and their tools.
+The model receives the text of the enabled sections, and their tools.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from handrail.prompt.type_parameters import annotation_name
 from handrail.resources import ResourceContext, ResourceRegistry
 
 _DEEPEST_HEADING = 6
-"""Markdown knows six levels of headings."""
+"""Markdown has six levels of headings."""
 
 BoundParams = Mapping[type[Any], object]
 """The parameters of sections by their type."""
 
 
 class Prompt(Generic[Out]):
-    """A template with what was bound to it. Binding makes another prompt; only `resources` has a state.
+    """A template with its bound parameters and resources. Binding creates another prompt; only `resources` has state.
 
     Attributes:
         template: the template.
@@ -44,7 +44,7 @@ class Prompt(Generic[Out]):
         params: Sequence[object] = (),
         resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
     ) -> None:
-        """Make a prompt of a template; `Prompt(template).bind(...)` reads better than the keywords.
+        """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the keywords.
 
         Raises:
             InvalidArgumentError: `template` is not a `PromptTemplate`.
@@ -63,14 +63,14 @@ class Prompt(Generic[Out]):
 
     @property
     def name(self) -> str:
-        """What the prompt is called in logs and events."""
+        """The name of the prompt in logs and events."""
         return self.template.name
 
     @property
     def resources(self) -> ResourceContext:
         """The resources that all calls of this prompt share; always the same object for one prompt.
 
-        Those of the template give way to those of the enabled sections, depth first, and these to the bound ones.
+        Resources of the enabled sections, depth first, override those of the template; bound resources override both.
 
         Raises:
             PromptRenderError: a section whose `enabled` is a function lacks its parameters.
@@ -84,7 +84,7 @@ class Prompt(Generic[Out]):
     def bind(
         self, *params: object, resources: ResourceRegistry | Mapping[type[Any], object] | None = None
     ) -> Prompt[Out]:
-        """A prompt with these parameters and resources beside those bound already; of one type, the later ones win.
+        """A prompt with additional parameters and resources; they replace bound ones of the same type.
 
         Args:
             params: an instance of each parameter type that sections need.
@@ -100,10 +100,10 @@ class Prompt(Generic[Out]):
         )
 
     def render(self) -> RenderedPrompt[Out]:
-        """The prompt as a model gets it.
+        """The prompt as the model receives it.
 
         Raises:
-            PromptRenderError: an enabled section lacks its parameters, or failed to say what it has to say.
+            PromptRenderError: an enabled section lacks its parameters, or failed to render.
         """
         return render_template(self.template, self._params)
 
@@ -115,7 +115,7 @@ class Prompt(Generic[Out]):
 
 
 def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[type[Any], object]:
-    """The parameters by the type under which the sections know them."""
+    """The parameters by the type that the sections declare."""
     bound: dict[type[Any], object] = {}
     for given in params:
         kind = _known_type(template, given)
@@ -149,13 +149,13 @@ def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RenderedPrompt(Generic[Out]):
-    """What a model is sent. Made by `Prompt.render`.
+    """What the model receives. Created by `Prompt.render`.
 
     Attributes:
         name: the name of the prompt.
         text: headings and bodies of the enabled sections, as Markdown.
         tools: the tools of the enabled sections, in the order of their declaration.
-        policies: what judges the calls of each tool, by its name, outermost section first.
+        policies: the policies of each tool, by its name, outermost section first.
         output_type: the type of the answer: a dataclass, `str`, or `None`.
     """
 
@@ -170,14 +170,14 @@ class RenderedPrompt(Generic[Out]):
         object.__setattr__(self, "_by_name", {tool.name: tool for tool in self.tools})
 
     def tool(self, name: str) -> Tool[Any, Any] | None:
-        """The tool of that name, if there is one."""
+        """The tool of that name, or `None`."""
         return self._by_name.get(name)
 
     def policies_for(self, tool_name: str) -> tuple[ToolPolicy, ...]:
-        """What judges the calls of a tool: policies of the prompt, of the outermost section, and so on to its own.
+        """The policies of a tool: those of the prompt, of the outermost section, and so on to its own.
 
         Raises:
-            KeyError: there is no tool of that name.
+            KeyError: the tool does not exist.
         """
         return self.policies[tool_name]
 
@@ -187,7 +187,7 @@ class EnabledSection:
     """A section that is rendered.
 
     Attributes:
-        placed: the section in its place.
+        placed: the section with its position in the tree.
         numbers: its number among its enabled neighbours, and those of its ancestors before it.
     """
 
@@ -221,7 +221,7 @@ def render_template(template: PromptTemplate[Out], params: BoundParams) -> Rende
 def enabled_sections(
     tree: tuple[PlacedSection, ...], params: BoundParams, numbers: tuple[int, ...] = ()
 ) -> Iterator[EnabledSection]:
-    """The sections that are enabled, and that stand below none that is not; depth first.
+    """The sections that are enabled and have no disabled ancestor; depth first.
 
     Raises:
         PromptRenderError: a section whose `enabled` is a function lacks its parameters, or the function failed.
@@ -240,7 +240,7 @@ def _is_enabled(placed: PlacedSection, params: BoundParams) -> bool:
         return enabled
     own = _params_of(placed, params)
     try:
-        answer = cast("object", enabled(own))  # whatever somebody's function returns
+        answer = cast("object", enabled(own))  # the program's function may return anything
     except Exception as error:
         raise PromptRenderError(f"enabled raised {_told(error)}", section_path=placed.path) from error
     if not isinstance(answer, bool):
@@ -261,7 +261,7 @@ def _block(enabled: EnabledSection, params: BoundParams) -> str:
 
 
 def _params_of(placed: PlacedSection, params: BoundParams) -> object:
-    """The parameters of a section: those that were bound, or the dataclass with all its defaults."""
+    """The parameters of a section: the bound ones, or the dataclass with all its defaults."""
     kind = placed.section.params_type
     if kind is None or kind in params:
         return None if kind is None else params[kind]

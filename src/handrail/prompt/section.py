@@ -1,6 +1,6 @@
-"""What a section of a prompt is: a heading, a text, and the tools, policies and resources that belong to it.
+"""The sections of a prompt: a heading, a text, and the tools, policies and resources that belong to it.
 
-The text of a `MarkdownSection` is a template with `${name}` in it: checked against a dataclass once, filled in often.
+The text of a `MarkdownSection` is a template with placeholders `${name}`, checked once against a dataclass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import Enum
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from typing_extensions import TypeVar  # pydantic brings it; `typing` knows no defaults before Python 3.13
+from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError
 from handrail.prompt.policies.policy import ToolPolicy, check_policy
@@ -36,23 +36,23 @@ _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 class Section(Generic[ParamsT]):
     """A part of a prompt. `Section[Params](...)` has parameters, which `Prompt.bind` supplies; `Section(...)` has none.
 
-    On its own it is a heading with tools and children; a subclass gives it a text by `render_body`. A suite is a
-    subclass that brings its own tools: it calls `super().__init__(title=..., tools=..., ...)`.
+    A `Section` is a heading with tools and children; a subclass adds a text by `render_body`. A suite is a subclass
+    with its own tools: it calls `super().__init__(title=..., tools=..., ...)`.
 
     Attributes:
         title: the heading, one line.
-        key: names the section in its parent: `^[a-z0-9][a-z0-9_-]{0,63}$`. Made from the title if none is given.
-        tools: what the model may call while the section is enabled.
-        policies: what judges the calls of these tools and of those in the sections below.
+        key: identifies the section in its parent: `^[a-z0-9][a-z0-9_-]{0,63}$`. Derived from the title by default.
+        tools: the tools that the model may call while the section is enabled.
+        policies: the policies of these tools and of those in the sections below.
         children: the sections below this one.
-        enabled: whether the section is there: a boolean, or a function of the section's parameters, asked at each
-            rendering. A section that is not takes all below it along: text, tools, policies, resources.
+        enabled: whether the section is rendered: a boolean, or a function of the section's parameters, called at each
+            rendering. A disabled section disables all below it: text, tools, policies, resources.
         resources: what the tools need, as `Prompt.bind` takes it.
-        params_type: the dataclass in the brackets; `None` without.
+        params_type: the dataclass in the brackets; `None` if there is none.
         registry: the same as `resources`, as one registry.
 
     Raises:
-        PromptValidationError: something is declared wrongly; the message says what, and what would be right.
+        PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
     """
 
     title: str
@@ -86,7 +86,7 @@ class Section(Generic[ParamsT]):
         """The text below the heading; empty for none.
 
         Args:
-            params: the bound parameters, or `None` for a section without.
+            params: the bound parameters, or `None` for a section without parameters.
         """
         return ""
 
@@ -109,7 +109,7 @@ class Section(Generic[ParamsT]):
         for item in cast("Sequence[object]", given):
             if not isinstance(item, kind):
                 raise PromptValidationError(
-                    f"{name} holds {item!r}, which is no {kind.__name__}.", section_path=(self.key,)
+                    f"{name} holds {item!r}, which is not a {kind.__name__}.", section_path=(self.key,)
                 )
         return tuple(cast("Sequence[object]", given))
 
@@ -130,7 +130,7 @@ class Section(Generic[ParamsT]):
             function = cast("Callable[..., object]", enabled)
             fault = calling_fault(function, (self.params_type,), {})
             if fault is None and is_async(function):
-                fault = "is asynchronous, but a prompt is rendered at once"
+                fault = "is asynchronous, but prompts are rendered synchronously"
         if fault is not None:
             raise PromptValidationError(
                 f"enabled {fault}. Write True, False, or a function of the section's parameters: "
@@ -141,13 +141,13 @@ class Section(Generic[ParamsT]):
 
 
 def section_registry(resources: ResourceRegistry | Mapping[type[Any], object] | None) -> ResourceRegistry:
-    """Resources in any of the forms in which they are declared, as one registry."""
+    """Resources in any of their declared forms, as one registry."""
     return resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
 
 
 def _checked_title(title: object) -> str:
     if not isinstance(title, str) or not title.strip() or len(title.splitlines()) != 1:
-        raise PromptValidationError(f"the title {title!r} is no heading; a title is one line of text.")
+        raise PromptValidationError(f"the title {title!r} is not a heading; a title is one line of text.")
     return title.strip()
 
 
@@ -169,11 +169,11 @@ class MarkdownSection(Section[ParamsT]):
     """A section with a text. `MarkdownSection[Params](...)` if the text has placeholders.
 
     Attributes:
-        template: Markdown, dedented; `${name}` stands for a field of the parameters, `$${` for a plain `${`.
-        text: the same, read once.
+        template: Markdown, dedented; `${name}` is a field of the parameters, `$${` is a literal `${`.
+        text: the parsed template.
 
     Raises:
-        PromptValidationError: a placeholder names no field of the parameters.
+        PromptValidationError: a placeholder is not a field of the parameters.
     """
 
     template: str
@@ -184,15 +184,15 @@ class MarkdownSection(Section[ParamsT]):
         object.__setattr__(self, "text", parse_markdown(self, "template", self.template))
 
     def render_body(self, params: ParamsT) -> str:
-        """The template with the values of the parameters in place of its placeholders."""
+        """The template with its placeholders replaced by the values of the parameters."""
         return self.text.fill(params)
 
 
 def parse_markdown(section: Section[Any], name: str, template: object) -> PlaceholderText:
-    """The template of a section, its placeholders checked; `name` is what the template is called there.
+    """The template of a section, with its placeholders checked; `name` is the name of the argument.
 
     Raises:
-        PromptValidationError: the template is no text, or a placeholder names no field of the parameters.
+        PromptValidationError: the template is not text, or a placeholder is not a field of the parameters.
     """
     if not isinstance(template, str):
         raise PromptValidationError(
@@ -203,13 +203,13 @@ def parse_markdown(section: Section[Any], name: str, template: object) -> Placeh
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToolsSection(Section[ParamsT]):
-    """A section that is there for its tools: a heading, and a description if there is one. It lists no tools.
+    """A section for tools: a heading, and an optional description. It does not list the tools.
 
-    The model is told of the tools by the adapter, with their schemas, so listing them in the text would say it twice.
+    The adapter sends the tools to the model, with their schemas, so listing them in the text would be redundant.
 
     Attributes:
         description: Markdown with placeholders, as the template of a `MarkdownSection`; `None` for none.
-        text: the same, read once.
+        text: the parsed description.
     """
 
     description: str | None = None
@@ -220,30 +220,30 @@ class ToolsSection(Section[ParamsT]):
         object.__setattr__(self, "text", parse_markdown(self, "description", self.description or ""))
 
     def render_body(self, params: ParamsT) -> str:
-        """The description with the values of the parameters in place of its placeholders."""
+        """The description with its placeholders replaced by the values of the parameters."""
         return self.text.fill(params)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderText:
-    """A text whose placeholders are known.
+    """A parsed template.
 
-    `${name}` stands for a field of the parameters; `$${` is a plain `${`; any other dollar sign is itself.
+    `${name}` is a field of the parameters; `$${` is a literal `${`; any other dollar sign is literal.
 
     Attributes:
-        parts: the text in pieces, plain ones and names of fields in turn, beginning and ending with a plain one.
+        parts: the pieces of the text, alternating literal text and names of fields; the first and last are literal.
     """
 
     parts: tuple[str, ...]
 
     @staticmethod
     def parse(template: str, params_type: type[object] | None, *, section: str) -> PlaceholderText:
-        """Read a template, and hold its placeholders to the fields of the parameters.
+        """Parse a template, and check its placeholders against the fields of the parameters.
 
-        Common indentation and blank lines around the text are taken away.
+        Common indentation and blank lines around the text are removed.
 
         Raises:
-            PromptValidationError: a placeholder names no field, or is not closed. The message lists the fields.
+            PromptValidationError: a placeholder is not a field, or is not closed. The message lists the fields.
         """
         text = dedent(template).strip()
         parts: list[str] = [""]
@@ -265,7 +265,7 @@ class PlaceholderText:
         return PlaceholderText(tuple(parts))
 
     def fill(self, params: object) -> str:
-        """The text with the values of the parameters in place of the placeholders; values are not read for more."""
+        """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
         filled = list(self.parts)
         filled[1::2] = [_shown(getattr(params, name)) for name in self.parts[1::2]]
         return "".join(filled)
@@ -291,7 +291,7 @@ def _check_name(name: str, params_type: type[object] | None, *, section: str) ->
 
 
 def _shown(value: object) -> str:
-    """A value as it stands in a text: words and numbers as they are, what has a structure as JSON."""
+    """A value as text: strings and numbers as they are, structured values as JSON."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, str):

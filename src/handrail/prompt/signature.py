@@ -1,6 +1,6 @@
-"""Whether a callable can be called as a handler, and whether its annotations agree with the tool's types.
+"""Checks whether a callable can be called as a handler, and whether its annotations match the tool's types.
 
-What is certainly wrong is refused; what cannot be known (an annotation that does not resolve, a type variable) passes.
+A certain mismatch is refused; an annotation that cannot be resolved, or a type variable, is accepted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
 
 AnyCallable = Callable[..., object]
-"""Something that can be called; with what, is what is found out here."""
+"""A callable with an unknown signature."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerContract:
-    """What the types of a tool ask of its callables.
+    """The types that the callables of a tool must match.
 
     Attributes:
-        params_type: what is passed as the parameters; `None` for a tool without.
-        result_type: what is inside the `ToolResult` that is returned; `None` for a tool without.
+        params_type: the type of the parameters; `None` for a tool without parameters.
+        result_type: the type of the value in the returned `ToolResult`; `None` for a tool without a value.
     """
 
     params_type: object
@@ -38,7 +38,7 @@ class HandlerContract:
 
 
 def handler_fault(handler: AnyCallable, contract: HandlerContract) -> str | None:
-    """What keeps a callable from being `handler(params, *, context)`; `None` if nothing does."""
+    """Why a callable cannot be called as `handler(params, *, context)`; `None` if it can."""
     wanted = (
         f"def {_name(handler, or_else='handler')}(params: {annotation_name(contract.params_type)}, *, "
         f"context: ToolContext) -> ToolResult[{annotation_name(contract.result_type)}]"
@@ -50,7 +50,7 @@ def handler_fault(handler: AnyCallable, contract: HandlerContract) -> str | None
 
 
 def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | None:
-    """What keeps a callable from being `reconcile(params, key)`, with or without `context`; `None` if nothing does."""
+    """Why a callable cannot be called as `reconcile(params, key)`, with or without `context`; `None` if it can."""
     wanted = (
         f"def {_name(reconcile, or_else='reconcile')}(params: {annotation_name(contract.params_type)}, key: str"
         f"{', *, context: ToolContext' if takes_context(reconcile) else ''}) "
@@ -64,7 +64,7 @@ def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | 
 
 
 def takes_context(function: AnyCallable) -> bool:
-    """Whether a callable has a parameter that can be given as `context=...`."""
+    """Whether a callable accepts the keyword `context=...`."""
     signature = _signature(function)
     if signature is None:
         return False
@@ -76,7 +76,7 @@ def takes_context(function: AnyCallable) -> bool:
 
 
 def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: dict[str, object]) -> str | None:
-    """What keeps a callable from being called with values of those types; `None` if nothing does. `Any` fits all."""
+    """Why a callable cannot be called with values of these types; `None` if it can. `Any` matches all."""
     annotations = _Annotations(function)
     signature = annotations.signature
     if signature is None:
@@ -98,7 +98,7 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: 
 
 
 def is_async(function: AnyCallable) -> bool:
-    """Whether what the callable returns must be awaited, as far as its definition or its annotation tells."""
+    """Whether the callable returns an awaitable, according to its definition or its annotation."""
     while isinstance(function, partial):
         function = cast("partial[object]", function).func
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
@@ -107,18 +107,18 @@ def is_async(function: AnyCallable) -> bool:
 
 
 def returned_type(function: AnyCallable) -> object:
-    """What a callable is annotated to return; `Any` where that cannot be known."""
+    """The return annotation of a callable; `Any` if it is not known."""
     return _Annotations(function).returned
 
 
 def return_fault(function: AnyCallable, kinds: tuple[type[object], ...]) -> str | None:
-    """What is wrong with what a callable is annotated to return; `None` if that may be, or await, one of `kinds`."""
+    """The fault of a return annotation; `None` if it may be, or await, one of `kinds`."""
     returned = _Annotations(function).returned
     return None if _may_be(returned, kinds) else f"is annotated to return {annotation_name(returned)}"
 
 
 def _may_be(annotation: object, kinds: tuple[type[object], ...]) -> bool:
-    """Whether what is annotated so may be of one of some types; true unless it is certain that it is not."""
+    """Whether a value with this annotation may be of one of some types; false only if that is impossible."""
     if annotation is Any:
         return True
     if _is_union(annotation):
@@ -135,7 +135,7 @@ def _name(function: AnyCallable, *, or_else: str) -> str:
 
 
 class _Annotations:
-    """The signature of a callable with its annotations, resolved one by one where they can be."""
+    """The signature of a callable, with each annotation resolved if possible."""
 
     def __init__(self, function: AnyCallable) -> None:
         self.signature = _signature(function)
@@ -149,7 +149,7 @@ class _Annotations:
         return Any if self.signature is None else self._resolve(self.signature.return_annotation)
 
     def _resolve(self, annotation: object) -> object:
-        """What an annotation means; `Any` where that cannot be known."""
+        """The resolved annotation; `Any` if it cannot be resolved."""
         if annotation is inspect.Parameter.empty:
             return Any
         try:
@@ -163,7 +163,7 @@ def _signature(function: AnyCallable) -> inspect.Signature | None:
         if sys.version_info >= (3, 14):  # pragma: no cover - annotations are lazy there, and may not resolve
             return inspect.signature(function, annotation_format=Format.FORWARDREF)
         return inspect.signature(function)
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return None
 
 
@@ -183,7 +183,7 @@ def _return_fault(function: AnyCallable, result_type: object, *, optional: bool)
 
 
 def _takes(annotation: object, given: object) -> bool:
-    """Whether a parameter with that annotation may be given a value of that type; true unless it is certain."""
+    """Whether a parameter with this annotation may take a value of this type; false only if that is impossible."""
     if annotation == given or annotation is Any or given is Any:
         return True
     if _is_union(annotation):
@@ -192,7 +192,7 @@ def _takes(annotation: object, given: object) -> bool:
 
 
 def _returns(annotation: object, result_type: object, *, optional: bool) -> bool:
-    """Whether what is annotated so may be a `ToolResult` with such a value; true unless it is certain."""
+    """Whether a value with this annotation may be such a `ToolResult`; false only if that is impossible."""
     if _is_union(annotation):
         return all(_returns(member, result_type, optional=optional) for member in get_args(annotation))
     if annotation is Any or annotation is NoneType:
@@ -206,7 +206,7 @@ def _returns(annotation: object, result_type: object, *, optional: bool) -> bool
 
 
 def _holds(declared: object, result_type: object) -> bool:
-    """Whether the inside of `ToolResult[...]` fits the result type of the tool."""
+    """Whether the type argument of `ToolResult[...]` matches the result type of the tool."""
     if declared in (Any, Never, NoReturn, NoneType, result_type):
         return True
     if _is_union(declared):
@@ -224,11 +224,11 @@ def _is_awaitable(annotation: object) -> bool:
 
 
 def _is_subclass(kind: object, parent: object) -> bool:
-    """Whether one type is a subclass of another; true also where that cannot be asked."""
+    """Whether one type is a subclass of another; true also if that cannot be determined."""
     kind, parent = get_origin(kind) or kind, get_origin(parent) or parent
     if not isinstance(kind, type) or not isinstance(parent, type):
         return True
     try:
         return issubclass(kind, parent)
-    except TypeError:  # a protocol that does not answer
+    except TypeError:  # a protocol that does not support `issubclass`
         return True

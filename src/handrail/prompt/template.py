@@ -1,6 +1,6 @@
-"""A prompt as it is declared: sections, and the type of the answer.
+"""The declaration of a prompt: sections, and the type of the answer.
 
-Sections have places in a tree: paths, reach of policies, and names that must not clash across a whole prompt.
+Sections form a tree, which defines their paths, the reach of policies, and names that must be unique in the prompt.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from typing_extensions import TypeVar  # pydantic brings it; `typing` knows no defaults before Python 3.13
+from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
@@ -28,21 +28,21 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 class PromptTemplate(Generic[Out]):
     """A prompt without its parameters. The answer to `PromptTemplate[Answer](...)` is a dataclass, otherwise text.
 
-    Everything that can be checked without parameters is checked here, once.
+    Everything that can be checked without parameters is checked once, at creation.
 
     Attributes:
         ns: the namespace that the prompt belongs to, e.g. `"examples/tooling"`.
-        key: names the prompt in its namespace.
+        key: identifies the prompt in its namespace.
         sections: the root sections, in the order in which they are rendered.
-        name: what the prompt is called in logs and events; `ns/key` if nothing is given.
+        name: the name of the prompt in logs and events; `ns/key` by default.
         resources: what the tools need, as `Prompt.bind` takes it; sections and `bind` take precedence.
-        policies: what judges the calls of all tools, before the policies of the sections.
-        output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that nobody reads.
-        tree: the sections in their places.
+        policies: the policies of all tools, before the policies of the sections.
+        output_type: the type in the brackets: a dataclass, `str`, or `None` for an answer that is not used.
+        tree: the sections with their positions.
         params_types: the parameter types of all sections.
 
     Raises:
-        PromptValidationError: something is declared wrongly, or clashes; the message names both sections that do.
+        PromptValidationError: the declaration is invalid, or two sections conflict; the message names both.
     """
 
     ns: str
@@ -93,12 +93,12 @@ def _checked_sections(sections: object) -> Sequence[Section[Any]]:
         raise PromptValidationError(f"sections is a {type(sections).__name__}; write sections=[...].")
     for item in cast("Sequence[object]", sections):
         if not isinstance(item, Section):
-            raise PromptValidationError(f"sections holds {item!r}, which is no Section.")
+            raise PromptValidationError(f"sections holds {item!r}, which is not a Section.")
     return cast("Sequence[Section[Any]]", sections)
 
 
 def _checked_output(kind: object) -> object:
-    """The type of the answer, if it is one."""
+    """The type of the answer, if it is valid."""
     if kind is None or kind is str:
         return kind
     if not is_dataclass_type(kind):
@@ -117,13 +117,13 @@ def _checked_output(kind: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSection:
-    """A section where it stands in a prompt.
+    """A section with its position in a prompt.
 
     Attributes:
         section: the section.
         path: keys from the root section to this one.
-        policies: what judges the calls of its tools: policies of the prompt, of its ancestors, its own.
-        children: the sections below it, in their places.
+        policies: the policies of its tools: those of the prompt, of its ancestors, its own.
+        children: the sections below it, with their positions.
     """
 
     section: Section[Any]
@@ -133,7 +133,7 @@ class PlacedSection:
 
     @property
     def dotted(self) -> str:
-        """The path as people write it."""
+        """The path in dotted form."""
         return ".".join(self.path)
 
     def walk(self) -> Iterator[PlacedSection]:
@@ -146,7 +146,7 @@ class PlacedSection:
 def add_sections(
     sections: Sequence[Section[Any]], policies: tuple[ToolPolicy, ...], path: tuple[str, ...] = ()
 ) -> tuple[PlacedSection, ...]:
-    """Put sections in their places, below `path` and under `policies`.
+    """Place sections below `path`, with inherited `policies`.
 
     Raises:
         PromptValidationError: two of these sections have one key.
@@ -156,7 +156,7 @@ def add_sections(
         here = (*path, section.key)
         if section.key in placed:
             raise PromptValidationError(
-                f"two sections beside each other have the key {section.key!r}: {placed[section.key].section.title!r} "
+                f"two sibling sections have the key {section.key!r}: {placed[section.key].section.title!r} "
                 f"and {section.title!r}. Give one of them another key=.",
                 section_path=here,
             )
@@ -166,14 +166,14 @@ def add_sections(
 
 
 def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]) -> None:
-    """Refuse what clashes across the prompt: sections that stand in it twice, tools or policies of one name.
+    """Refuse conflicts within the prompt: repeated sections, and tools or policies with the same name.
 
     Args:
-        tree: the root sections, in their places.
+        tree: the root sections, with their positions.
         policies: the policies of the prompt itself.
 
     Raises:
-        PromptValidationError: what clashes, and both sections in which it stands.
+        PromptValidationError: a conflict; the message names both sections.
     """
     places = [placed for root in tree for placed in root.walk()]
     _check_sections(places)
@@ -197,8 +197,8 @@ def _check_sections(places: list[PlacedSection]) -> None:
         other = seen.setdefault(id(placed.section), placed)
         if other is not placed:
             raise PromptValidationError(
-                f"the same section stands in the prompt twice, at {other.dotted} and at {placed.dotted}. "
-                "Make a section of its own for each place.",
+                f"the same section is in the prompt twice, at {other.dotted} and at {placed.dotted}. "
+                "Create a separate section for each position.",
                 section_path=placed.path,
             )
 
@@ -233,7 +233,7 @@ def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_p
                 if policy.name == name
             ]
             raise PromptValidationError(
-                f"two policies in reach of this tool have the name {name!r}: on {' and on '.join(carriers[:2])}. "
+                f"two policies of this tool have the name {name!r}: on {' and on '.join(carriers[:2])}. "
                 "Keep one of them, or give one another name=.",
                 section_path=placed.path,
                 tool=placed.section.tools[0].name,

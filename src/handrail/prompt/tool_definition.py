@@ -1,6 +1,6 @@
-"""What a tool is: a name, two types, a handler, and what the runtime must know to carry its calls out.
+"""The definition of a tool: a name, two types, a handler, and what the runtime needs to run its calls.
 
-The checks that a declaration is held to are pure; each raises `PromptValidationError` or lets it pass.
+The checks of a declaration are pure; each raises `PromptValidationError` or does nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ P_co = TypeVar("P_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 _NOT_SAID = cast("Effect", None)
-"""Becomes `"state"`. A tool that says so itself is told from one that says nothing."""
+"""The default, equal to `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
 _NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
 _MOST_BYTES = 4
-"""Bytes that one character can take in UTF-8."""
+"""The most bytes of one character in UTF-8."""
 
 _log = logging.getLogger("handrail.prompt")
 
@@ -42,26 +42,26 @@ _LONGEST_DESCRIPTION = 200
 
 
 class ToolHandler(Protocol[P_contra, R_co]):
-    """Does what a tool is for: a plain function, an `async` one, or any object that can be called so."""
+    """The handler of a tool: a plain function, an `async` one, or any callable object."""
 
     def __call__(self, params: P_contra, /, *, context: ToolContext) -> ToolResult[R_co] | Awaitable[ToolResult[R_co]]:
-        """Carry a call out.
+        """Run a call.
 
         Args:
-            params: the parsed arguments; `None` for a tool without.
-            context: what the call may use.
+            params: the parsed arguments; `None` for a tool without parameters.
+            context: the context of the call.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolExample(Generic[P_co, R_co]):
-    """A call that is right, to show the model; the tool checks it against its types.
+    """A valid call, shown to the model; the tool checks it against its types.
 
     Attributes:
         description: what the example shows, 1 to 200 characters.
-        input: the parameters; `None` for a tool without.
-        output: the value of the result; `None` for a tool without.
+        input: the parameters; `None` for a tool without parameters.
+        output: the value of the result; `None` for a tool without a value.
     """
 
     description: str
@@ -71,40 +71,39 @@ class ToolExample(Generic[P_co, R_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tool(Generic[P, R]):
-    """Something that a model may call. `Tool[Params, Result](...)`: the brackets hold a dataclass each, or `None`.
+    """A function that a model may call. `Tool[Params, Result](...)`: each type in brackets is a dataclass or `None`.
 
-    The result may also be a mapping, a sequence or `str`. Everything is checked when the tool is made, and a tool never
-    changes. `dataclasses.replace` makes a copy with the same types, and with all that was said of the effect.
+    The result may also be a mapping, a sequence or `str`. The declaration is checked at creation, and a tool is
+    immutable. `dataclasses.replace` makes a copy with the same types and the same declaration of the effect.
 
     Attributes:
-        name: what the model calls it by: `^[a-z0-9_-]{1,64}$`.
-        description: what the model is told of it, 1 to 200 characters, without the blanks around it.
+        name: the name by which the model calls it: `^[a-z0-9_-]{1,64}$`.
+        description: the description that the model reads, 1 to 200 characters, stripped.
         handler: `handler(params, *, context) -> ToolResult[Result]`, plain or `async`; without one, each call fails.
-        examples: calls that are right.
+        examples: valid calls.
         accepts_overrides: whether the description may be replaced when a prompt is tuned.
         idempotency: when two calls are one effect; not for `effect="read"`.
-        effect: what a call does to the world. A `"read"` may run beside other reads, and may not write. An `External`
-            says more of an effect outside; the attribute is `"external"` then.
+        effect: what a call does to the world. A `"read"` may run concurrently with other reads, and may not write. An
+            `External` declares details of an external effect; the attribute is `"external"` then.
         timeout: how long the handler may take; `None` for as long as the run's deadline allows.
-        reconcile: finds out whether an effect happened that is unknown; for external tools, and those with
-            `idempotency`.
-        concurrent: for slow, independent work: the handler runs beside reads and touches no resource that can be rolled
-            back, and only the value that it returns is applied.
-        external: what is said of the effect outside, made of `effect`, `reconcile` and `idempotency`; `None` for a tool
-            that has none.
+        reconcile: determines whether an unknown effect happened; for external tools, and those with `idempotency`.
+        concurrent: for slow, independent work: the handler runs concurrently with reads and touches no resource that
+            can be rolled back, and only the value that it returns is applied.
+        external: the declaration of the external effect, combined from `effect`, `reconcile` and `idempotency`; `None`
+            for a tool without one.
         declares_effect: whether `effect` was given.
-        on_orphan: what the next call of an effect does that may have happened, as `external` or `idempotency` says.
+        on_orphan: what the next call of an effect does that may have happened, from `external` or `idempotency`.
         params_type: the dataclass of the parameters, or `None`.
         result_type: the type of the result's value, or `None`.
         is_async: whether the handler must be awaited.
-        writes: whether the handler may write, so that the call runs beside no other call of its session.
+        writes: whether the handler may write, so that the call does not run concurrently with others of its session.
         claims: whether its calls claim an effect in the ledger before the handler starts.
         codec: parses and describes the arguments.
-        value_codec: writes and reads the value of a result as it is stored; `None` for a tool without.
-        masking: where the parameters have secrets, and how they are shown without them.
+        value_codec: writes and reads the stored value of a result; `None` for a tool without a value.
+        masking: which parameters are secrets, and how they are shown without them.
 
     Raises:
-        PromptValidationError: something is declared wrongly; the message says what, and what would be right.
+        PromptValidationError: the declaration is invalid; the message states the fault and the correct form.
     """
 
     name: str
@@ -130,7 +129,7 @@ class Tool(Generic[P, R]):
     masking: Masking = field(init=False, repr=False)
     type_arguments: tuple[Any, ...] = field(init=False, repr=False)
 
-    if TYPE_CHECKING:  # `effect` may be given as an `External`, and is read as a word
+    if TYPE_CHECKING:  # `effect` may be given as an `External`, and is read as a string
 
         def __init__(  # noqa: PLR0913 - the fields
             self,
@@ -183,13 +182,13 @@ class Tool(Generic[P, R]):
         set_field(self, "claims", self.effect == "external" if self.idempotency is None else self.idempotency.has_key)
 
     def settle_effect(self, declaration: Declaration) -> None:
-        """Bring together what is said of the effect, by this tool or by the one that it is a copy of.
+        """Combine the declarations of the effect, of this tool or of the one that it is a copy of.
 
         See `Declaration.effect_of`.
         """
         effect: object = self.effect
         reconcile = self.reconcile
-        copied: GivenEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that checkers do not see
+        copied: GivenEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
         if copied is not None:
             effect, reconcile = copied.of_copy(effect, reconcile)
         settled = declaration.effect_of(effect, self.idempotency, reconcile)
@@ -203,11 +202,11 @@ class Tool(Generic[P, R]):
         return self.codec.schema
 
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> P:
-        """The parameters that the arguments of a call say; `None` for a tool without parameters.
+        """Parse the arguments of a call; `None` for a tool without parameters.
 
         Args:
             arguments: JSON, or decoded already. A tool without parameters also takes an empty text and `null`.
-            max_bytes: the most that they may take, as JSON in UTF-8; nothing larger is looked into.
+            max_bytes: their maximum size, as JSON in UTF-8; larger arguments are not parsed.
 
         Raises:
             ParseError: they do not fit; its `faults` has every one with its path.
@@ -222,17 +221,17 @@ class Tool(Generic[P, R]):
         return codec(kind, max_bytes=max_bytes).parse(arguments)
 
     def with_secrets(self, params: P) -> object:
-        """The parameters with what their secrets hold, for the hashes of a tool whose `masking` hides something."""
+        """The parameters with the values of their secrets, for the hashes of a tool whose `masking` hides some."""
         return params
 
     def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
-        """What is wrong with a result of the handler, in words; `None` if nothing is.
+        """The fault of a result of the handler, as text; `None` if it is valid.
 
-        A dataclass is not looked into: the commit does that. A collection is, because nothing else has its type.
+        The fields of a dataclass are not checked: the commit does that. The items of a collection are.
 
         Args:
             result: what the handler returned.
-            stored: whether the value is going to be stored, and so must be read back as what it is.
+            stored: whether the value will be stored, and so must be restored exactly.
         """
         value = result.value
         if type(value) is not self.result_type and (value is not None or result.success):
@@ -247,35 +246,35 @@ class Tool(Generic[P, R]):
 
     def _fault_inside(self, value: R, held: Codec[R], *, stored: bool) -> str | None:
         try:
-            held.parse_json(held.dump_json(value))  # read back, because the serializer overlooks wrong literals
+            held.parse_json(held.dump_json(value))  # read back, because the serializer accepts invalid literals
         except (DumpError, ParseError) as error:
             if not stored and isinstance(error, DumpError) and not error.is_mistyped:
-                return None  # a NaN or a lone surrogate: nothing has to keep it
+                return None  # a NaN or a lone surrogate: it need not be stored
             fault = str(error)
         else:
             return None
         return f"its handler returned a value that does not fit {annotation_name(self.result_type)}: {fault}"
 
     def dump_value(self, value: R | None) -> bytes | None:
-        """The value of a result as JSON, to be kept; `None` if JSON cannot say it, which is logged."""
+        """The value of a result as JSON, to be stored; `None` if JSON cannot represent it, which is logged."""
         if value is None or self.value_codec is None:
             return b"null" if value is None else None
         try:
             return self.value_codec.dump_json(value)
         except DumpError as error:
-            _log.warning("the value of a result of %s cannot be kept: %s", self.name, error)
+            _log.warning("the value of a result of %s cannot be stored: %s", self.name, error)
             return None
 
     def load_value(self, data: bytes) -> R | None:
-        """The value that `dump_value` has written.
+        """Load a value that `dump_value` has written.
 
         Raises:
-            ParseError: the text is none that it could have written.
+            ParseError: `dump_value` cannot have written the text.
         """
         if data == b"null":
             return None
         if self.value_codec is None:
-            raise ParseError(f"{self.name} declares no value, but one was kept")
+            raise ParseError(f"{self.name} declares no value, but one was stored")
         return self.value_codec.parse_json(data)
 
 
@@ -286,7 +285,7 @@ class NoParams:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The name and types of a tool that is being declared.
+    """The name and types of a tool, for the checks of its declaration.
 
     Attributes:
         name: the tool's name.
@@ -299,14 +298,14 @@ class Declaration:
     result_type: Any
 
     def refuse(self, fault: str, *, result: bool = False, cause: Exception | None = None) -> NoReturn:
-        """Raise the error that says what is wrong; `result` says that it is wrong about the result type."""
+        """Raise the error for a fault; `result` is true if the fault is in the result type."""
         raise PromptValidationError(
             fault, tool=self.name, dataclass=self.result_type if result else self.params_type
         ) from cause
 
     def check_texts(self, description: object) -> None:
-        """Hold name and description to their forms."""
-        name = cast("object", self.name)  # whatever was given for it
+        """Check name and description."""
+        name = cast("object", self.name)  # it may be anything
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             near = re.sub(r"[^a-z0-9_-]+", "_", str(name).lower()).strip("_")[:64]
             self.refuse(
@@ -330,7 +329,7 @@ class Declaration:
             self.refuse(f"the parameters {annotation_name(kind)} have no schema: {error}", cause=error)
 
     def value_codec(self) -> Codec[Any] | None:
-        """The codec by which the result's value is stored; `None` for a tool without."""
+        """The codec of the stored value of a result; `None` for a tool without a value."""
         if self.result_type is None:
             return None
         try:
@@ -344,7 +343,7 @@ class Declaration:
             )
 
     def check_callables(self, handler: object, reconcile: object) -> None:
-        """Hold handler and reconcile to the types."""
+        """Check handler and reconcile against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
         for what, function, fault_of in (
             ("handler", handler, handler_fault),
@@ -359,7 +358,7 @@ class Declaration:
                 self.refuse(fault)
 
     def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-        """Bring together what is said of the effect in several fields of `Tool`."""
+        """Combine the fields of `Tool` that declare the effect."""
         try:
             return DeclaredEffect.of(self.name, effect, idempotency, reconcile)
         except PromptValidationError as error:
@@ -372,7 +371,7 @@ class Declaration:
         reconcile: Reconcile[Any, Any] | None,
         external: External | None,
     ) -> None:
-        """Refuse what contradicts itself in what is said of the effect."""
+        """Refuse contradictory declarations of the effect."""
         if external is not None and external.on_orphan == "reconcile" and reconcile is None:
             self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if idempotency is not None:
@@ -385,12 +384,12 @@ class Declaration:
                 self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if reconcile is not None and effect != "external" and idempotency is None:
             self.refuse(
-                "reconcile asks what became of an effect in the ledger, and this tool has none there; declare "
+                "reconcile resolves an effect in the ledger, and this tool has none there; declare "
                 "effect='external' or idempotency=IdempotencyConfig(...)."
             )
 
     def check_timeout(self, timeout: object) -> None:
-        """Hold the timeout to be a span of time."""
+        """Check that the timeout is a positive span of time."""
         if timeout is None:
             return
         if not isinstance(timeout, timedelta):
@@ -399,13 +398,13 @@ class Declaration:
             self.refuse(f"timeout is {timeout}, which leaves no time; write more than zero, or None for no limit.")
 
     def check_flags(self, **flags: object) -> None:
-        """Hold what is on or off to be a boolean: `"no"` would count as true."""
+        """Check that flags are booleans: `"no"` would count as true."""
         for name, value in flags.items():
             if not isinstance(value, bool):
                 self.refuse(f"{name} is {value!r}; write {name}=True or {name}=False.")
 
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
-        """Hold every example to the types, and to the schema that the model is shown."""
+        """Check every example against the types, and against the schema that the model sees."""
         if not isinstance(examples, Sequence) or isinstance(examples, str):
             self.refuse(f"examples is a {type(examples).__name__}; write examples=(ToolExample(...),).")
         for number, example in enumerate(cast("Sequence[object]", examples), start=1):

@@ -1,4 +1,4 @@
-"""What a handler returns, and the text of it that the model reads."""
+"""The result of a handler, and its text for the model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _log = logging.getLogger("handrail.prompt")
 
 @dataclass(frozen=True, slots=True)
 class ToolResult(Generic[T_co]):
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        message: what the model is told in words.
+        message: the text for the model.
         value: a dataclass, mapping, sequence or string; `None` if there is none, as for most failures.
-        success: whether the call did what it was asked; if not, everything it changed is undone.
-        exclude_value_from_context: whether the value is kept from the model, who then reads only the message. It saves
-            context; it guards no secret, because sessions and stores keep the value.
+        success: whether the call succeeded; if not, everything it changed is rolled back.
+        exclude_value_from_context: whether the value is hidden from the model, which then reads only the message. It
+            saves context; it does not protect secrets, because sessions and stores record the value.
         files_shown: which files it shows to the model, and how much of each, for `ReadBeforeWritePolicy`; `None` if the
-            tool does not say. It is not stored.
+            tool does not report it. It is not stored.
     """
 
     message: str
@@ -49,7 +49,7 @@ class ToolResult(Generic[T_co]):
         exclude_value_from_context: bool = False,
         files_shown: Sequence[FileShown] | None = None,
     ) -> ToolResult[V]:
-        """The result of a call that did what it was asked."""
+        """The result of a successful call."""
         return ToolResult(message, value, True, exclude_value_from_context, files_shown)  # noqa: FBT003 - the fields, in order
 
     @overload
@@ -60,18 +60,18 @@ class ToolResult(Generic[T_co]):
     def error(message: str, value: V) -> ToolResult[V]: ...
     @staticmethod
     def error(message: str, value: V | None = None) -> ToolResult[V]:
-        """The result of a call that failed; `message` tells the model what was wrong and what would be right."""
+        """The result of a failed call; `message` should state the fault and how to fix it, for the model."""
         return ToolResult(message, value, False)  # noqa: FBT003 - the fields, in order
 
     def render(self) -> str:
         """The text that the model reads.
 
-        A value with a method `render() -> str` speaks for itself: a success is exactly that text. Any other value is
-        shown as JSON below the message, a string as it is. A failure starts with its message in either case. Without a
-        value to show, the text is the message, or `OK` or `Failed` if that is empty. Lone surrogates, which UTF-8
-        cannot encode, are written as their escapes, wherever they stand.
+        If the value has a method `render() -> str`, a success is exactly that text. Any other value is shown as JSON
+        below the message, a string as it is. A failure starts with its message in either case. Without a value to show,
+        the text is the message, or `OK` or `Failed` if that is empty. Lone surrogates, which UTF-8 cannot encode, are
+        written as their escapes.
 
-        Never raises: a value that cannot be shown is reported to the log, and to the model by name.
+        Never raises: a value that cannot be shown is logged, and the model reads the name of its type.
         """
         value = self.value
         if value is None or self.exclude_value_from_context:
@@ -86,9 +86,9 @@ class ToolResult(Generic[T_co]):
 
 
 def check_value(expected: object, value: object) -> str | None:
-    """What is wrong with the value of a success, in words that follow "its handler"; `None` if nothing is.
+    """The fault of the value of a success, as text that follows "its handler"; `None` if it is valid.
 
-    The check is shallow: it looks at the value's class, not into it.
+    The check is shallow: it covers the class of the value, not its content.
 
     Args:
         expected: the result type of the tool: a class, a generic alias, a union of them, or `None`.
@@ -113,7 +113,7 @@ def _is_instance(value: object, kind: object) -> bool:
 
 
 def _rendered(value: object) -> str | None:
-    """What the value's own `render` says; `None` if it has none, or one that fails."""
+    """The text of the value's own `render`; `None` if it has none, or it fails."""
     render = getattr(value, "render", None)
     if not callable(render):
         if hasattr(value, "__dataclass_fields__"):
@@ -144,5 +144,5 @@ def _as_json(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _warn_that_json_is_shown(module: str, name: str) -> None:
-    """Say once for each type that the model is shown JSON; the cache is what makes it once."""
+    """Log once for each type that the model is shown JSON; the cache prevents repeats."""
     _log.warning("%s.%s has no method render() -> str, so the model is shown its JSON", module, name)

@@ -1,10 +1,10 @@
-"""How `Tool[P, R]`, `MarkdownSection[P]` and `PromptTemplate[Out]` know their types when they are made.
+"""Type arguments of `Tool[P, R]`, `MarkdownSection[P]` and `PromptTemplate[Out]` at creation.
 
-The alias that `typing` makes of a subscripted class tells the object its types only after `__init__`, which is too late
-to check them. A `TypedAlias` alias tells them first; in annotations it is used as any other alias.
+The alias that `typing` makes of a subscripted class sets the types on the object only after `__init__`, which is too
+late to check them. A `TypedAlias` passes them first; in annotations it is used like any other alias.
 
-`dataclasses.replace` makes its copy by the class without brackets, from the fields. So each of these classes has a
-field `given_types`, which is set to the types when the object is made, and which the copy is given.
+`dataclasses.replace` creates its copy by the class without brackets, from the fields. So each of these classes has a
+field `given_types`, which is set to the types at creation and passed to the copy.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _COPIED = "given_types"
 
 
 class TypedAlias(GenericAlias):
-    """A class with its types, to be called or to stand in an annotation."""
+    """A class with its type arguments, to be called or used in an annotation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the class takes, and an object of it
-        """Make an object that knows the types while it is being made."""
+        """Create an object that has the types during `__init__`."""
         made = object.__new__(cast("type[Any]", self.__origin__))  # made by `typed_alias`, so it is a class
         object.__setattr__(made, _GIVEN, self.__args__)
         made.__init__(*args, **kwargs)
         return made
 
     def __getitem__(self, types: Any, /) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
-        """The alias with its type variables replaced, called later like any other."""
+        """The alias with its type variables replaced."""
         filled = super().__getitem__(types)
         return TypedAlias(cast("type[Any]", filled.__origin__), filled.__args__)
 
@@ -41,8 +41,8 @@ def typed_alias(cls: type[Any], types: Any, *, wanted: str) -> TypedAlias:  # no
 
     Args:
         cls: the class.
-        types: what stands in the brackets.
-        wanted: what should stand there, as it would be written, e.g. `"Params, Result"`.
+        types: the types in the brackets.
+        wanted: the expected types, as written, e.g. `"Params, Result"`.
 
     Raises:
         PromptValidationError: there are too many types, or too few.
@@ -58,10 +58,10 @@ def typed_alias(cls: type[Any], types: Any, *, wanted: str) -> TypedAlias:  # no
 
 
 def type_arguments(made: object) -> tuple[Any, ...] | None:
-    """The types that an object was made with, which it remembers for copies.
+    """The types with which an object was created, retained for copies.
 
-    They are those of its own brackets, those of what it is a copy of, or those of a class that its class inherits from.
-    `None` if there are none, or only type variables.
+    They are those of its own brackets, of the object that it is a copy of, or of a base class. `None` if there are
+    none, or only type variables.
     """
     given: tuple[Any, ...] | None = getattr(made, _GIVEN, None) or getattr(made, _COPIED)
     if given is None:
@@ -77,12 +77,12 @@ def type_arguments(made: object) -> tuple[Any, ...] | None:
 
 
 def is_dataclass_type(kind: object) -> TypeGuard[type[Any]]:
-    """Whether it is a dataclass: the class itself, without arguments of its own, and not an instance."""
+    """Whether it is a dataclass: a class without type arguments, and not an instance."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 def annotation_name(kind: object) -> str:
-    """A type as one would write it, without its module."""
+    """A type as written in code, without its module."""
     if kind is None or kind is NoneType:
         return "None"
     return repr(kind) if isinstance(kind, str) else type_name(kind)

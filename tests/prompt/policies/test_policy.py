@@ -77,8 +77,8 @@ def test_anything_else_is_told_what_it_lacks() -> None:
             "<tests.prompt.policies.test_policy.Always",
             "<tests.prompt.policies.test_policy.Always",
             (
-                "<class 'tests.prompt.policies.test_policy.Always'> is no policy, because it has no name: a policy "
-                "is an object with a `name` (a string), `check(tool, params, *, context)` and "
+                "<class 'tests.prompt.policies.test_policy.Always'> is not a policy, because it has no name: a "
+                "policy is an object with a `name` (a string), `check(tool, params, *, context)` and "
                 "`on_result(tool, params, result, *, context)`."
             ),
             "policy deaf (Deaf) has no method on_result; see ToolPolicy.",
@@ -87,8 +87,8 @@ def test_anything_else_is_told_what_it_lacks() -> None:
                 "does not fit: too many positional arguments. See ToolPolicy."
             ),
             (
-                "policy always (Later): check is asynchronous, but a policy answers at once; what must be "
-                "awaited belongs in the handler. See ToolPolicy."
+                "policy always (Later): check is asynchronous, but policies are synchronous; await in the handler. "
+                "See ToolPolicy."
             ),
         ]
     )

@@ -172,10 +172,10 @@ def test_the_policy_asks_for_all_its_tools_in_reach() -> None:
     """A tool out of reach would not be seen when it succeeds, or not be held back."""
     assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test", "build", "more"})) is None
     assert DEPLOY_LAST.scope_fault(frozenset({"deploy", "test"})) == snapshot(
-        "its dependencies name build, but the section that carries the policy, and those below it, "
-        "declare deploy, test. Put the policy on a section that holds them all."
+        "its dependencies name build, but the section with the policy, and those below it, "
+        "declare deploy, test. Put the policy on a section that contains them all."
     )
     assert DEPLOY_LAST.scope_fault(frozenset()) == snapshot(
-        "its dependencies name build, deploy and test, but the section that carries the policy, and "
-        "those below it, declare no tools. Put the policy on a section that holds them all."
+        "its dependencies name build, deploy and test, but the section with the policy, and those below it, declare "
+        "no tools. Put the policy on a section that contains them all."
     )

@@ -70,19 +70,19 @@ def test_titles_without_letters_need_a_key() -> None:
 @pytest.mark.parametrize("title", ["", " ", "a\nb", None, 5])
 def test_a_title_is_one_line(title: object) -> None:
     """Anything else is no heading."""
-    assert "is no heading; a title is one line of text" in str(refused(title=title))
+    assert "is not a heading; a title is one line of text" in str(refused(title=title))
 
 
 def test_what_a_section_holds_is_looked_at() -> None:
     """Tools, children and policies are what they should be; the error names the section."""
     assert str(refused(tools=lookup_tool())) == snapshot("section guidance: tools is a Tool; write tools=[...].")
-    assert str(refused(tools=["lookup"])) == snapshot("section guidance: tools holds 'lookup', which is no Tool.")
+    assert str(refused(tools=["lookup"])) == snapshot("section guidance: tools holds 'lookup', which is not a Tool.")
     assert str(refused(children=["child"])) == snapshot(
-        "section guidance: children holds 'child', which is no Section."
+        "section guidance: children holds 'child', which is not a Section."
     )
     assert str(refused(policies=ReadBeforeWritePolicy())).startswith("section guidance: policies is a ReadBefore")
     assert str(refused(policies=["read first"])) == snapshot(
-        "section guidance: 'read first' is no policy, because it has no name: a policy is an object "
+        "section guidance: 'read first' is not a policy, because it has no name: a policy is an object "
         "with a `name` (a string), `check(tool, params, *, context)` and `on_result(tool, params, "
         "result, *, context)`."
     )
@@ -143,7 +143,7 @@ def test_other_conditions_are_refused() -> None:
                 "called with Guidance)."
             ),
             (
-                "section guidance: enabled is asynchronous, but a prompt is rendered at once. Write True, "
+                "section guidance: enabled is asynchronous, but prompts are rendered synchronously. Write True, "
                 "False, or a function of the section's parameters: enabled=lambda params: ... (it is "
                 "called with Guidance)."
             ),

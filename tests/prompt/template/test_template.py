@@ -69,12 +69,12 @@ def test_other_answers_are_refused() -> None:
 def test_sections_are_sections() -> None:
     """In a sequence."""
     assert str(refused(sections=Section(title="A"))) == snapshot("sections is a Section; write sections=[...].")
-    assert str(refused(sections=["Guidance"])) == snapshot("sections holds 'Guidance', which is no Section.")
+    assert str(refused(sections=["Guidance"])) == snapshot("sections holds 'Guidance', which is not a Section.")
 
 
 def test_policies_are_policies() -> None:
     """Also those of the prompt itself."""
-    assert "'read first' is no policy" in str(refused(policies=["read first"]))
+    assert "'read first' is not a policy" in str(refused(policies=["read first"]))
 
 
 def test_a_template_knows_the_parameters_of_its_sections() -> None:

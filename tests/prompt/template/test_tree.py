@@ -41,7 +41,7 @@ def test_neighbours_have_keys_of_their_own() -> None:
     """One key twice would name two sections by one path."""
     error = refused(Section(title="Outer", children=[Section(title="A", key="a"), Section(title="B", key="a")]))
     assert str(error) == snapshot(
-        "section outer.a: two sections beside each other have the key 'a': 'A' and 'B'. Give one of them another key=."
+        "section outer.a: two sibling sections have the key 'a': 'A' and 'B'. Give one of them another key=."
     )
     assert error.section_path == ("outer", "a")
 
@@ -61,8 +61,8 @@ def test_a_section_stands_in_one_place() -> None:
     """The same object twice is refused, with both places."""
     shared = Section(title="Shared")
     assert str(refused(Section(title="One", children=[shared]), Section(title="Other", children=[shared]))) == snapshot(
-        "section other.shared: the same section stands in the prompt twice, at one.shared and at "
-        "other.shared. Make a section of its own for each place."
+        "section other.shared: the same section is in the prompt twice, at one.shared and at "
+        "other.shared. Create a separate section for each position."
     )
 
 
@@ -88,19 +88,19 @@ def test_policies_in_reach_of_a_tool_have_names_of_their_own() -> None:
     """Two of one name are refused, with both carriers."""
     inner = Section(title="Inner", policies=[ReadBeforeWritePolicy()], tools=[lookup_tool()])
     assert str(refused(Section(title="Outer", policies=[READ_FIRST], children=[inner]))) == snapshot(
-        "section outer.inner, tool lookup: two policies in reach of this tool have the name "
+        "section outer.inner, tool lookup: two policies of this tool have the name "
         "'read_before_write': on section outer and on section outer.inner. Keep one of them, or give "
         "one another name=."
     )
     twice = Section(title="Outer", policies=[READ_FIRST, READ_FIRST], tools=[lookup_tool()])
     assert str(refused(twice)) == snapshot(
-        "section outer, tool lookup: two policies in reach of this tool have the name "
+        "section outer, tool lookup: two policies of this tool have the name "
         "'read_before_write': on section outer and on section outer. Keep one of them, or give one "
         "another name=."
     )
     of_prompt = Section(title="Outer", policies=[READ_FIRST], tools=[lookup_tool()])
     assert str(refused(of_prompt, policies=(ReadBeforeWritePolicy(),))) == snapshot(
-        "section outer, tool lookup: two policies in reach of this tool have the name "
+        "section outer, tool lookup: two policies of this tool have the name "
         "'read_before_write': on the prompt itself and on section outer. Keep one of them, or give one "
         "another name=."
     )
@@ -119,15 +119,13 @@ def test_a_policy_is_asked_whether_it_makes_sense_where_it_stands() -> None:
     apart = Section(title="Deploy", policies=[DEPLOY_LAST], tools=[named_tool("deploy")])
     error = refused(apart, Section(title="Test", tools=[named_tool("test")]))
     assert str(error) == snapshot(
-        "section deploy: policy sequential_dependency: its dependencies name test, but the section "
-        "that carries the policy, and those below it, declare deploy. Put the policy on a section that "
-        "holds them all."
+        "section deploy: policy sequential_dependency: its dependencies name test, but the section with the policy, "
+        "and those below it, declare deploy. Put the policy on a section that contains them all."
     )
     assert error.section_path == ("deploy",)
     assert str(refused(Section(title="Test"), policies=(DEPLOY_LAST,))) == snapshot(
-        "policy sequential_dependency: its dependencies name deploy and test, but the section that "
-        "carries the policy, and those below it, declare no tools. Put the policy on a section that "
-        "holds them all."
+        "policy sequential_dependency: its dependencies name deploy and test, but the section with the policy, and "
+        "those below it, declare no tools. Put the policy on a section that contains them all."
     )
 
 

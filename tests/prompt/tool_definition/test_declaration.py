@@ -206,8 +206,8 @@ def test_idempotency_is_for_effects() -> None:
 def test_reconcile_is_for_effects_in_the_ledger() -> None:
     """It needs an effect to ask after, and takes parameters and key."""
     assert str(refused(reconcile=ask)) == snapshot(
-        "tool lookup: reconcile asks what became of an effect in the ledger, and this tool has none "
-        "there; declare effect='external' or idempotency=IdempotencyConfig(...)."
+        "tool lookup: reconcile resolves an effect in the ledger, and this tool has none there; declare "
+        "effect='external' or idempotency=IdempotencyConfig(...)."
     )
     assert str(refused(effect="external", reconcile=ask_without_key)) == snapshot(
         "tool lookup: reconcile takes (params: 'Lookup') -> 'ToolResult[Found] | None', which does not "

@@ -215,7 +215,7 @@ def test_a_value_that_json_cannot_say_is_not_kept(caplog: pytest.LogCaptureFixtu
     tool: Tool[Any, Any] = Tool[None, Counted](name="count", description="Counts.")
     with caplog.at_level(logging.WARNING):
         assert tool.dump_value(Counted(float("nan"))) is None
-    assert "the value of a result of count cannot be kept" in caplog.text
+    assert "the value of a result of count cannot be stored" in caplog.text
     ping: Tool[Any, Any] = named_tool("ping")
     assert ping.dump_value("something") is None
 
@@ -224,5 +224,5 @@ def test_a_kept_value_that_does_not_fit_is_refused() -> None:
     """What another version of the tool has written may no longer be readable."""
     with pytest.raises(ParseError):
         lookup_tool().load_value(b'{"address": "a"}')
-    with pytest.raises(ParseError, match="ping declares no value, but one was kept"):
+    with pytest.raises(ParseError, match="ping declares no value, but one was stored"):
         named_tool("ping").load_value(b'"pong"')

@@ -1,6 +1,6 @@
-"""The built-in policies and the contract of one's own.
+"""The built-in policies and the policy protocol.
 
-- `policy`: the policy protocol, its decision, and what an approver is asked.
-- `read_before_write`: no file is overwritten unseen.
+- `policy`: the policy protocol, its decision, and the request to an approver.
+- `read_before_write`: a file must be read before it is overwritten.
 - `sequential_dependency`: one tool only after others have succeeded.
 """

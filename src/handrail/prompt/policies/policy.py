@@ -1,9 +1,10 @@
-"""What judges a call before it runs: `ToolPolicy` and its answer, `PolicyDecision`.
+"""Policies, which judge a call before it runs: `ToolPolicy` and its answer, `PolicyDecision`.
 
-Handrail brings two policies, in `handrail.prompt.policies.sequential_dependency` and
+Handrail has two policies, in `handrail.prompt.policies.sequential_dependency` and
 `handrail.prompt.policies.read_before_write`.
 
-When a policy says `ask`, a person or a rule of the program is asked (`ApprovalRequest`), and answers (`Approval`).
+When a policy returns `ask`, a person or a rule of the program receives an `ApprovalRequest` and answers with an
+`Approval`.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _VERDICTS = ("allow", "deny", "ask")
 
 @dataclass(frozen=True, slots=True)
 class PolicyDecision:
-    """What a policy says about a call. Made by `allow`, `deny` and `ask`.
+    """The decision of a policy on a call. Created by `allow`, `deny` and `ask`.
 
     Attributes:
-        verdict: whether the call may go on, may not, or may if a person says so.
-        reason: for `"deny"`, what the model is told: what is wrong, and what to do first; for `"ask"`, the question
-            that the person is asked; empty for `"allow"`.
-        final: whether the same call, asked again, is denied without being judged again.
+        verdict: whether the call is allowed, denied, or needs approval.
+        reason: for `"deny"`, the message for the model: what is wrong, and what to do first; for `"ask"`, the question
+            to the approver; empty for `"allow"`.
+        final: whether a repeat of the same call is denied without being judged again.
 
     Raises:
-        InvalidArgumentError: there is no such verdict.
+        InvalidArgumentError: the verdict is unknown.
     """
 
     verdict: Literal["allow", "deny", "ask"]
@@ -50,7 +51,7 @@ class PolicyDecision:
 
     @staticmethod
     def allow() -> PolicyDecision:
-        """Let the call go on."""
+        """Allow the call."""
         return _ALLOW
 
     @staticmethod
@@ -59,10 +60,10 @@ class PolicyDecision:
 
         Args:
             reason: what is wrong, and what to do first.
-            final: `False` if the cause may pass, so that the same call is judged again when it is asked again.
+            final: `False` if the cause may be temporary, so that a repeat of the same call is judged again.
 
         Raises:
-            ValueError: there is no reason.
+            ValueError: the reason is blank.
             InvalidArgumentError: it is not text.
         """
         return PolicyDecision(
@@ -71,10 +72,10 @@ class PolicyDecision:
 
     @staticmethod
     def ask(question: str) -> PolicyDecision:
-        """Let a person decide; without anybody to ask, the call is refused.
+        """Require approval; without an approver, the call is refused.
 
         Raises:
-            ValueError: there is no question.
+            ValueError: the question is blank.
             InvalidArgumentError: it is not text.
         """
         return PolicyDecision(
@@ -83,7 +84,7 @@ class PolicyDecision:
 
     @property
     def allowed(self) -> bool:
-        """Whether the call may go on without further ado."""
+        """Whether the call is allowed without approval."""
         return self.verdict == "allow"
 
 
@@ -101,13 +102,13 @@ def _not_blank(argument: str, text: str, fault: str) -> str:
 class ToolPolicy(Protocol):
     """Judges the calls of all tools in the section that carries it and in the sections below.
 
-    A policy is a value. What it has to remember, it keeps in a STATE slice of `context.session`, so that its memory of
-    a call goes when the call is rolled back.
+    A policy is immutable. It stores its state in a STATE slice of `context.session`, which is rolled back with the
+    call.
     """
 
     @property
     def name(self) -> str:
-        """Names the policy to the model and to people; no two in reach of one tool have the same."""
+        """The name of the policy, for the model and for people; unique among the policies of a tool."""
         ...
 
     def check(
@@ -119,8 +120,8 @@ class ToolPolicy(Protocol):
     ) -> PolicyDecision:
         """Judge a call whose arguments have been parsed; nothing has run yet, and nothing may be written here.
 
-        Called when the call's turn has come, and once more for a call that runs beside others and was denied. A policy
-        that raises denies the call; the exception is logged.
+        Called when the call has its turn, and once more for a concurrent call that was denied. A policy that raises
+        denies the call; the exception is logged.
         """
         ...
 
@@ -132,7 +133,7 @@ class ToolPolicy(Protocol):
         *,
         context: ToolContext,
     ) -> None:
-        """Take note of a success, within the call: what is written to the session here is undone with it.
+        """Handle a success, within the call: writes to the session are rolled back with it.
 
         Not called for a failure. A policy that raises fails the call, and it is rolled back.
         """
@@ -141,32 +142,32 @@ class ToolPolicy(Protocol):
 
 @runtime_checkable
 class MayBlock(Protocol):
-    """A policy that may take long to judge some calls, because it reads files, say.
+    """A policy that may take long to judge some calls, for example because it reads files.
 
-    Where there is an event loop, its `check` and `on_result` for these calls run on a thread of their own, as a `def`
-    handler does, and the loop goes on. Such a thread costs some 0.1 ms a call.
+    On an event loop, its `check` and `on_result` for these calls run on their own thread, like a `def` handler. Such a
+    thread costs about 0.1 ms per call.
     """
 
     def may_block(self, tool: Tool[Any, Any]) -> bool:
-        """Whether judging a call of this tool, or taking note of its success, may take long."""
+        """Whether `check` or `on_result` for this tool may take long."""
         ...
 
 
 @runtime_checkable
 class ChecksScope(Protocol):
-    """A policy that can tell whether it makes sense where it stands; a prompt asks it when it is built."""
+    """A policy that validates its position; a prompt calls it when it is built."""
 
     def scope_fault(self, tool_names: frozenset[str]) -> str | None:
-        """What is wrong with a policy whose reach is the tools of these names; `None` if nothing is."""
+        """The fault of a policy that applies to the tools of these names; `None` if there is none."""
         ...
 
 
 @runtime_checkable
 class ChecksTools(Protocol):
-    """A policy that can tell whether it can judge a tool; a prompt asks it about each in its reach when it is built."""
+    """A policy that validates the tools it applies to; a prompt calls it for each when it is built."""
 
     def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
-        """What is wrong with a tool for this policy; `None` if nothing is."""
+        """The fault of a tool for this policy; `None` if there is none."""
         ...
 
 
@@ -174,13 +175,13 @@ def check_policy(policy: object) -> ToolPolicy:
     """The policy, if it is one.
 
     Raises:
-        PromptValidationError: it has no name, or lacks a method, or has one that cannot be called as it will be.
+        PromptValidationError: it has no name, or lacks a method, or has one with a wrong signature.
     """
     kind = type(policy).__name__
     name = getattr(policy, "name", None)
     if isinstance(policy, type) or not isinstance(name, str) or not name.strip():
         raise PromptValidationError(
-            f"{policy!r} is no policy, because it has no name: a policy is an object with a `name` (a string), "
+            f"{policy!r} is not a policy, because it has no name: a policy is an object with a `name` (a string), "
             "`check(tool, params, *, context)` and `on_result(tool, params, result, *, context)`."
         )
     for method, positional in (("check", (Tool, Any)), ("on_result", (Tool, Any, ToolResult))):
@@ -189,15 +190,15 @@ def check_policy(policy: object) -> ToolPolicy:
             raise PromptValidationError(f"policy {name} ({kind}) has no method {method}; see ToolPolicy.")
         fault = calling_fault(function, positional, {"context": ToolContext})
         if fault is None and is_async(function):
-            fault = "is asynchronous, but a policy answers at once; what must be awaited belongs in the handler"
+            fault = "is asynchronous, but policies are synchronous; await in the handler"
         if fault is not None:
             raise PromptValidationError(f"policy {name} ({kind}): {method} {fault}. See ToolPolicy.")
-    return cast("ToolPolicy", policy)  # it has just been seen to be one
+    return cast("ToolPolicy", policy)  # checked above
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyQuestion:
-    """What one policy wants to have asked.
+    """A question of one policy.
 
     Attributes:
         policy: name of the policy.
@@ -210,15 +211,15 @@ class PolicyQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that waits for approval. Nothing has run, and nothing is open while the answer is awaited.
+    """A call that waits for approval. Nothing has run, and no transaction is open while the answer is awaited.
 
     Attributes:
         call_id: the id of the call.
         tool: the tool that is called.
         params: its parsed arguments.
-        questions: what the policies want to have asked; there is at least one.
+        questions: the questions of the policies; at least one.
         session_id: the session of the call.
-        reply: the reply of the model that asked for the call; `None` if the program did not say.
+        reply: the reply of the model that asked for the call; `None` if it was not given.
     """
 
     call_id: str
@@ -236,13 +237,13 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The answer.
+    """The answer to an approval request.
 
     Attributes:
         approved: whether the call may run.
-        reason: what the model is told when it may not; may be empty.
-        final: for a no, whether the same call, asked again, is refused without being judged again; `False` if nobody
-            has decided.
+        reason: the reason of a refusal, for the model; may be empty.
+        final: for a refusal, whether a repeat of the same call is refused without being judged again; `False` if there
+            was no decision.
 
     Raises:
         InvalidArgumentError: `approved` or `final` is not a boolean, or `reason` is not text.
@@ -261,21 +262,22 @@ class Approval:
 Approver = Callable[[ApprovalRequest], Approval | bool | Awaitable[Approval | bool]]
 """Answers requests: a plain function, or an `async` one.
 
-One that raises refuses the call, which is judged again when it is asked again; with `CallPostponed` it puts the call
-off, which is undone and made again later.
+An approver that raises refuses the call; a repeat is judged again. With `CallPostponed` it postpones the call, which is
+rolled back and repeated later.
 """
 
 
 def check_approver(function: str, approver: object) -> None:
-    """Refuse what cannot answer a request; `None` stands for no approver.
+    """Check an approver; `None` means no approver.
 
     Args:
-        function: what it was given to, as it is imported: `"ToolExecutor"`.
-        approver: what was given.
+        function: the public function that received it: `"ToolExecutor"`.
+        approver: the value to check.
 
     Raises:
-        InvalidArgumentError: it cannot be called with an `ApprovalRequest`, or is annotated to return something else
-            than an answer. A class is not an approver: calling it makes an instance, which would be taken for a yes.
+        InvalidArgumentError: it cannot be called with an `ApprovalRequest`, or is annotated to return a value that is
+            not
+            an answer. A class is not an approver: calling it returns an instance, which would count as approval.
     """
     if approver is None:
         return

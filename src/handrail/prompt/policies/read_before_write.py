@@ -1,6 +1,6 @@
-"""A policy that lets nobody overwrite a file unseen.
+"""A policy that requires a file to be read before it is overwritten.
 
-The paths that a call is about are found by the names of the fields of its parameters.
+The paths of a call are found by the names of the fields of its parameters.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ AnyPath = str | PurePath
 """A path as the parameters have it."""
 
 _FIELDS = ("path", "file_path")
-"""The first of these that the parameters have."""
+"""The field of the path: the first of these that the parameters have."""
 
 _NEW = "new_path"
-"""What a move calls its target."""
+"""The field of a move's target."""
 
 _UNIONS = (Union, types.UnionType)
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
 
 PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]
-"""From the parameters of a call to the path, or paths, that it is about; `None` for none."""
+"""Returns the path or paths in the parameters of a call; `None` for none."""
 
 _OLD_AND_NEW = 2
-"""A move is about so many paths."""
+"""The number of paths of a move."""
 
 
 def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
@@ -79,7 +79,7 @@ def path_fields(params_type: type[Any] | None) -> Mapping[str, object]:
 
 
 def fault_of_path_field(name: str, kind: object) -> str | None:
-    """What keeps a field from holding a path or several, in words; `None` if nothing certainly does."""
+    """Why a field cannot hold a path or several, as text; `None` unless that is certain."""
     if _may_be_path(kind, several=name != _NEW):
         return None
     return f"its field {name} is {annotation_name(kind)}, and a path is a str or a pathlib.Path"
@@ -91,7 +91,7 @@ def _may_be_path(kind: object, *, several: bool) -> bool:
         return any(_may_be_path(member, several=several) for member in inside)
     cls: object = get_origin(kind) or kind
     if not isinstance(cls, type) or cls in {object, Any} or issubclass(cls, str | PurePath):
-        return True  # what anything but a class will hold cannot be known here
+        return True  # only classes can be checked
     if not several or not issubclass(cls, Collection) or issubclass(cls, Mapping | bytes):
         return False
     members = [member for member in get_args(kind) if member is not ...]
@@ -99,7 +99,7 @@ def _may_be_path(kind: object, *, several: bool) -> bool:
 
 
 def _inside(kind: Any) -> Sequence[object] | None:  # noqa: ANN401 - an annotation, in one of its many forms
-    """The types of which a value of this one is of at least one; `None` for a type that does not stand for others."""
+    """The alternatives of a type; `None` for a type without alternatives."""
     if isinstance(kind, _ALIASES):
         return (kind.__value__,)
     if isinstance(kind, NewType):
@@ -119,39 +119,36 @@ class ReadBeforeWritePolicy:
     | call | needs |
     |---|---|
     | one of `edit_tools` | any line of the file |
-    | another of `write_tools` | the whole file, in one read or several; of one that has no lines, what it is |
+    | another of `write_tools` | the whole file, in one read or several; for one without lines, its description |
     | on a new file, on a folder, one of `move_tools` | nothing |
 
-    What the model has written itself, it knows. What is known of a file goes with it when it is moved; moving is not
-    held back, because it replaces nothing. Nor is removing a folder, for which the tools want to be told that it is
-    meant with all it holds.
+    What the model has written itself counts as shown. What is known of a file moves with it. Moving is not restricted,
+    because it replaces nothing. Nor is removing a folder, for which the tools require an explicit argument.
 
-    How much a read has shown, the tool says by `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool
-    that does not say is taken to show the whole of each file that `path_of` finds in its parameters. An edit leaves
-    shown what was, and shows what the model wrote; one that does not say what it has replaced, by `FileShown.replaced`,
-    leaves a file shown only if it was shown whole.
+    A tool reports what a read has shown in `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool that
+    does not is assumed to show the whole of each file that `path_of` finds in its parameters. An edit retains what was
+    shown, and shows what the model wrote; if it does not report what it has replaced, in `FileShown.replaced`, a file
+    stays shown only if it was shown whole.
 
-    Whether a file has changed is told by `Filesystem.identity`: by the digest of its content, or for a large file on
-    disk by size, time and inode. The memory is the slice of `KnownFiles`: a read or write that is rolled back does not
-    count, and all policies of this kind in a session share it.
+    `Filesystem.identity` detects changes of a file: by the digest of its content, or for a large file on disk by size,
+    time and inode. The state is the slice of `KnownFiles`: a read or write that is rolled back does not count, and all
+    policies of this type in a session share it.
 
-    It needs the `Filesystem` that the tools work on among the resources. Where a provider says that there is none, it
-    refuses all writes.
+    The `Filesystem` of the tools must be bound. If a provider returns none, the policy refuses all writes.
 
     Attributes:
         read_tools: names of the tools whose success makes a file known.
-        write_tools: names of the tools that are held back, and whose success makes a file known too.
-        edit_tools: names of those of `write_tools` that leave alone what they do not name, as `edit_file` does.
-        move_tools: names of the tools that give a file or folder another path.
-        path_of: from a call's parameters to the path, or paths, that it is about, as text or `pathlib.Path`; for a move
-            to the old one and the new one. A write without a path is refused. Without a function it is the field
-            `path`, or else `file_path`, and `new_path`; a prompt refuses tools whose fields can hold no path.
-        path_filter: which paths exist for the policy, as they do for the tools: no refusal is about another one.
-        name: names the policy; give another one where two stand in reach of one tool.
+        write_tools: names of the restricted tools, whose success makes a file known too.
+        edit_tools: names of those of `write_tools` that change only the text that they name, as `edit_file` does.
+        move_tools: names of the tools that move a file or folder.
+        path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`; for a move the old one and
+            the new one. A write without a path is refused. The default reads the field `path`, or else `file_path`, and
+            `new_path`; a prompt refuses tools whose fields cannot hold a path.
+        path_filter: which paths exist for the policy, as for the tools: no refusal mentions another one.
+        name: the name of the policy; give another one if two policies apply to one tool.
 
     Raises:
-        PromptValidationError: one of the tools is given by something else than a sequence of names, or `read_tools` or
-            `write_tools` is empty.
+        PromptValidationError: a list of tools is not a sequence of names, or `read_tools` or `write_tools` is empty.
     """
 
     read_tools: Sequence[str] = ("read_file",)
@@ -172,15 +169,15 @@ class ReadBeforeWritePolicy:
             object.__setattr__(self, what, tuple(names))
 
     def may_block(self, tool: Tool[Any, Any]) -> bool:
-        """Whether the file may be looked at, which takes as long as hashing it."""
+        """Whether the file may be read, which takes as long as hashing it."""
         return tool.name in self.read_tools or tool.name in self.write_tools
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
-        """Allow the call if it writes only to files that are new or known; a refusal says what to read first.
+        """Allow the call if it writes only to files that are new or known; a refusal states what to read first.
 
         Raises:
             UnboundResourceError: no `Filesystem` is bound.
-            InvalidReturnError: `path_of` returned something that is neither a path nor several.
+            InvalidReturnError: `path_of` returned a value that is neither a path nor several.
         """
         if tool.name not in self.write_tools:
             return PolicyDecision.allow()
@@ -201,7 +198,7 @@ class ReadBeforeWritePolicy:
         return PolicyDecision.deny(self._refusal(tool, faults)) if faults else PolicyDecision.allow()
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
-        """Remember what the files that were read or written hold now, and where those that were moved are."""
+        """Record the current content of files that were read or written, and the new paths of those that were moved."""
         filesystem = self._filesystem(context)
         if filesystem is None:
             return
@@ -218,25 +215,25 @@ class ReadBeforeWritePolicy:
             remember(context.session, learned)
 
     def scope_fault(self, tool_names: frozenset[str]) -> str | None:
-        """What is wrong if tools are held back with none to read by: existing files could never be written."""
+        """The fault if write tools have no read tool: existing files could never be written."""
         held_back = sorted(tool_names.intersection(self.write_tools))
         if not held_back or not tool_names.isdisjoint(self.read_tools):
             return None
         return (
             f"it holds back {', '.join(held_back)} until the file has been read, but there is no "
-            f"{' or '.join(self.read_tools)} in the section that carries the policy, nor below it. Declare the reading "
-            "tool there too, or give its name by read_tools=."
+            f"{' or '.join(self.read_tools)} in the section with the policy or below it. Declare the read tool "
+            "there too, or name it in read_tools=."
         )
 
     def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
-        """What is wrong if a tool of the lists has a path where none can be: its calls could not be judged."""
+        """The fault if the path field of a listed tool cannot hold a path: its calls could not be judged."""
         if self.path_of is not path_in or tool.name not in self._names:
             return None
         fields = path_fields(tool.params_type)
         faults = [fault for name, kind in fields.items() if (fault := fault_of_path_field(name, kind)) is not None]
         if not faults:
             return None
-        return f"{' and '.join(faults)}. Rename or retype it, or say where the path is by path_of=."
+        return f"{' and '.join(faults)}. Rename or retype it, or give path_of=."
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -247,7 +244,7 @@ class ReadBeforeWritePolicy:
         return None if filesystem is None else filesystem.filtered(self.path_filter)
 
     def _paths(self, tool: Tool[Any, Any], params: object) -> tuple[str, ...]:
-        found = cast("object", self.path_of(params))  # whatever the program's function returns
+        found = cast("object", self.path_of(params))  # the program's function may return anything
         if found is None:
             return ()
         paths: object = (found,) if isinstance(found, str | PurePath) else found
@@ -265,7 +262,7 @@ class ReadBeforeWritePolicy:
         )
 
     def _refusal(self, tool: Tool[Any, Any], faults: Sequence[_Fault]) -> str:
-        """What is wrong with all the files, and what to do first."""
+        """The faults of all the files, and what to do first."""
         told = f"{'; '.join(f'{fault.path} {fault.why}' for fault in faults)}."
         hopeless = " and ".join(fault.path for fault in faults if not fault.to_read)
         if hopeless:
@@ -275,7 +272,7 @@ class ReadBeforeWritePolicy:
 
 
 def _as_text(path: object) -> str | None:
-    """A path as filesystems take it; `None` for what is no path."""
+    """A path as filesystems take it; `None` for a value that is not a path."""
     if isinstance(path, PurePath):
         return path.as_posix()
     return path if isinstance(path, str) else None
@@ -286,7 +283,7 @@ class _Fault(NamedTuple):
 
     Attributes:
         path: the file.
-        why: what is wrong, in words that follow the path.
+        why: the fault, as text that follows the path.
         to_read: what to read first; empty if reading does not help.
     """
 
@@ -296,7 +293,7 @@ class _Fault(NamedTuple):
 
 
 def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is_edit: bool) -> _Fault | None:
-    """Why a path must not be written to yet; folders are not this policy's affair."""
+    """Why a path must not be written to yet; folders are not restricted."""
     path = normalise(path)
     known = known_of(items, path)
     now = _identity(filesystem, path, hashed=known is not None)
@@ -317,7 +314,7 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
 def _learned(
     filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
 ) -> KnownFiles:
-    """What a call has taught that has shown or written these files; nothing is known of what is not there."""
+    """What a call has shown that showed or wrote these files; nothing is known of a file that does not exist."""
     files: dict[str, FileKnown] = {}
     gone: list[str] = []
     for each in shown:
@@ -334,7 +331,7 @@ def _learned(
 
 
 def _moved(paths: Sequence[str]) -> KnownFiles:
-    """What a call has taught that gave the first of two paths the second as its name, where nothing was before."""
+    """The record of a move from the first of two paths to the second, which did not exist before."""
     if len(paths) != _OLD_AND_NEW:
         return KnownFiles()
     old, new = map(normalise, paths)
@@ -347,7 +344,7 @@ def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:
     Args:
         filesystem: where it is.
         path: its path, in shortest form.
-        hashed: whether the content counts; if not, any text stands for it, and none of it is read.
+        hashed: whether the content matters; if not, any text represents it, and the file is not read.
     """
     try:
         if hashed:
@@ -358,5 +355,5 @@ def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:
     except FilesystemError:
         if filesystem.stat(path).kind == "file":
             raise
-        return None  # a folder, something special, or a link that leads to no file: there is nothing to be known
+        return None  # a folder, a special file, or a broken link: it has no content
     return ""

@@ -1,4 +1,4 @@
-"""A policy that holds a tool back until others have succeeded."""
+"""A policy that denies a tool until others have succeeded."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class ToolSucceeded:
 class SequentialDependencyPolicy:
     """A tool runs only when the tools it depends on have succeeded in the session, each at least once.
 
-    Its memory is the slice of `ToolSucceeded`, so a success that is rolled back does not count. A success is a fact of
-    the session: all policies of this kind share it.
+    Its state is the slice of `ToolSucceeded`, so a success that is rolled back does not count. A success belongs to the
+    session: all policies of this type share it.
 
     Attributes:
-        dependencies: for each tool that is held back, the names of the tools that must have succeeded before. All of
-            them must be declared in the section that carries the policy, or below it.
-        name: names the policy; give another one where two stand in reach of one tool.
+        dependencies: for each dependent tool, the names of the tools that must have succeeded before. All of them must
+            be declared in the section with the policy, or below it.
+        name: the name of the policy; give another one if two policies apply to one tool.
 
     Raises:
-        PromptValidationError: the dependencies are no mapping from names to sets of names, or lead round in a circle.
+        PromptValidationError: the dependencies are not a mapping from names to sets of names, or are circular.
     """
 
     dependencies: Mapping[str, frozenset[str]]
@@ -56,7 +56,7 @@ class SequentialDependencyPolicy:
         object.__setattr__(self, "dependencies", MappingProxyType(dependencies))
 
     def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
-        """Allow the tool when everything it depends on has succeeded; the reason of a refusal says what has not."""
+        """Allow the tool if everything it depends on has succeeded; the reason of a refusal lists what has not."""
         needed = self.dependencies.get(tool.name)
         if not needed:
             return PolicyDecision.allow()
@@ -69,7 +69,7 @@ class SequentialDependencyPolicy:
         )
 
     def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ARG002 - the protocol's
-        """Remember the success of a tool that others depend on."""
+        """Record the success of a tool that others depend on."""
         if not any(tool.name in needed for needed in self.dependencies.values()):
             return
         succeeded = context.session[ToolSucceeded]
@@ -77,14 +77,15 @@ class SequentialDependencyPolicy:
             succeeded.append(ToolSucceeded(tool.name))
 
     def scope_fault(self, tool_names: frozenset[str]) -> str | None:
-        """What is wrong if tools of the dependencies are out of reach: their calls would not be seen or held back."""
+        """The fault if the policy does not apply to all tools of the dependencies: it would not see their calls."""
         named = frozenset(self.dependencies).union(*self.dependencies.values())
         missing = sorted(named - tool_names)
         if not missing:
             return None
         return (
-            f"its dependencies name {_listed(missing)}, but the section that carries the policy, and those below it, "
-            f"declare {', '.join(sorted(tool_names)) or 'no tools'}. Put the policy on a section that holds them all."
+            f"its dependencies name {_listed(missing)}, but the section with the policy, and those below it, "
+            f"declare {', '.join(sorted(tool_names)) or 'no tools'}. Put the policy on a section that contains them "
+            "all."
         )
 
 
@@ -97,7 +98,7 @@ def _names(tool: str, needed: object) -> frozenset[str]:
 
 
 def _circle(dependencies: Mapping[str, frozenset[str]]) -> list[str]:
-    """Tools that wait for each other, from one of them back to it; empty if there are none."""
+    """A cycle of tools that wait for each other, starting and ending with the same one; empty if there is none."""
     settled: set[str] = set()
 
     def follow(tool: str, way: list[str]) -> list[str]:
