@@ -142,7 +142,7 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place) -> None
     )
     for operate in operations:
         with pytest.raises(
-            PathConflictError, match=r"are not changed unasked, because of the exclude pattern"
+            PathConflictError, match=r"need approval to be changed, because of the exclude pattern"
         ) as caught:
             operate()
         assert "one by one" in str(caught.value)

@@ -195,6 +195,6 @@ def test_snapshot_whose_tree_was_lost_is_refused() -> None:
     journal.record_tree("tree")
     second = journal.snapshot()
     journal.record_tree(LOST)
-    with pytest.raises(SnapshotError, match="nothing leads back"):
+    with pytest.raises(SnapshotError, match="rolled back by its tree, so it cannot be restored"):
         journal.since(second)
     assert journal.since(first) == ({}, "tree")

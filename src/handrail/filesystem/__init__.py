@@ -1,7 +1,7 @@
-"""Files as resources of a call: one protocol, and stores that can be undone.
+"""Files as resources of a call: one protocol, and stores whose changes can be rolled back.
 
-`Filesystem` is the protocol and says what every store does; `InMemoryFilesystem` keeps its files in memory, and
-`HostFilesystem` works on a folder on disk. `CommitRecordStore` says whether what a call changed on disk was committed.
+`Filesystem` is the protocol that every store implements; `InMemoryFilesystem` stores its files in memory, and
+`HostFilesystem` works on a folder on disk. `CommitRecordStore` records whether a call's changes on disk are committed.
 `ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
 """
 

@@ -1,11 +1,11 @@
-"""The calls to the operating system that a filesystem on disk makes, and what their errors are called.
+"""The operating system calls of a filesystem on disk, and the messages for their errors.
 
-Every name is that of one entry of a folder that is held open (`at`), so that no path is ever looked up twice, and none
-follows a link: whoever exchanges a folder for a link in the meantime meets an error and no file outside.
+Every name is that of one entry of an open folder (`at`), so no path is looked up twice, and no call follows a link: if
+another process replaces a folder by a link in the meantime, the call raises an error and reaches no file outside.
 
-They stand in a class so that a test can make any one of them fail, or change the tree between two of them.
+They are methods of a class so that a test can make any one of them fail, or change the tree between two of them.
 
-The messages about their errors name paths inside of the root only: they may be shown to a model.
+The error messages name only paths inside the root: they may be shown to a model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIST = _FOLDER | _LINK | _SHUT
 """How a folder is opened that can be listed and synced."""
 
 READ = os.O_RDONLY | _LINK | _SHUT | _NOW
-"""How a file is opened to be read; does not wait for who writes to a fifo."""
+"""How a file is opened to be read; does not wait for the writer of a fifo."""
 
 MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _LINK | _SHUT
 """How a new file is opened to be written."""
@@ -44,20 +44,20 @@ _WORDS = {
     errno.EFBIG: "the file would be larger than this process may write. Write less",
     errno.EACCES: "permission is denied. Ask for another place, or for the permission",
     errno.EPERM: "the operating system does not permit it. Ask for another place, or for the permission",
-    errno.EROFS: "the disk can only be read. Ask for another place",
-    errno.EIO: "the disk has failed. Tell whoever runs this machine",
+    errno.EROFS: "the disk is read-only. Ask for another place",
+    errno.EIO: "the disk reports an I/O error. Report it to the administrator of this machine",
     errno.EXDEV: "the two paths lie on different disks. Write the new file and remove the old one",
     errno.ENOENT: "something was removed or replaced meanwhile. Look again",
     errno.ENOTDIR: "something was removed or replaced meanwhile. Look again",
     errno.ELOOP: "something was removed or replaced meanwhile. Look again",
-    errno.EEXIST: "something was put there meanwhile. Look again",
-    errno.ENOTEMPTY: "something was put there meanwhile. Look again",
+    errno.EEXIST: "something was created there meanwhile. Look again",
+    errno.ENOTEMPTY: "something was created there meanwhile. Look again",
     errno.EMFILE: "the process has too many files open. Try again later",
 }
 
 
 class Disk:
-    """The operating system, for names in held folders. Every method raises `OSError` as `os` does."""
+    """The operating system, for names in open folders. Every method raises `OSError` as `os` does."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class Disk:
         return os.getpid()
 
     def folds_case(self, folder: Path) -> bool:
-        """Whether upper and lower case are the same in a folder, as far as its own name and those above tell."""
+        """Whether a folder ignores case in names, as far as its own name and those above show."""
         for each in (folder, *folder.parents):
             if each.name.swapcase() != each.name:
                 other = each.with_name(each.name.swapcase())
@@ -94,22 +94,22 @@ class Disk:
         return os.open(name, MAKE, mode, dir_fd=at)
 
     def append_file(self, name: bytes, *, at: int) -> int:
-        """A descriptor to write on with at the end of a file."""
+        """A descriptor that appends to a file."""
         return os.open(name, _APPEND, 0o600, dir_fd=at)
 
     def close(self, descriptor: int) -> None:
-        """Give a descriptor back."""
+        """Close a descriptor."""
         os.close(descriptor)
 
     def look(self, name: bytes, *, at: int) -> os.stat_result | None:
-        """What there is of that name, a link itself and not its target; `None` for nothing."""
+        """The status of the entry with that name, of a link itself and not its target; `None` for nothing."""
         try:
             return os.stat(name, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def look_at(self, descriptor: int) -> os.stat_result:
-        """What a descriptor is open on."""
+        """The status of the file or folder that a descriptor is open on."""
         return os.fstat(descriptor)
 
     def names(self, descriptor: int) -> list[bytes]:
@@ -148,29 +148,29 @@ class Disk:
         os.ftruncate(descriptor, length)
 
     def sync(self, descriptor: int) -> None:
-        """Have what was written to a file or folder outlive a power failure."""
+        """Fsync a file or folder."""
         os.fsync(descriptor)
 
     def sync_all(self) -> None:
-        """Have everything that any process has written outlive a power failure; not every system waits for that."""
+        """Sync everything that any process has written; not every system waits until that is done."""
         os.sync()
 
     def dress(self, descriptor: int, *, owner: tuple[int, int], mode: int) -> None:
-        """Give a file owner and mode; who may not give files away keeps them."""
+        """Set the owner and mode of a file; a process that may not change owners leaves the owner as it is."""
         status = os.fstat(descriptor)
         if (status.st_uid, status.st_gid) != owner:
             try:
                 self.give(descriptor, owner)
             except PermissionError:
-                mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would lend the rights of another owner
+                mode &= ~(stat.S_ISUID | stat.S_ISGID)  # they would grant the rights of another owner
         os.fchmod(descriptor, mode)
 
     def give(self, descriptor: int, owner: tuple[int, int]) -> None:
-        """Give a file to a user and group."""
+        """Set the user and group of a file."""
         os.fchown(descriptor, *owner)
 
     def set_time(self, descriptor: int, modified: int) -> None:
-        """Say when a file was written last, in nanoseconds."""
+        """Set when a file was written last, in nanoseconds."""
         os.utime(descriptor, ns=(modified, modified))
 
     def make_folder(self, name: bytes, *, at: int) -> None:
@@ -182,7 +182,7 @@ class Disk:
         os.symlink(target, name, dir_fd=at)
 
     def share(self, name: bytes, new: bytes, *, at: int, to: int) -> bool:
-        """Give a file one more name; returns whether the operating system can."""
+        """Hard-link a file; returns whether the operating system can."""
         try:
             self.link(name, new, at=at, to=to)
         except OSError as error:
@@ -192,11 +192,11 @@ class Disk:
         return True
 
     def link(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
-        """Give a file one more name, and a link one more, and not its target."""
+        """Hard-link a file, or a link itself and not its target."""
         os.link(name, new, src_dir_fd=at, dst_dir_fd=to, follow_symlinks=False)
 
     def rename(self, name: bytes, new: bytes, *, at: int, to: int) -> None:
-        """Give something another name, in place of what has that name."""
+        """Rename an entry; replaces what has the new name."""
         os.rename(name, new, src_dir_fd=at, dst_dir_fd=to)
 
     def unlink(self, name: bytes, *, at: int) -> None:
@@ -204,7 +204,7 @@ class Disk:
         os.unlink(name, dir_fd=at)
 
     def discard(self, name: bytes, *, at: int) -> None:
-        """Remove a file or link that need not be there."""
+        """Remove a file or link if it exists."""
         try:
             self.unlink(name, at=at)
         except FileNotFoundError:
@@ -217,7 +217,7 @@ class Disk:
 
 @contextmanager
 def translate_os_errors(what: str, path: str, *, after: str = "Nothing was changed") -> Generator[None]:
-    """Turn what the operating system raises into words.
+    """Turn an error of the operating system into a message.
 
     Args:
         what: completes the sentence "cannot ...": `"write notes.md"`.
@@ -225,19 +225,19 @@ def translate_os_errors(what: str, path: str, *, after: str = "Nothing was chang
         after: what is true now, or to be done.
 
     Raises:
-        FilesystemError: in the place of an `OSError`; those of Handrail pass.
+        FilesystemError: in place of an `OSError`; those of Handrail pass through.
     """
     try:
         yield
     except FilesystemError:  # some of them are an `OSError` too
         raise
     except OSError as error:
-        reason = _WORDS.get(error.errno or 0, f"the operating system says: {error.strerror}")
+        reason = _WORDS.get(error.errno or 0, f"the operating system reports: {error.strerror}")
         raise FilesystemError(f"cannot {what}: {reason}. {after}.", path=path) from error
 
 
 def special_file(path: str) -> PathConflictError:
-    """A device, socket or fifo was to be read or changed."""
+    """The error for reading or changing a device, socket or fifo."""
     return PathConflictError(
         f"{path!r} is a device, socket or fifo, which is neither read nor changed here. Give the path of a file.",
         path=path,
@@ -245,12 +245,12 @@ def special_file(path: str) -> PathConflictError:
 
 
 def holds_special_file(path: str, *, special: str) -> PathConflictError:
-    """A folder was to be removed or moved that holds what could not be put back."""
-    msg = f"{path!r} holds {special!r}, a device, socket or fifo, which could not be put back. Leave the folder there."
+    """The error for removing or moving a folder that holds what could not be restored."""
+    msg = f"{path!r} holds {special!r}, a device, socket or fifo, which could not be restored. Leave the folder there."
     return PathConflictError(msg, path=path)
 
 
 def other_case(path: str, *, there: str) -> PathConflictError:
-    """A path differs from what is there in upper and lower case only, on a disk that takes the two for one."""
-    msg = f"{path!r} is called {there!r} here, and this disk takes upper and lower case for the same. Give that name."
+    """The error for a path that differs from the name on disk in case only, on a disk that ignores case."""
+    msg = f"{path!r} is called {there!r} here, and this disk ignores case. Give that name."
     return PathConflictError(msg, path=path)

@@ -1,23 +1,22 @@
 r"""What ignore files hide from listings and searches: `.ignore`, `.gitignore`, and `.git/info/exclude`.
 
-They hide, they do not protect: what they name can be read by its path. Which file decides, the first that says
-something: the `.ignore` files, from the nearest folder to the root; the `.gitignore` files, in the same order; the
-`info/exclude` of the repository. What lies in a hidden folder is hidden, whatever is said of it. In a folder with a
-`.git` of its own, what git files above it say does not count.
+They hide, they do not protect: a hidden file can be read by its path. The first file with a pattern that matches
+decides: the `.ignore` files, from the nearest folder to the root; the `.gitignore` files, in the same order; the
+`info/exclude` of the repository. Everything in a hidden folder is hidden, whatever the patterns for it. In a folder
+with a `.git` of its own, git files above it do not count.
 
 `IgnoreRules` is the state of one folder. A walk goes from state to state, so each file is read once, and no path is
-taken apart twice. Files above the root, git's settings of the user, and what git has been told to track are not looked
-at.
+split twice. Files above the root, the user's git settings, and which files git tracks are not considered.
 
 `IgnoreFile` is one file, read as git reads a `.gitignore`. The rules are git's, byte for byte, and tests hold them to
-the `git` command. A line is a pattern; of those that fit, the last one decides. `!` at the start shows again what an
+the `git` command. A line is a pattern; of those that match, the last one decides. `!` at the start shows again what an
 earlier line hides, `/` at the end means folders only, and a slash elsewhere ties the pattern to the folder of the file;
-without one it fits a name at any depth. `*`, `?` and brackets stay inside one part, and `**` as a whole part stands for
-any number of folders. `\` takes away what the next character means. Spaces at the end do not count, unless a `\` stands
-before them. A line that git cannot read, such as a bracket that is not closed, fits nothing.
+without one it matches a name at any depth. `*`, `?` and brackets match within one part, and `**` as a whole part stands
+for any number of folders. `\` escapes the next character. Trailing spaces are ignored unless escaped by a `\`. A line
+that git cannot read, such as a bracket that is not closed, matches nothing.
 
-Each part of a pattern is matched in one pass, so a file that a model has written cannot make a walk hang. That, and
-that its rules are not quite git's, is why pathspec is not used (decision 29).
+Each part of a pattern is matched in one pass, so a file that a model has written cannot make a walk hang. pathspec does
+not ensure that, and its rules are not exactly git's, so it is not used (decision 29).
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from handrail.filesystem.root import to_bytes
 _IGNORE_FILE: Final = ".ignore"
 _GITIGNORE_FILE: Final = ".gitignore"
 _EXCLUDE_FILE: Final = ".git/info/exclude"
-"""Where the patterns stand, relative to a folder."""
+"""The places that the patterns have reached in a folder."""
 
 RULE_NAMES: Final = frozenset({_IGNORE_FILE, _GITIGNORE_FILE, GIT_FOLDER})
-"""The names by which a folder shows that it has rules of its own."""
+"""The names of entries that give a folder rules of its own."""
 
 MOST_RULE_BYTES: Final = 1 << 20
-"""An ignore file that is larger says nothing."""
+"""A larger ignore file is ignored."""
 
 ReadRuleFile: TypeAlias = Callable[[str], bytes | None]
 """The content of an ignore file, by its path relative to the folder; `None` if there is none that counts."""
 
 FitsName: TypeAlias = Callable[[bytes], object]
-"""Whether a name fits one part of a pattern."""
+"""Whether a name matches one part of a pattern."""
 
 _MOST_LINES = 10_000
-"""So many patterns of one file count, from its start."""
+"""How many patterns of one file count, from its start."""
 
 _CLASSES: Final = {
     b"alnum": rb"0-9A-Za-z",
@@ -75,7 +74,7 @@ _STARS = object()
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One ignore file, and where its patterns stand in a folder."""
+    """One ignore file, and the places that its patterns have reached in a folder."""
 
     file: IgnoreFile
     places: dict[int, Places]
@@ -87,7 +86,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """What the ignore files say in one folder. A new one says nothing.
+    """The rules of the ignore files for one folder. A new one has no rules.
 
     Attributes:
         ignore: from the `.ignore` files, the nearest first.
@@ -100,7 +99,7 @@ class IgnoreRules:
     exclude: tuple[_Source, ...] = ()
 
     def hides(self, name: str, *, is_folder: bool) -> bool:
-        """Whether what is called `name` in this folder is hidden."""
+        """Whether the entry `name` of this folder is hidden."""
         if not (self.ignore or self.gitignore or self.exclude):
             return False
         data = to_bytes(name)
@@ -111,7 +110,7 @@ class IgnoreRules:
         return False
 
     def entered(self, name: str) -> IgnoreRules:
-        """What the files above say in the folder `name` of this one."""
+        """The rules of the files above for the folder `name` in this one."""
         if not (self.ignore or self.gitignore or self.exclude):
             return self
         data = to_bytes(name)
@@ -122,7 +121,7 @@ class IgnoreRules:
         )
 
     def with_files(self, present: Collection[str], read: ReadRuleFile) -> IgnoreRules:
-        """What is said once the folder's own files are read, too.
+        """These rules and those of the folder's own files.
 
         Args:
             present: which of `RULE_NAMES` the folder has.
@@ -149,7 +148,7 @@ def _read(name: str, read: ReadRuleFile) -> tuple[_Source, ...]:
 
 
 class _Unreadable(Exception):
-    """The pattern fits nothing."""
+    """The pattern matches nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +156,11 @@ class IgnorePattern:
     """One line of an ignore file.
 
     Attributes:
-        shows: whether what fits is shown again.
-        folders_only: whether it fits folders alone.
-        name: what a name at any depth must fit; `None` for a pattern that is tied to the folder of its file.
-        path: what a path from that folder must fit; `None` for the other kind.
-        literal: the one name that `name` fits, if it is one.
+        shows: whether it shows again what it matches.
+        folders_only: whether it matches only folders.
+        name: matches a name at any depth; `None` for a pattern that is tied to the folder of its file.
+        path: matches a path from that folder; `None` for the other kind.
+        literal: the one name that `name` matches, if it is one.
     """
 
     shows: bool
@@ -172,7 +171,7 @@ class IgnorePattern:
 
 
 class IgnoreVerdict(NamedTuple):
-    """What the last pattern that fits says.
+    """The decision of the last pattern that matches.
 
     Attributes:
         hides: whether it hides.
@@ -182,7 +181,7 @@ class IgnoreVerdict(NamedTuple):
 
 
 class IgnoreFile:
-    """The patterns of one file, ready to be asked."""
+    """The compiled patterns of one file."""
 
     __slots__ = ("_literal", "_others", "start")
 
@@ -199,14 +198,14 @@ class IgnoreFile:
         self.start: dict[int, Places] = {
             number: pattern.path.start for number, pattern in others if pattern.path is not None
         }
-        """Where each pattern that is tied to the folder of the file stands there, by its number."""
+        """The start of each pattern that is tied to the folder of the file, by its number."""
 
     def verdict(self, name: bytes, places: dict[int, Places], *, is_folder: bool) -> IgnoreVerdict | None:
-        """What the file says of a name in a folder; `None` if no pattern fits.
+        """The file's decision about a name in a folder; `None` if no pattern matches.
 
         Args:
             name: the name.
-            places: where its patterns stand in that folder; see `entered`.
+            places: the places that its patterns have reached in that folder; see `entered`.
             is_folder: whether it is a folder.
         """
         best, found = -1, None
@@ -222,7 +221,7 @@ class IgnoreFile:
         return None if found is None else IgnoreVerdict(not found.shows)
 
     def entered(self, name: bytes, places: dict[int, Places]) -> dict[int, Places]:
-        """Where the patterns stand in the folder `name` of a folder; those that fit nothing there are left out."""
+        """The places of the patterns in the subfolder `name`, without patterns that can match nothing there."""
         if not places:
             return places
         after: dict[int, Places] = {}
@@ -235,14 +234,14 @@ class IgnoreFile:
 
 
 def read_ignore_file(data: bytes) -> IgnoreFile:
-    """The patterns in the content of an ignore file; what cannot be read in it fits nothing."""
+    """The patterns in the content of an ignore file; a line that cannot be read matches nothing."""
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     found = (parse_ignore_pattern(line.removesuffix(b"\r")) for line in lines[:_MOST_LINES])
     return IgnoreFile([pattern for pattern in found if pattern is not None])
 
 
 def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
-    """The pattern in one line; `None` for a comment, a blank line, or one that fits nothing."""
+    """The pattern in one line; `None` for a comment, a blank line, or one that matches nothing."""
     if line.startswith(b"#"):
         return None
     pattern = _without_spaces_at_end(line)
@@ -261,7 +260,7 @@ def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
     except _Unreadable:
         return None
     if parts[-1] is None:
-        parts.append(_anything)  # `**` at the end: everything below, but not what it is below of
+        parts.append(_anything)  # `**` at the end: everything below, but not the folder itself
     return IgnorePattern(shows, folders_only, path=PathMatcher(parts))
 
 
@@ -287,7 +286,7 @@ def _without_spaces_at_end(line: bytes) -> bytes:
 
 
 def _split(pattern: bytes) -> list[list[object]]:
-    """The parts of a pattern, each as what stands for its characters: expressions, and `_STARS` for stars."""
+    """The parts of a pattern, each as its characters: expressions, and `_STARS` for stars."""
     parts: list[list[object]] = [[]]
     at = 0
     while at < len(pattern):
@@ -317,7 +316,7 @@ def _split(pattern: bytes) -> list[list[object]]:
 
 
 def _part(tokens: list[object]) -> FitsName | None:
-    """What a name must fit; `None` for any number of folders."""
+    """The matcher of a name; `None` for any number of folders."""
     if not tokens:
         raise _Unreadable  # no name is empty
     if len(tokens) > 1 and all(token is _STARS for token in tokens):
@@ -326,7 +325,7 @@ def _part(tokens: list[object]) -> FitsName | None:
 
 
 def _compiled(tokens: Sequence[object]) -> FitsName:
-    """One expression; what lies between two stars is looked for once, and not again when what follows does not fit."""
+    """One expression that does not backtrack: what lies between two stars is searched for once."""
     pieces = [b"".join(piece) for piece in _between_stars(tokens)]
     first, rest = pieces[0], pieces[1:]
     if not rest:
@@ -369,7 +368,7 @@ def _bracket(pattern: bytes, at: int) -> tuple[bytes, int]:
         high = low
         if pattern[at : at + 1] == b"-" and pattern[at + 1 : at + 2] not in {b"]", b""}:
             high, at = _character(pattern, at + 1)
-        high = max(low, high)  # a range the other way round takes in its first character only
+        high = max(low, high)  # a reversed range matches its first character only
         inside.append(b"\\x%02x-\\x%02x" % (low[0], high[0]))
     if not inside:
         return (b"." if negated else _NOTHING), at + 1

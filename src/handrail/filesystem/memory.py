@@ -1,10 +1,10 @@
-"""A filesystem in memory whose snapshots cost nothing and whose undoing costs the changes.
+"""A filesystem in memory: a snapshot takes constant time, restoring it time in proportion to the changes.
 
-`MemoryTree` holds what is at each path, the journal (`handrail.filesystem.undo_journal`) what to put back; the
-filesystem owns the lock over both and the rules of the protocol.
+`MemoryTree` holds what is at each path, the journal (`handrail.filesystem.undo_journal`) what to restore; the
+filesystem owns the lock over both and enforces the rules of the protocol.
 
-A tree keeps two tables that always agree: what is at each path, and the names in each folder. It knows no rules: that a
-file's folder exists is for the filesystem to see to.
+A tree has two tables that always agree: what is at each path, and the names in each folder. It enforces no rules: the
+filesystem ensures that the folder of a file exists.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class InMemoryFilesystem:
         """Make a filesystem that holds `files`, by path, and the folders they need.
 
         Raises:
-            PathEscapeError: a path is none inside the root.
+            PathEscapeError: a path is not one inside the root.
             PathConflictError: two of the paths cannot both be files, or are the same.
             FilesystemError: a text holds a lone surrogate.
         """
         self._turn = Turn()
         self._lock = threading.RLock()
-        self._origin: Self | None = None  # what takes part in calls; `None` for this one
+        self._origin: Self | None = None  # the participant of calls; `None` for this one
         self._filter = PathFilter()
         self._tree = MemoryTree()
         self._journal = UndoJournal[MemoryNode]()
         for given, content in (files or {}).items():
             path = normalise(given)
             if self._tree.at(path) is not NO_NODE:
-                raise PathConflictError(f"{path!r} was given twice, or is a folder of another file", path=path)
+                raise PathConflictError(f"{path!r} is given twice, or is a folder of another file", path=path)
             self._write(path, protocol.encode(content, path=path) if isinstance(content, str) else content)
 
     @property
     def turn(self) -> Turn:
-        """The turn that calls take to use this filesystem."""
+        """The turn that calls acquire to use this filesystem."""
         return self._turn
 
     def read_text(self, path: str) -> str:
@@ -88,7 +88,7 @@ class InMemoryFilesystem:
         return hashlib.sha256(self.read_bytes(path)).hexdigest()
 
     def identity(self, path: str) -> str:
-        """The digest, whatever the size: what is in memory has no time of change; see `Filesystem.identity`."""
+        """The digest at any size, since a file in memory has no time of change; see `Filesystem.identity`."""
         return self.digest(path)
 
     def write_text(self, path: str, text: str) -> None:
@@ -125,11 +125,11 @@ class InMemoryFilesystem:
             return tuple(stat for stat in self._list(path) if self._filter.shows(stat.path, stat.path, stat.kind))
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
-        """Files and folders whose path fits; see `Filesystem.glob`."""
+        """Files and folders whose path matches; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
-        """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
+        """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
         folder = normalise(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._lock:
@@ -141,7 +141,7 @@ class InMemoryFilesystem:
         return normalise(path)
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """What leaves a path out of searches; see `Filesystem.unsearched`."""
+        """Why searches leave a path out; see `Filesystem.unsearched`."""
         return self._filter.unsearched(normalise(path), named=named)
 
     def filtered(self, path_filter: PathFilter) -> Self:
@@ -149,7 +149,7 @@ class InMemoryFilesystem:
         together = self._filter.plus(path_filter)
         if together == self._filter:
             return self
-        behind = copy(self)  # it shares the lock, the tree and the journal, and what a subclass adds
+        behind = copy(self)  # shares the lock, the tree, the journal, and what a subclass adds
         behind._origin, behind._filter = self._origin or self, together  # noqa: SLF001 - its own class
         return behind
 
@@ -203,28 +203,28 @@ class InMemoryFilesystem:
                 self._put(path, NO_NODE)
 
     def snapshot(self) -> Snapshot[MemoryNode]:
-        """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
+        """The current state, to be restored; the same snapshot if nothing has changed since the last one."""
         with self._lock:
             return self._journal.snapshot()
 
     def restore(self, snapshot: object, /) -> None:
-        """Come back to a snapshot, to the byte and to the empty folder; snapshots taken later stay valid.
+        """Restore a snapshot exactly, including empty folders; snapshots taken later stay valid.
 
-        In a handler this is a write like any other: it needs the right to, and is undone if the call fails.
+        In a handler this is a write like any other: the call must be allowed to write, and a failure rolls it back.
 
         Raises:
-            SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
+            SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `check_write`.
         """
         own = self._journal.own(snapshot)
         with self._lock:
-            check_write(self._origin or self, "go back to a snapshot")
+            check_write(self._origin or self, "restore a snapshot")
             for path, entry in self._journal.since(own).before.items():
                 self._put(path, entry)
             self._journal.has_come_back(own)
 
     def _folder(self, path: str) -> None:
-        """Make sure that there is a folder."""
+        """Check that there is a folder at a path."""
         if self._present(path) is not FOLDER:
             raise paths.file_where_folder_is_needed(path, file=path)
 
@@ -234,7 +234,7 @@ class InMemoryFilesystem:
             raise paths.hidden(path, by=by)
 
     def _refuse_holding(self, path: str, subtree: Sequence[str]) -> None:
-        """Make sure that something may be moved or removed, and all that it holds."""
+        """Check that an entry and all that it holds may be moved or removed."""
         for each in subtree if self._filter else ():
             by = self._filter.unmovable(each)
             if by is not None:
@@ -242,13 +242,13 @@ class InMemoryFilesystem:
             self._refuse_with(each, path, named=path)
 
     def _refuse_with(self, path: str, folder: str, *, named: str) -> None:
-        """Make sure that a path may be moved, moved onto or removed with a folder."""
+        """Check that a path may be moved, moved onto or removed with a folder."""
         by = self._filter.unmovable_with(path, folder)
         if by is not None:
             raise paths.holds_asked_about(named, by=by)
 
     def _put(self, path: str, entry: MemoryNode) -> None:
-        """Change what is at a path: the one place where anything changes once the filesystem is made."""
+        """Change what is at a path: every change after construction is made here."""
         self._journal.record(path, self._tree.at(path))
         self._tree.put(path, entry)
 
@@ -276,7 +276,7 @@ class InMemoryFilesystem:
         return missing
 
     def _present(self, path: str) -> Present:
-        """What is at a path where something must be."""
+        """What is at a path; an error if nothing is."""
         entry = self._tree.at(path)
         if entry is not NO_NODE and self._filter.unreadable(path) is None:
             return entry
@@ -304,7 +304,7 @@ class InMemoryFilesystem:
 
 @dataclass(frozen=True, slots=True)
 class _Folders:
-    """What a walk asks of a tree; see `handrail.filesystem.walks.FolderReader`."""
+    """A tree as a `handrail.filesystem.walks.FolderReader`."""
 
     tree: MemoryTree
     path_filter: PathFilter
@@ -352,12 +352,12 @@ Present: TypeAlias = bytes | Literal[NodeKind.FOLDER]
 
 
 class MemoryTree:
-    """What is at each path; at first the root alone."""
+    """What is at each path; at first only the root."""
 
     __slots__ = ("_entries", "_names")
 
     def __init__(self) -> None:
-        """Make a tree that holds the root alone."""
+        """Make a tree that holds only the root."""
         self._entries: dict[str, MemoryNode] = {ROOT: FOLDER}
         self._names: dict[str, set[str]] = {}
 
@@ -366,7 +366,7 @@ class MemoryTree:
         return self._entries.get(path, NO_NODE)
 
     def put(self, path: str, entry: MemoryNode) -> None:
-        """Let `entry` be at a path; in which order several paths are put makes no difference."""
+        """Set what is at a path; the order in which several paths are set does not matter."""
         folder, _, name = path.rpartition("/")
         folder = folder or ROOT
         if entry is not NO_NODE:

@@ -1,20 +1,20 @@
-"""Which paths do not exist for a call, whatever the filesystem: one value that every operation asks.
+"""Which paths do not exist for a call: one value that every operation of every filesystem checks.
 
-`Filesystem.filtered` gives the same files behind a `PathFilter`. The filter is asked for the path as it was given and
-for the path that it leads to (`Filesystem.resolve`), so no link reaches what the filter keeps back. What is made of its
-answers is the same in every filesystem:
+`Filesystem.filtered` gives the same files behind a `PathFilter`. The filter is checked for the path as it was given and
+for the path that it leads to (`Filesystem.resolve`), so no link bypasses the filter. Its answers have the same effect
+in every filesystem:
 
 ==================================  ==================================================================================
 a path in `reading`                 does not exist: reading raises `PathNotFoundError`; listings and searches pass it by
 a path in `writing`                 is not written, made, moved, moved onto or removed: `PathConflictError`
 a path in `removing`                is neither moved nor removed, but may be written
-a folder that holds one of these    is neither moved nor removed, as what it holds would be
+a folder that holds one of these    is neither moved nor removed, since what it holds would be too
 a path in `holding`                 is neither moved, moved onto nor removed with a folder that is not in the same set
 a path in `listing`                 exists, but is left out of listings and searches, which count what they left out
 a path in `searching`               is the same, and is not searched if it is named either (`Filesystem.unsearched`)
 ==================================  ==================================================================================
 
-Undoing asks no filter: what a call changed comes back, whoever asks.
+A rollback ignores filters: it restores everything that a call changed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.patterns import Pattern
 
 GIT_FOLDER = ".git"
-"""What git keeps a repository in; excluded unless it is asked for."""
+"""The folder in which git stores a repository; excluded by default."""
 
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
-"""Characters that do not count in names on the disks of macOS: there `.g<U+200C>it` is `.git`."""
+"""Characters that macOS disks ignore in names: there `.g<U+200C>it` is `.git`."""
 
 
 class PathSet(Protocol):
-    """A set of paths. What lies in a folder of the set belongs to it too. One that is false is empty."""
+    """A set of paths. What lies in a folder of the set belongs to it too. An empty set is false."""
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
-        """Why a path belongs to the set, to complete "because of ..."; `None` if it does not belong to it.
+        """Why a path belongs to the set, to complete "because of ..."; `None` if it does not.
 
         Args:
             path: the path in its shortest form; never the root.
@@ -51,7 +51,7 @@ class PathSet(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathFilter:
-    """Which paths exist for a call, and which may be changed. A new one keeps nothing back.
+    """Which paths exist for a call, and which may be changed. A new one restricts nothing.
 
     Attributes:
         reading: paths that do not exist for reading, listing and searching.
@@ -70,25 +70,25 @@ class PathFilter:
     holding: tuple[PathSet, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it keeps anything back."""
+        """Whether it restricts anything."""
         if not (self.reading or self.writing or self.removing or self.listing or self.searching or self.holding):
-            return False  # which most are, and every operation asks
+            return False  # the usual case, checked by every operation
         return any(map(any, self._sets))
 
     def unreadable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """What hides a path from reading; `None` if nothing does. The default is for what may be a folder."""
+        """Why a path cannot be read; `None` if it can. The default is for what may be a folder."""
         return _why(self.reading, path, is_folder=is_folder)
 
     def unwritable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """What keeps a path from being changed; `None` if nothing does."""
+        """Why a path cannot be changed; `None` if it can."""
         return _why(self.writing, path, is_folder=is_folder)
 
     def unmovable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """What keeps a path from being moved or removed, alone or with its folder; `None` if nothing does."""
+        """Why a path cannot be moved or removed, alone or with its folder; `None` if it can."""
         return _why((*self.writing, *self.removing, *self.reading), path, is_folder=is_folder)
 
     def unmovable_with(self, path: str, folder: str, *, is_folder: bool = True) -> str | None:
-        """What keeps a path from being moved or removed with a folder that holds it, or from being moved onto so."""
+        """Why a path cannot be moved, removed or moved onto with a folder that holds it; `None` if it can."""
         for each in self.holding:
             why = each.why(path, is_folder=is_folder)
             if why is not None and each.why(folder, is_folder=True) is None:
@@ -96,26 +96,26 @@ class PathFilter:
         return None
 
     def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
-        """What keeps a path back in any way: from being read or listed, or, where it changes, from that too.
+        """Why a path cannot be read or listed, or, with `changes`, cannot be changed; `None` if it can.
 
-        Paths in `holding` are not among them: whoever names one is not kept from changing it.
+        Paths in `holding` are not among them: a call that names one may change it.
         """
         sets = (*self.reading, *self.listing, *self.searching)
         return _why((*sets, *self.writing, *self.removing) if changes else sets, path, is_folder=is_folder)
 
     def is_partial(self, *, changes: bool) -> bool:
-        """Whether it keeps anything from who reads and lists, or, where `changes`, from who changes paths too."""
+        """Whether it restricts reading and listing, or, with `changes`, changes."""
         looks = (*self.reading, *self.listing, *self.searching)
         return any((*looks, *self.writing, *self.removing) if changes else looks)
 
     def unlisted(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path that may be read is left out of listings and searches."""
-        if not self.listing and not self.searching:  # which a walk asks for each file
+        if not self.listing and not self.searching:  # a walk calls this for each file
             return False
         return self.unsearched(path, named=False, is_folder=is_folder) is not None
 
     def unsearched(self, path: str, *, named: bool = True, is_folder: bool = False) -> str | None:
-        """What leaves a path that may be read out of searches; if it is `named`, out of those that name it."""
+        """Why searches leave out a path that may be read; if it is `named`, why those that name it do."""
         return _why(self.searching if named else (*self.listing, *self.searching), path, is_folder=is_folder)
 
     def shows(self, path: str, real: str, kind: str) -> bool:
@@ -132,7 +132,7 @@ class PathFilter:
         return path != real and self.unreadable(real, is_folder=is_folder) is not None
 
     def plus(self, other: PathFilter) -> PathFilter:
-        """The filter that keeps back what either of the two does."""
+        """The filter that restricts what either of the two does."""
         return PathFilter(*map(_together, self._sets, other._sets))
 
     def minus(self, other: PathFilter) -> PathFilter:
@@ -155,11 +155,11 @@ NOTHING_FILTERED = PathFilter()
 
 
 def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
-    """The filter for which paths that fit a pattern do not exist; nor does `.git`, unless it is to be shown.
+    """The filter for which paths that match a pattern do not exist; nor does `.git`, unless `show_git`.
 
     Raises:
-        PathEscapeError: a pattern is none inside the root.
-        TypeError: the patterns are one string, or no strings.
+        PathEscapeError: a pattern is not one inside the root.
+        TypeError: the patterns are one string, or not strings.
     """
     given = exclude_patterns(patterns)
     if not show_git and GIT_FOLDER not in given:
@@ -171,7 +171,7 @@ def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
 
 
 def exclude_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Exclude patterns as they were given, as a tuple.
+    """The given exclude patterns as a tuple.
 
     Raises:
         TypeError: they are one string, or no strings.
@@ -187,11 +187,11 @@ def exclude_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 class ExcludedPaths:
-    """The paths that fit a pattern, or lie in a folder that fits one. Two of the same patterns are equal.
+    """The paths that match a pattern, or lie in a folder that matches one. Two of the same patterns are equal.
 
-    A pattern is one of `Filesystem.glob`; one without a slash fits a name in any folder, and `folder/**` takes in the
-    folder too. Upper and lower case, and the forms that Unicode takes for one, are the same here, as they are on some
-    disks: `.ENV` is excluded with `.env`, whatever the disk.
+    A pattern is one of `Filesystem.glob`; one without a slash matches a name in any folder, and `folder/**` includes
+    the folder too. Case, and Unicode forms that are equivalent, do not matter, as on some disks: `.ENV` is excluded
+    with `.env` on every disk.
     """
 
     __slots__ = ("_anywhere", "_name", "_patterns", "patterns")
@@ -210,7 +210,7 @@ class ExcludedPaths:
             name = shortest.removeprefix("**/")
             at_any_depth = name != shortest or "/" not in given.rstrip("/")
             if at_any_depth and "/" not in name and name != "**":
-                Pattern(name)  # says what is wrong with it
+                Pattern(name)  # raises what is wrong with it
                 names.append((given, name))
             else:
                 others.append((given, Pattern(shortest)))
@@ -225,7 +225,7 @@ class ExcludedPaths:
         return hash(self.patterns)
 
     def why(self, path: str, *, is_folder: bool) -> str | None:  # noqa: ARG002 - folders and files alike
-        """The pattern that fits a path; see `PathSet.why`."""
+        """The pattern that matches a path; see `PathSet.why`."""
         parts = folded(path).split("/")
         if self._name is not None:
             for part in parts:
@@ -238,7 +238,7 @@ class ExcludedPaths:
 
 
 class NotIncluded:
-    """The paths that no pattern of a choice fits, nor a folder that they lie in. Folders on the way are not among them.
+    """The paths that match no include pattern and lie in no folder that does, except folders on the way to a match.
 
     The patterns are as in `ExcludedPaths`, but upper and lower case differ.
     """
@@ -254,17 +254,17 @@ class NotIncluded:
         self._include = tuple((given, Pattern(_anywhere(given))) for given in include)
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
-        """The patterns, of which none fits a path; see `PathSet.why`."""
+        """The patterns, if a path matches none of them; see `PathSet.why`."""
         parts = path.split("/")
         for _, pattern in self._include:
             if pattern.fits_at_or_above(parts) or (is_folder and pattern.leads_through(path)):
                 return None
-        return f"the include patterns {', '.join(repr(given) for given, _ in self._include)}, which do not fit it"
+        return f"the include patterns {', '.join(repr(given) for given, _ in self._include)}, which do not match it"
 
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """A set as paths relative to a folder see it."""
+    """A set for paths that are relative to a folder."""
 
     whole: PathSet
     folder: str
@@ -277,7 +277,7 @@ class _Below:
 
 
 def folded(path: str) -> str:
-    """A path, or pattern, in a spelling that is the same for all that some disk takes for one."""
+    """A path, or pattern, in a spelling that is the same for all spellings that some disk treats as equal."""
     if path.isascii():
         return path.lower()
     composed = unicodedata.normalize("NFD", _IGNORABLE.sub("", path)).casefold()
@@ -303,10 +303,10 @@ def _pattern(given: str) -> str:
 
 
 def _shortest(pattern: str) -> str:
-    """A pattern without what does not count: empty parts, and `/**` at the end, which takes in the folder too."""
+    """A pattern without what does not count: empty parts, and `/**` at the end, which includes the folder too."""
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if pattern.startswith(("/", "../")) or ".." in parts or not parts:
-        return pattern  # none inside the root, which `Pattern` says
+        return pattern  # not inside the root, which `Pattern` reports
     while len(parts) > 1 and parts[-1] == "**":
         parts.pop()
     return "/".join(parts)

@@ -1,9 +1,9 @@
-"""Paths inside a filesystem: what one is, and the errors about one.
+"""Paths inside a filesystem, and the errors about them.
 
 A path that has passed `normalise` is in its shortest form: parts without `.` and `..`, joined by single slashes; the
-root is `ROOT`. Nothing here looks at any file.
+root is `ROOT`. Nothing here accesses a file.
 
-The errors are made here for all filesystems, so that a model reads the same sentence whichever one it works on.
+The errors of all filesystems are made here, so that a model reads the same message for each of them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ ROOT = "."
 """The root of every filesystem, in its shortest form."""
 
 MAX_PATH_BYTES = 4095
-"""The longest path, in bytes of UTF-8: what Linux takes, less the closing NUL."""
+"""The longest path, in bytes of UTF-8: the limit of Linux, less the closing NUL."""
 
 MAX_PART_BYTES = 255
-"""The longest name of a file or folder, in bytes of UTF-8: what the usual filesystems take."""
+"""The longest name of a file or folder, in bytes of UTF-8: the limit of the usual filesystems."""
 
 MAX_DEPTH = 128
-"""The most names in a path: so deep a folder may lie. What an operation costs grows with the depth."""
+"""The most names in a path. The cost of an operation grows with the depth."""
 
-# Paths that are in their shortest form already, which nearly all are; a match saves taking them apart.
+# Paths that are in their shortest form already, as nearly all are; a match saves splitting them.
 _SHORTEST = re.compile(r"[\w-][\w.-]{0,254}(?:/[\w-][\w.-]{0,254})*", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:(?:/|\Z)")
 
 OWN_GIT = ".git"
-"""The git dir of the root, or the file that names it: it stays outside."""
+"""The git dir of the root, or the file that names it: it is not part of snapshots."""
 
 
 def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: str = "path") -> str:
@@ -41,11 +41,11 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: s
 
     Args:
         path: the path, however it is spelled.
-        encode: the bytes that its text stands for, which lengths are measured in.
-        noun: what a refusal calls it.
+        encode: the bytes that its text stands for, in which lengths are measured.
+        noun: what error messages call it.
 
     Raises:
-        PathEscapeError: it is no path inside the root; the message says what to give instead.
+        PathEscapeError: it is not a path inside the root; the message names what to give instead.
     """
     try:
         is_shortest = (
@@ -72,7 +72,7 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: s
             parts.append(part)
     if len(parts) > MAX_DEPTH:
         msg = (
-            f"the {noun} has {len(parts):,} names, and at most {MAX_DEPTH} may follow on each other; give a {noun} "
+            f"the {noun} has {len(parts):,} names, and at most {MAX_DEPTH} are allowed; give a {noun} "
             "with fewer folders"
         )
         raise PathEscapeError(msg, path=path)
@@ -97,7 +97,7 @@ def depth_of(path: str) -> int:
 
 
 def join(folder: str, name: str) -> str:
-    """The path of what is called `name` in a folder."""
+    """The path of the entry `name` of a folder."""
     return name if folder == ROOT else f"{folder}/{name}"
 
 
@@ -112,7 +112,7 @@ def _refuse_what_is_no_path(path: str, encode: Callable[[str], bytes], noun: str
     try:
         encoded = encode(path)
     except UnicodeEncodeError as error:
-        msg = f"the {noun} holds a lone surrogate at character {error.start}, which no file name can; leave it out"
+        msg = f"the {noun} holds a lone surrogate at character {error.start}, which a file name cannot; leave it out"
         raise PathEscapeError(msg, path=path) from error
     if len(encoded) > MAX_PATH_BYTES:
         raise _too_long(path, noun)
@@ -136,35 +136,35 @@ def _fault(path: str, noun: str) -> str | None:
 
 
 def _instead(path: str) -> str:
-    """What the path would be without its faults."""
+    """The advice to give the path without its faults."""
     parts = _DRIVE.sub("", path.replace("\0", "").replace("\\", "/"), count=1).split("/")
     return f"give {'/'.join(part for part in parts if part not in {'', '.', '..'}) or ROOT!r}"
 
 
 def nothing_at(path: str, *, nearest: str) -> PathNotFoundError:
-    """There is nothing at `path`; `nearest` is the nearest folder above it that exists."""
+    """The error for a path with nothing there; `nearest` is the nearest folder above it that exists."""
     return PathNotFoundError(
         f"there is no file or folder {path!r}. The folder {nearest!r} exists: list it to see what it holds.", path=path
     )
 
 
 def nothing_below_file(path: str, *, file: str) -> PathNotFoundError:
-    """There is nothing at `path`, because what should be one of its folders is a file."""
+    """The error for a path with nothing there, because one of its folders is a file."""
     return PathNotFoundError(f"there is no file or folder {path!r}: {file!r} is a file, not a folder.", path=path)
 
 
 def folder_where_file_is_needed(path: str) -> PathConflictError:
-    """A folder was to be read or written as a file."""
+    """The error for reading or writing a folder as a file."""
     return PathConflictError(f"{path!r} is a folder, not a file. Give the path of a file in it.", path=path)
 
 
 def file_where_folder_is_needed(path: str, *, file: str) -> PathConflictError:
-    """A file was to be listed, or to hold something, as a folder."""
+    """The error for using a file as a folder."""
     return PathConflictError(f"{file!r} is a file, not a folder, so it holds nothing. Give another path.", path=path)
 
 
 def exists_already(path: str, *, is_folder: bool, src: str) -> PathConflictError:
-    """A move would have replaced something."""
+    """The error for a move that would replace something."""
     if is_folder:
         cure = f"To move into that folder give the whole new path, such as {join(path, src.rpartition('/')[2])!r}."
     else:
@@ -173,7 +173,7 @@ def exists_already(path: str, *, is_folder: bool, src: str) -> PathConflictError
 
 
 def not_empty(path: str, *, count: int) -> PathConflictError:
-    """A folder that holds something was to be removed."""
+    """The error for removing a folder that is not empty."""
     return PathConflictError(
         f"the folder {path!r} is not empty (it holds {count}). Remove it with recursive=True to remove what it holds.",
         path=path,
@@ -181,22 +181,22 @@ def not_empty(path: str, *, count: int) -> PathConflictError:
 
 
 def root_stays() -> PathConflictError:
-    """The root was to be removed or moved."""
+    """The error for removing or moving the root."""
     return PathConflictError("the root cannot be removed or moved. Name the files and folders in it.", path=ROOT)
 
 
 def inside_itself(src: str, dst: str) -> PathConflictError:
-    """A folder was to be moved into itself."""
+    """The error for moving a folder into itself."""
     return PathConflictError(f"{dst!r} lies inside {src!r}, and a folder cannot be moved into itself.", path=dst)
 
 
 def hidden(path: str, *, by: str) -> PathConflictError:
-    """Something was to be changed where a filter keeps paths from being changed, whether anything is there or not."""
+    """The error for changing a path that a filter protects, whether or not it exists."""
     return PathConflictError(f"{path!r} cannot be changed, because of {by}. Give another path.", path=path)
 
 
 def holds_hidden(path: str, *, by: str) -> PathConflictError:
-    """A folder was to be removed or moved that holds more than is shown."""
+    """The error for removing or moving a folder that holds more than is shown."""
     msg = (
         f"{path!r} holds something that cannot be changed, because of {by}, so the folder stays. Remove or move what "
         "is listed in it."
@@ -205,16 +205,16 @@ def holds_hidden(path: str, *, by: str) -> PathConflictError:
 
 
 def holds_asked_about(path: str, *, by: str) -> PathConflictError:
-    """A folder was to be removed or moved with what may only be removed, moved or moved onto under its own name."""
+    """The error for removing or moving a folder with paths that need a call of their own."""
     msg = (
-        f"{path!r} holds, or would hold, paths that are not changed unasked, because of {by}, so the folder stays. "
+        f"{path!r} holds, or would hold, paths that need approval to be changed, because of {by}, so the folder stays. "
         "Name those paths one by one, each in a call of its own."
     )
     return PathConflictError(msg, path=path)
 
 
 def too_deep(path: str) -> PathConflictError:
-    """A folder was to be removed or moved that holds folders deeper than a path can name."""
+    """The error for removing or moving a folder that holds folders deeper than a path can name."""
     msg = (
         f"{path!r} holds folders deeper than {MAX_DEPTH} levels, which cannot be removed or moved here, but by a "
         "program."
@@ -223,5 +223,5 @@ def too_deep(path: str) -> PathConflictError:
 
 
 def is_outside_git_dir(path: str) -> bool:
-    """Whether a snapshot of the tree holds what is at a path: everything but the root's own git dir."""
+    """Whether a snapshot of the tree includes a path: everything but the root's own git dir."""
     return path.partition("/")[0] != OWN_GIT

@@ -1,8 +1,8 @@
-"""Patterns over paths, as `Filesystem.glob` takes them, and the matching of paths part by part.
+"""Patterns over paths, as `Filesystem.glob` accepts them, matched part by part.
 
-A pattern is matched part by part while folders are walked, so only folders that can hold a match are listed, and no
-pattern takes longer than the walk times its own length. The places in a pattern that a path can have reached are
-numbers of parts; a path fits when it has reached the end.
+A pattern is matched while folders are walked, so only folders that can hold a match are listed, and no pattern takes
+longer than the walk times its own length. The places in a pattern that a path can have reached are numbers of parts; a
+path matches when it has reached the end.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Places: TypeAlias = frozenset[int]
 """The places in a pattern that a path has reached."""
 
 NOWHERE: Final[Places] = frozenset()
-"""The path does not fit, and nothing below it does."""
+"""The path does not match, and nothing below it does."""
 
 
 class PathMatcher(Generic[Name]):
-    """What decides, part by part, whether a path fits.
+    """Decides, part by part, whether a path matches.
 
     Attributes:
-        end: the place that a path has reached when it fits.
+        end: the place that a path has reached when it matches.
         start: the places before the first part.
     """
 
     __slots__ = ("_fits", "end", "start")
 
     def __init__(self, fits: Sequence[Callable[[Name], object] | None], *, start: Places | None = None) -> None:
-        """Take what decides whether a name fits, for each part; `None` stands for any number of folders.
+        """Take the test of a name for each part; `None` stands for any number of folders.
 
         Args:
             fits: one for each part.
@@ -48,11 +48,11 @@ class PathMatcher(Generic[Name]):
         self.start = self._reached({0}) if start is None else start
 
     def rest(self, name: Name) -> PathMatcher[Name]:
-        """What decides about the paths of what lies in the folder `name`, relative to it."""
+        """The matcher for paths relative to the folder `name`."""
         return PathMatcher(self._fits, start=self.after(name, self.start))
 
     def after(self, name: Name, places: Places) -> Places:
-        """Where a path is when its next part is `name`."""
+        """The places that a path has reached when its next part is `name`."""
         following: set[int] = set()
         for place in places:
             if place == self.end:
@@ -65,11 +65,11 @@ class PathMatcher(Generic[Name]):
         return self._reached(following) if following else NOWHERE
 
     def leads_on(self, places: Places) -> bool:
-        """Whether something below may fit."""
+        """Whether something below may match."""
         return min(places, default=self.end) < self.end
 
     def _reached(self, places: set[int]) -> Places:
-        """The places, and those that follow on a `None` that stands for no folder at all."""
+        """The places, and those after a `None` that stands for no folder."""
         for place in sorted(places):
             skipped = place
             while skipped < self.end and self._fits[skipped] is None:
@@ -79,7 +79,7 @@ class PathMatcher(Generic[Name]):
 
 
 PathPattern: TypeAlias = PathMatcher[str]
-"""What decides about the paths of a filesystem: a `Pattern`, or the rest of one."""
+"""The matcher for paths of a filesystem: a `Pattern`, or the rest of one."""
 
 
 class Pattern(PathMatcher[str]):
@@ -88,22 +88,22 @@ class Pattern(PathMatcher[str]):
     __slots__ = ()
 
     def __init__(self, pattern: str) -> None:
-        """Take a pattern apart.
+        """Parse a pattern.
 
         Raises:
-            PathEscapeError: it is none inside the root.
+            PathEscapeError: it is not a pattern inside the root.
         """
         parts = normalise(pattern, noun="pattern").split("/")
         if parts[-1] == _ANY_FOLDERS:
-            parts.append("*")  # at the end: everything below, but not what it is below of
+            parts.append("*")  # at the end: everything below, but not the folder itself
         super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
 
     def fits(self, path: str) -> bool:
-        """Whether the pattern fits a path."""
+        """Whether the pattern matches a path."""
         return self.end in self._places(path)
 
     def fits_at_or_above(self, parts: Iterable[str]) -> bool:
-        """Whether the pattern fits a path, given as its parts, or a folder that it lies in."""
+        """Whether the pattern matches a path, given as its parts, or a folder that it lies in."""
         places = self.start
         for name in parts:
             places = self.after(name, places)
@@ -114,7 +114,7 @@ class Pattern(PathMatcher[str]):
         return False
 
     def leads_through(self, folder: str) -> bool:
-        """Whether the pattern may fit something in a folder."""
+        """Whether the pattern may match something in a folder."""
         return self.leads_on(self._places(folder))
 
     def _places(self, path: str) -> Places:
@@ -125,5 +125,5 @@ class Pattern(PathMatcher[str]):
 
 
 def fits_name(part: str) -> Callable[[str], object]:
-    """What decides whether a name fits one part of a pattern, with `*`, `?` and brackets."""
+    """The test of whether a name matches one part of a pattern, with `*`, `?` and brackets."""
     return re.compile(fnmatch.translate(part)).match

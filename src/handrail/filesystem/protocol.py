@@ -1,24 +1,24 @@
-r"""What a filesystem is, whatever keeps its files.
+r"""The protocol of a filesystem.
 
 Paths
     A path is text relative to the root, with forward slashes: `notes/plan.md`. `.` is the root. `./a`, `a//b`, `a/` and
-    `a/x/../b` are taken for what they mean. Refused with `PathEscapeError`, and with what to give instead: an empty
+    `a/x/../b` are normalised. Refused with `PathEscapeError`, whose message names what to give instead: an empty
     path, an absolute one, one that leaves the root by `..`, one with a backslash, a NUL or a lone surrogate, one
     of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and lower case
-    differ. Errors and results name paths in their shortest form. A store on disk spells what is no UTF-8 in a name byte
-    by byte, by the sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`
+    differ. Errors and results name paths in their shortest form. A store on disk spells what is not UTF-8 in a name
+    byte by byte, by the sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`
     (`handrail.filesystem.root`).
 
 Filtering
     `filtered` gives the same files to a caller for whom some paths do not exist, or may not be changed
-    (`handrail.filesystem.path_filters`). Every method keeps to the filter. The two are one participant of calls, with
-    one turn: what is changed through one is undone with the other.
+    (`handrail.filesystem.path_filters`). Every method obeys the filter. The two are one participant of calls, with
+    one turn: a change through one is rolled back with the other.
 
 Undoing
-    A filesystem takes part in the transactions of calls (`handrail.transaction`): before each change it asks whether
-    the call may write, and joins the call's transaction. `snapshot` and `restore` may also be used by hand: a snapshot
-    can be restored for as long as it is held, again and again, and going back to it leaves later snapshots valid; in a
-    handler that is a write like any other.
+    A filesystem is a participant in the transactions of calls (`handrail.transaction`): before each change it checks
+    whether the call may write, and joins the call's transaction. `snapshot` and `restore` may also be called directly:
+    a snapshot can be restored repeatedly for as long as it is referenced, and restoring it leaves later snapshots
+    valid; in a handler that is a write like any other.
 
 Failing
     An operation that raises has changed nothing. Threads may share a filesystem.
@@ -26,7 +26,7 @@ Failing
 Identity
     A content is identified by its SHA-256, up to a size that is hashed in a fraction of a second. Beyond that a file on
     disk is identified by its size, the time of its last change and its inode, so that a large file is never read to be
-    identified: what replaces its content sets another time, or is another file.
+    identified: replacing its content changes the time or the inode.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class FileStart:
 
 @runtime_checkable
 class Filesystem(Snapshotable[object], HasTurn, Protocol):
-    """Files and folders under one root that cannot be left.
+    """Files and folders under one root that no path leaves.
 
-    Any method raises `PathEscapeError` for what is no path inside the root. The methods that change something raise
-    what `handrail.transaction.check_write` raises, before anything else is looked at.
+    Any method raises `PathEscapeError` for what is not a path inside the root. The methods that change something first
+    raise what `handrail.transaction.check_write` raises, before any other check.
     """
 
     def read_text(self, path: str) -> str:
@@ -107,7 +107,7 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def identity(self, path: str) -> str:
-        """What tells whether a file has changed: `digest`, or what costs less for a large file.
+        """A value that changes with the file's content: `digest`, or a cheaper one for a large file.
 
         A store on disk identifies a content of more than `handrail.filesystem.protocol.MOST_HASHED_BYTES` by size, time
         and inode of the file, and does not read it.
@@ -159,7 +159,7 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
-        """Files and folders whose path fits, sorted by path; none is an empty tuple.
+        """Files and folders whose path matches, sorted by path; an empty tuple if there are none.
 
         `*` and `?` stand for characters of one part, `[abc]`, `[a-z]` and `[!a]` for one character; a part `**` stands
         for any number of folders, and at the end for everything below. A leading dot is a character like any other.
@@ -168,13 +168,13 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
-        """Files and folders in a folder whose path from there fits, within bounds, and what was left out.
+        """Files and folders in a folder whose path from there matches, within bounds, and what was left out.
 
         A link to a folder may be given; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.
 
         Args:
             folder: where to look.
-            pattern: as `glob` takes it.
+            pattern: as for `glob`.
             look: whether ignore files count, and how far to go.
 
         Raises:
@@ -184,9 +184,9 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def resolve(self, path: str, *, follow: bool = True) -> str:
-        """The path without links that a path leads to, whether or not anything is there; of one without links, itself.
+        """The path without links that a path leads to, whether or not anything is there.
 
-        No filter is asked, so that rules can judge what a path leads to: show no model what this returns.
+        Filters do not apply, so that rules can judge what a path leads to: never show the result to a model.
 
         Args:
             path: the path.
@@ -199,9 +199,9 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """What leaves a path out of searches, to complete "because of ..."; `None` if a search shows it.
+        """Why searches leave a path out, to complete "because of ..."; `None` if a search shows it.
 
-        Both the path and what its links lead to are looked at. What does not exist for the caller is not left out.
+        Both the path and what its links lead to are checked. What does not exist for the caller is not left out.
 
         Args:
             path: the path.
@@ -214,11 +214,11 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         ...
 
     def filtered(self, path_filter: PathFilter) -> Self:
-        """The same files behind a filter, beside what is kept back already; see `handrail.filesystem.path_filters`."""
+        """The same files behind another filter, added to the present one; see `handrail.filesystem.path_filters`."""
         ...
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those it lies in; one that is there already stays as it is.
+        """Make a folder and those it lies in; an existing one is unchanged.
 
         Raises:
             PathConflictError: there is a file at `path`, or where a folder is needed.
@@ -232,25 +232,25 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
 
         Raises:
             PathNotFoundError: there is nothing at `path`.
-            PathConflictError: the folder is not empty and `recursive` is false, it holds what a filter keeps back or
-                folders deeper than a path can name, or `path` is the root.
+            PathConflictError: the folder is not empty and `recursive` is false, it holds paths that a filter protects
+                or folders deeper than a path can name, or `path` is the root.
         """
         ...
 
     def move(self, src: str, dst: str) -> None:
-        """Give a file, or a folder with everything in it, another path; makes the folders of the new path.
+        """Move a file, or a folder with everything in it; makes the folders of the new path.
 
         Raises:
             PathNotFoundError: there is nothing at `src`.
-            PathConflictError: something is at `dst` already (nothing is ever replaced), `dst` lies inside `src`, a
-                file is where a folder is needed, `src` holds what a filter keeps back, or it is the root.
+            PathConflictError: `dst` already exists (nothing is ever replaced), `dst` lies inside `src`, a file is where
+                a folder is needed, `src` holds paths that a filter protects, or it is the root.
             PathEscapeError: something inside `src` would get a path that is too long or too deep.
         """
         ...
 
 
 def encode(text: object, *, path: str) -> bytes:
-    """The bytes of a text that is to be written.
+    """The UTF-8 bytes of a text that is to be written.
 
     Raises:
         FilesystemError: it holds a lone surrogate.
@@ -282,7 +282,7 @@ def decode(data: bytes, *, path: str) -> str:
 
 
 def as_bytes(data: object) -> bytes:
-    """Data that is to be written, as bytes that nobody can change any more.
+    """Data that is to be written, as immutable bytes.
 
     Raises:
         TypeError: it is not bytes.

@@ -1,12 +1,12 @@
-r"""The root of a filesystem on disk, and the way from it to what a path names.
+r"""The root of a filesystem on disk, and the resolution of paths in it.
 
-The root is held open from the beginning, and every path is walked from there part by part, each folder opened by its
-name in the one before. No step follows a link: a link is read, and where it leads is walked in its turn, so that it can
-lead anywhere inside the root and nowhere else. A link that leaves the root raises `PathEscapeError`; an absolute target
-is taken for what it is below the root, if it lies there.
+The root stays open, and every path is walked from there part by part, each folder opened by its name in the one before.
+No step follows a link: a link is read, and its target is walked in the same way, so it can lead anywhere inside the
+root and nowhere else. A link that leaves the root raises `PathEscapeError`; an absolute target is accepted if it lies
+below the root.
 
 A name on disk is any bytes, and a path of a filesystem is text. A name that is UTF-8 is its own text. Where it is not,
-or where its text would be no part of a path, each byte in question is spelled by the sign for escape and two
+or where its text is not valid in a path, each byte in question is spelled by the sign for escape and two
 hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`. The spelling can be read by people, copied by models and written
 to any UTF-8 text, which lone surrogates cannot. A name has one spelling only.
 """
@@ -27,7 +27,7 @@ from handrail.filesystem.disk import Disk, other_case
 from handrail.filesystem.paths import ROOT, join, normalise, parent_of
 
 _MOST_LINKS = 40
-"""How many links may stand in one path, as Linux has it; more are taken for a circle."""
+"""How many links one path may contain, as on Linux; more are treated as a circle."""
 
 ESCAPE = "\N{SYMBOL FOR ESCAPE}"
 """Begins the spelling of a byte."""
@@ -38,12 +38,12 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class ResolvedPath(NamedTuple):
-    """What a path leads to.
+    """The result of resolving a path.
 
     Attributes:
         path: the path without links.
         status: what is there; `None` for nothing.
-        nearest: the last part of the way that exists, if there is nothing.
+        nearest: the nearest folder above it that exists, if there is nothing.
     """
 
     path: str
@@ -52,25 +52,25 @@ class ResolvedPath(NamedTuple):
 
 
 class PathCursor:
-    """Goes from folder to folder of a root, and holds open the way to where it is; `close` closes it.
+    """Opens one folder of a root after another, and holds the folders on the way open; `close` closes them.
 
-    Going to a folder costs the steps that its way does not share with the last one, so a walk that visits folders in
+    Opening a folder costs the steps that its path does not share with the last one, so a walk that visits folders in
     the order of their paths costs one step for each.
     """
 
     __slots__ = ("_disk", "_held", "_names")
 
     def __init__(self, root: Root, disk: Disk) -> None:
-        """Begin at the root."""
+        """Start at the root."""
         self._disk = disk
         self._names: list[str] = []
         self._held = [disk.step(b".", at=root.descriptor)]
 
     def folder(self, path: str) -> int:
-        """A descriptor of a folder, good only for names in it and until the next step; by a path without links.
+        """A descriptor of a folder, by a path without links; good only for names in it and until the next call.
 
         Raises:
-            OSError: the folder is not there, or a link stands in the way.
+            OSError: the folder does not exist, or a part of the path is a link.
         """
         parts = [] if path == ROOT else path.split("/")
         shared = 0
@@ -92,13 +92,13 @@ class PathCursor:
 
 
 class Root:
-    """A folder that is held open. It is not closed by itself.
+    """A folder that stays open; it does not close itself.
 
     Attributes:
         path: where it is.
         descriptor: what it is open as.
         identity: its device and inode.
-        folds_case: whether upper and lower case are the same in it.
+        folds_case: whether it ignores case in names.
     """
 
     __slots__ = ("_disk", "_names", "descriptor", "folds_case", "identity", "path")
@@ -122,10 +122,10 @@ class Root:
         self._names = [os.fsencode(part) for part in self.path.parts[1:]]
 
     def check(self) -> None:
-        """Make sure that the folder still stands where it was opened.
+        """Check that the folder is still at the path where it was opened.
 
         Raises:
-            RootMissingError: it was removed or moved, or something else stands in its place.
+            RootMissingError: it was removed, moved or replaced.
         """
         try:
             status = self.path.stat()
@@ -138,7 +138,7 @@ class Root:
             raise RootMissingError(msg, path=ROOT)
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
-        """What a path leads to; `follow` tells whether a link at its end is followed too.
+        """What a path leads to; with `follow`, a link at its end is followed too.
 
         Raises:
             PathEscapeError: a link leads out of the root.
@@ -150,15 +150,15 @@ class Root:
             if isinstance(found, ResolvedPath):
                 return found
             parts = found
-        msg = f"too many links follow on each other in {path!r}, perhaps in a circle. Remove one of them."
+        msg = f"{path!r} leads through too many links, perhaps in a circle. Remove one of them."
         raise PathConflictError(msg, path=path)
 
     @contextmanager
     def folder(self, path: str, *, listed: bool = False) -> Generator[int]:
-        """A descriptor of a folder, by a path without links; `listed` if it must do for listing and syncing.
+        """A descriptor of a folder, by a path without links; `listed` if it is for listing or syncing.
 
         Raises:
-            OSError: the folder is not there, or a link stands in the way.
+            OSError: the folder does not exist, or a part of the path is a link.
         """
         held = self._disk.open_folder(b".", at=self.descriptor)
         try:
@@ -175,7 +175,7 @@ class Root:
 
     @contextmanager
     def walking(self) -> Generator[PathCursor]:
-        """What goes from folder to folder."""
+        """A cursor for a walk, closed at the end."""
         cursor = PathCursor(self, self._disk)
         try:
             yield cursor
@@ -208,7 +208,7 @@ class Root:
                     self._disk.sync(folder)
 
     def _walk(self, parts: Sequence[str], *, follow: bool, asked: str) -> ResolvedPath | list[str]:
-        """What the parts lead to, or the parts to go on with when a link was met."""
+        """What the parts lead to, or after a link the parts to continue with."""
         held, done = self._disk.open_folder(b".", at=self.descriptor), ROOT
         status: os.stat_result | None = self._disk.look_at(held)
         try:
@@ -236,7 +236,7 @@ class Root:
             self._disk.close(held)
 
     def _refuse_other_case(self, path: str, *, at: int) -> None:
-        """Make sure that the last part of a path is the name that it has on disk: one file has one path."""
+        """Check that the last part of a path is the name on disk: one file has one path."""
         name = path.rpartition("/")[2]
         listed = [to_text(each) for each in self._disk.names(at)]
         if _composed(name) not in map(_composed, listed):
@@ -244,7 +244,7 @@ class Root:
             raise other_case(path, there="".join(there[:1]))
 
     def _led(self, folder: Sequence[str], target: bytes, asked: str) -> list[str]:
-        """The parts of where a link in a folder leads."""
+        """The parts of the target of a link in a folder."""
         steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
         parts = list(folder)
         if target.startswith(b"/"):
@@ -275,7 +275,7 @@ def _escapes(path: str) -> PathEscapeError:
 def to_text(name: bytes) -> str:
     """How a name on disk, or the target of a link, is spelled in paths."""
     text = name.decode(errors="surrogateescape")
-    if _DRIVE.fullmatch(text):  # at the start of a path it would be taken for a drive
+    if _DRIVE.fullmatch(text):  # at the start of a path it would mean a drive
         return text[0] + _spelled(b":")
     return "".join(_spell(character) for character in text) if _needs_spelling(text) else text
 
@@ -291,14 +291,14 @@ def normalise_on_disk(path: str) -> str:
     Raises:
         PathEscapeError: it is no path inside the root, or spells a name in another way than `to_text` does.
     """
-    if not isinstance(cast("object", path), str) or ESCAPE not in path:  # what is no text, `normalise` refuses
+    if not isinstance(cast("object", path), str) or ESCAPE not in path:  # `normalise` refuses what is not text
         return normalise(path)
     shortest = normalise(path, encode=to_bytes)
     for part in shortest.split("/"):
         name = to_bytes(part)
         if b"/" in name or b"\0" in name or name in {b".", b".."} or to_text(name) != part:
             msg = (
-                f"{ESCAPE!r} and two digits spell a byte that is no UTF-8 text, and {part!r} spells others; copy names "
+                f"{ESCAPE!r} and two digits spell a byte that is not UTF-8, and {part!r} spells others; copy names "
                 "as they are listed"
             )
             raise PathEscapeError(msg, path=path)

@@ -1,26 +1,26 @@
-"""Undo journals: what a store must put back to come back to a snapshot.
+"""Undo journals: the before-images that a store needs to restore a snapshot.
 
 A journal is a chain of *spans*, one for each snapshot, from old to new. A span holds what changed between its snapshot
-and the next: for each path what was there before the first change. Going back to a snapshot means putting back, for
-each path that any span from there on holds, the oldest entry.
+and the next: for each path what was there before the first change. Restoring a snapshot means restoring, for each path
+that any span from there on holds, the oldest entry.
 
 Cost: a snapshot costs the same whatever the store holds, and restoring it costs the changes since.
 
-Who keeps what alive, so that nothing is kept for snapshots that nobody holds::
+The references, so that nothing is stored for snapshots that are no longer referenced::
 
-    snapshot (held by whoever took it) ──> span ──> next span ──> ... ──> newest span
-                                                                              ^
-    journal - - - - - - - - - - - - - - weakly - - - - - - - - - - - - - - - - ┘
+    snapshot (held by its owner) ──> span ──> next span ──> ... ──> newest span
+                                                                        ^
+    journal - - - - - - - - - - - - weakly - - - - - - - - - - - - - - - ┘
 
 A span lives while its own snapshot or an older one is held. When the newest spans' snapshots have been dropped, the
-next snapshot or restore merges them into the one before: a snapshot that is held for long costs the paths that have
-changed since, and not each of their changes.
+next snapshot or restore merges them into the one before: the cost of a long-held snapshot is the number of paths
+changed since, not the number of changes.
 
-A span may also hold a *tree*: what names the state of everything at one moment, because nobody can tell what is going
-to change after it. The earliest tree wins: going back to a snapshot means to put back the first tree since then, and
-after that the entries recorded between the two. What a tree does not hold (`is_outside_git_dir`) is recorded as ever.
+A span may also hold a *tree*: the name of the state of all files at one moment, for changes that cannot be predicted.
+The earliest tree wins: restoring a snapshot means restoring the first tree since then, and after that the entries
+recorded between the two. What a tree does not include (`is_outside_git_dir`) is recorded as usual.
 
-A journal has no lock: its store calls it under its own.
+A journal has no lock: its store calls it under the store's lock.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 E = TypeVar("E")
-"""What a store keeps of what was at a path."""
+"""A store's record of what was at a path."""
 
 
 LOST = ""
-"""The tree of a moment to which nothing leads back."""
+"""The tree of a state that cannot be restored."""
 
 
 class Since(NamedTuple, Generic[E]):
-    """What has changed since a snapshot.
+    """The changes since a snapshot.
 
     Attributes:
-        before: for each path that changed, what was there; put back after the tree.
-        tree: what to put back first; `None` if that is nothing.
+        before: for each path that changed, what was there; restored after the tree.
+        tree: what to restore first; `None` for nothing.
     """
 
     before: dict[str, E]
@@ -62,7 +62,7 @@ class JournalSpan(Generic[E]):
         later: the next span.
         earlier: the span before, weakly.
         snapshot: the snapshot that the span begins with, weakly.
-        tree: the first tree that was kept since then; `LOST` if there was one that was not kept.
+        tree: the first tree that was recorded since then; `LOST` if there was one that was not stored.
     """
 
     __slots__ = ("__weakref__", "before", "earlier", "later", "snapshot", "tree")
@@ -76,63 +76,63 @@ class JournalSpan(Generic[E]):
         self.tree: str | None = None
 
     def lacks(self, path: str) -> bool:
-        """Whether what is at a path now is needed to come back to the span's snapshot."""
+        """Whether restoring the span's snapshot needs what is at a path now."""
         return path not in self.before and (self.tree is None or not is_outside_git_dir(path))
 
 
 class Snapshot(Generic[E]):
-    """A moment to come back to, for as long as it is held. It has no use but to be restored.
+    """A state that can be restored for as long as the snapshot is referenced. Its only use is to be restored.
 
     Attributes:
         journal: the journal that it was taken from.
-        span: where the journal goes on from this moment.
+        span: the part of the journal that begins here.
     """
 
     __slots__ = ("__weakref__", "journal", "span")
 
     def __init__(self, journal: UndoJournal[E], span: JournalSpan[E]) -> None:
-        """Mark the beginning of a span."""
+        """Make the snapshot at the beginning of a span."""
         self.journal = journal
         self.span = span
 
 
 class UndoJournal(Generic[E]):
-    """The changes of one store since the oldest snapshot that somebody holds."""
+    """The changes of one store since the oldest snapshot that is referenced."""
 
     __slots__ = ("_newest",)
 
     def __init__(self) -> None:
-        """Make a journal in which nobody holds a snapshot."""
+        """Make a journal without snapshots."""
         self._newest: Callable[[], JournalSpan[E] | None] = _nothing
 
     def record(self, path: str, before: E) -> None:
-        """Note that a path is about to change; nothing is noted when nobody holds a snapshot."""
+        """Record that a path is about to change; does nothing if no snapshot is referenced."""
         newest = self._newest()
         if newest is not None and newest.lacks(path):
             newest.before[path] = before
 
     def record_tree(self, tree: str) -> None:
-        """Note that everything may change from now on; nothing is noted where there is a tree since the last snapshot.
+        """Record that everything may change from now on; does nothing if the last snapshot already has a tree.
 
         Args:
-            tree: names the state that everything has now; `LOST` if that is not kept.
+            tree: names the present state of everything; `LOST` if that is not stored.
         """
         newest = self._newest()
         if newest is not None and newest.tree is None:
             newest.tree = tree
 
     def lacks(self, path: str) -> bool:
-        """Whether somebody holds a snapshot since which the path has not been recorded."""
+        """Whether a snapshot is referenced since which the path has not been recorded."""
         newest = self._newest()
         return newest is not None and newest.lacks(path)
 
     def lacks_tree(self) -> bool:
-        """Whether somebody holds a snapshot since which no tree has been recorded."""
+        """Whether a snapshot is referenced since which no tree has been recorded."""
         newest = self._newest()
         return newest is not None and newest.tree is None
 
     def snapshot(self) -> Snapshot[E]:
-        """This moment; the same snapshot as before if that is still held and nothing has changed since."""
+        """A snapshot of the present state; the last one if it is still referenced and nothing has changed since."""
         held = self._newest_held()
         if held is not None and not held.span.before and held.span.tree is None:
             return held
@@ -148,14 +148,14 @@ class UndoJournal(Generic[E]):
         """The snapshot, if it is one.
 
         Raises:
-            SnapshotError: it is none at all. That it may be another journal's is for `before` to find.
+            SnapshotError: it is not a snapshot. Whether it belongs to another journal is checked by `since`.
         """
         if not isinstance(snapshot, Snapshot):
             raise SnapshotError(f"a filesystem restores what its `snapshot` returned, not {type(snapshot).__name__}")
-        return cast("Snapshot[E]", snapshot)  # what it holds follows from whose it is, which `before` looks at
+        return cast("Snapshot[E]", snapshot)  # the type of its entries follows from its journal, which `since` checks
 
     def since(self, snapshot: Snapshot[E]) -> Since[E]:
-        """What to put back to come to the snapshot; whoever puts it back records that as any other change.
+        """What to restore to reach the snapshot; the caller records the restoring like any other change.
 
         Raises:
             SnapshotError: the snapshot was taken from another journal, or what it needs was lost.
@@ -169,18 +169,18 @@ class UndoJournal(Generic[E]):
             _add(span, to=oldest)
             span = span.later
         if oldest.tree == LOST:
-            msg = "this snapshot was taken in a call that kept the tree and was undone, so nothing leads back to it"
+            msg = "this snapshot was taken in a call that was rolled back by its tree, so it cannot be restored"
             raise SnapshotError(msg)
         return Since(oldest.before, oldest.tree)
 
     def has_come_back(self, snapshot: Snapshot[E]) -> None:
-        """Note that everything `since` told has been put back: the changes since are none."""
+        """Record that everything that `since` returned has been restored: there are no changes since."""
         if self._newest() is snapshot.span:
             snapshot.span.before.clear()
             snapshot.span.tree = None
 
     def _newest_held(self) -> Snapshot[E] | None:
-        """The newest snapshot that somebody holds; everything that has changed since is merged into its span."""
+        """The newest snapshot that is referenced; everything that has changed since is merged into its span."""
         span = self._newest()
         held = None
         while span is not None:
@@ -206,4 +206,4 @@ def _add(span: JournalSpan[E], *, to: JournalSpan[E]) -> None:
 
 
 def _nothing() -> None:
-    """What stands where a weak reference to nothing would."""
+    """Takes the place of a weak reference to nothing."""

@@ -1,8 +1,8 @@
-"""Walking through folders for listings and searches: what is asked for, what is found, and how far a walk goes.
+"""Walks through folders for listings and searches: the request, the result and the bounds.
 
-One walk serves every filesystem; a filesystem says only what each folder holds (`FolderReader`). A walk lists each
-folder once, and only folders that can hold a match; it keeps to a filter, to ignore files if it is asked to, and to
-bounds of time, number and depth. What it left out for any of these it counts.
+One walk serves every filesystem; a filesystem only lists its folders (`FolderReader`). A walk lists each folder once,
+and only folders that can hold a match; it obeys a filter, ignore files if requested, and bounds of time, number and
+depth. It counts what it leaves out for any of these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from handrail.filesystem.paths import MAX_DEPTH, ROOT, depth_of, join
 from handrail.filesystem.patterns import NOWHERE, PathPattern, Pattern, Places
 
 Stopped: TypeAlias = Literal["time", "number"]
-"""What ended a walk before its end."""
+"""Why a walk stopped early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FileStat:
 
     Attributes:
         path: the path, relative to the root, in its shortest form.
-        kind: `"file"`, `"folder"`, `"symlink"` where the store has links (it tells of the link, not of its target), or
+        kind: `"file"`, `"folder"`, `"symlink"` where the store has links (the link itself, not its target), or
             `"special"` for a device, socket or fifo, which is neither read nor changed.
         size: bytes of a file's content; 0 for anything else.
     """
@@ -42,12 +42,12 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WalkRequest:
-    """How a walk looks.
+    """The options of a walk.
 
     Attributes:
-        ignored: whether it finds what ignore files hide, too.
+        ignored: whether it also finds what ignore files hide.
         most: how many files and folders it looks at; `None` for any number.
-        is_over: whether the time for it is over; asked before each folder is listed.
+        is_over: whether its time is over; called before each folder is listed.
     """
 
     ignored: bool = True
@@ -56,7 +56,7 @@ class WalkRequest:
 
 
 EVERYTHING: Final = WalkRequest()
-"""All of it, however long it takes."""
+"""Everything, without bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class Scan:
     """What a walk has found.
 
     Attributes:
-        entries: the files and folders that fit, sorted by path.
+        entries: the files and folders that match, sorted by path.
         looked_at: how many files and folders it looked at.
         ignored: how many it left out because of ignore files; what lies in a folder that was left out is not counted.
         unlisted: how many it left out because of the filter, in the same way. What does not exist is not counted.
         too_deep: how many folders it did not look into because they lie at the greatest depth.
-        stopped: what ended it before its end; `None` for nothing.
-        start_ignored: whether ignore files hide the folder itself that it was to begin in. Then nothing was looked at.
+        stopped: why it stopped early; `None` if it did not.
+        start_ignored: whether ignore files hide the start folder itself. Then nothing was looked at.
     """
 
     entries: tuple[FileStat, ...] = ()
@@ -83,15 +83,15 @@ class Scan:
 
 
 class FolderReader(Protocol):
-    """What a walk asks of a filesystem; paths are without links."""
+    """What a walk needs of a filesystem; paths are without links."""
 
     @property
     def path_filter(self) -> PathFilter:
-        """What keeps paths back."""
+        """The filter that the walk obeys."""
         ...
 
     def listed(self, folder: str) -> Iterable[FileStat]:
-        """All that a folder holds, whatever the filter says, sorted; nothing if it is no longer there."""
+        """All that a folder holds, sorted and unfiltered; nothing if it no longer exists."""
         ...
 
     def rule_names(self, folder: str) -> frozenset[str]:
@@ -99,7 +99,7 @@ class FolderReader(Protocol):
         ...
 
     def rule_file(self, path: str) -> bytes | None:
-        """The content of an ignore file, whatever the filter says; `None` if it is no file, or a large one."""
+        """The content of an ignore file, whatever the filter; `None` if it is not a file, or too large."""
         ...
 
 
@@ -107,7 +107,7 @@ class Start(NamedTuple):
     """Where a walk begins.
 
     Attributes:
-        path: the folder as it was given; what is found is named so.
+        path: the folder as it was given; results are named by it.
         real: the folder without links.
     """
 
@@ -116,7 +116,7 @@ class Start(NamedTuple):
 
 
 class _Visit(NamedTuple):
-    """A folder that is still to be listed: its paths, and what is known on entering it."""
+    """A folder that is still to be listed: its paths, and the state on entering it."""
 
     path: str
     real: str
@@ -126,7 +126,7 @@ class _Visit(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk under way. One call owns it, and uses it once."""
+    """One walk in progress. One call owns it, and uses it once."""
 
     pattern: PathPattern
     folders: FolderReader
@@ -166,7 +166,7 @@ class _Walk:
         return inner
 
     def _looked(self, folder: _Visit, stat: FileStat, rules: IgnoreRules | None) -> _Visit | None:
-        """Note one thing in a folder if it fits; a folder that can hold a match is to be visited."""
+        """Add one entry of a folder if it matches; returns a folder that can hold a match, to be visited."""
         name = stat.path.rpartition("/")[2]
         is_folder = stat.kind == "folder"
         places = self.pattern.after(name, folder.places)
@@ -185,7 +185,7 @@ class _Walk:
         return None
 
     def _left_out(self, path: str, stat: FileStat, rules: IgnoreRules | None) -> bool:
-        """Whether something is left out, which is counted if it exists."""
+        """Whether an entry is left out; it is counted if it exists."""
         is_folder = stat.kind == "folder"
         if self.folders.path_filter.hides(path, stat.path, is_folder=is_folder):
             return True
@@ -197,16 +197,16 @@ class _Walk:
 
 
 def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: WalkRequest = EVERYTHING) -> Scan:
-    """Everything in a folder whose path from there fits.
+    """Everything in a folder whose path from there matches.
 
     Args:
         start: the folder.
-        pattern: see `Filesystem.glob`; relative to the folder. One that has been read already serves as well.
-        folders: says what a folder holds.
-        look: how to look.
+        pattern: see `Filesystem.glob`; relative to the folder. It may be parsed already.
+        folders: lists the folders.
+        look: the options.
 
     Raises:
-        PathEscapeError: the pattern is none inside the root.
+        PathEscapeError: the pattern is not one inside the root.
     """
     read = Pattern(pattern) if isinstance(pattern, str) else pattern
     rules = None if look.ignored else _rules_above(start.real, folders)
@@ -218,7 +218,7 @@ def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: 
 
 
 def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
-    """What the ignore files above a folder say in it; `None` if they hide it."""
+    """The rules of the ignore files above a folder for it; `None` if they hide it."""
     rules, above = IgnoreRules(), ROOT
     for name in [] if folder == ROOT else folder.split("/"):
         rules = rules.with_files(folders.rule_names(above), _reading(folders, above))

@@ -100,7 +100,7 @@ def test_fault_is_told_in_words_that_name_no_path_outside(tmp_path: Path) -> Non
     """What a model may read says what was tried, why not, and that nothing was changed."""
     root, disk = planted(tmp_path), WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        for number, words in {errno.ENOSPC: "the disk is full", errno.EROFS: "only be read", 9999: "Unknown"}.items():
+        for number, words in {errno.ENOSPC: "the disk is full", errno.EROFS: "read-only", 9999: "Unknown"}.items():
             disk.before = Nth(1, fail(number), among=frozenset({"make_file"}))
             with pytest.raises(FilesystemError, match=f"cannot write new: .*{words}.* Nothing was changed") as caught:
                 fs.write_text("new", "x")
@@ -164,7 +164,7 @@ def test_call_that_cannot_be_synced_is_not_committed(tmp_path: Path) -> None:
         with Transaction("tool", ticket=ticket, writes=True) as transaction:
             fs.write_text("data.bin", "x")
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"sync"}))
-            with pytest.raises(FilesystemError, match="cannot keep the changed files"):
+            with pytest.raises(FilesystemError, match="cannot save the changed files"):
                 transaction.commit()
         ticket.release()
         assert picture(root) == before

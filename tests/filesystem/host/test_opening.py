@@ -88,7 +88,7 @@ def test_journal_is_kept_by_root_in_the_state_folder(
 @pytest.mark.parametrize("inside", [".", "notes/journal"])
 def test_journal_lies_outside_of_the_tree(root: Path, inside: str) -> None:
     """Inside it would be listed, and changed by what it is to undo."""
-    with pytest.raises(JournalError, match="inside of its own root"):
+    with pytest.raises(JournalError, match="inside its own root"):
         HostFilesystem(root, journal=root / inside)
 
 
@@ -163,7 +163,7 @@ def test_root_that_cannot_be_locked_is_no_fault(root: Path, tmp_path: Path) -> N
         def append_file(self, name: bytes, *, at: int) -> int:
             return os.open(root, os.O_PATH)
 
-    with pytest.raises(JournalError, match="files have no locks there"):
+    with pytest.raises(JournalError, match="files cannot be locked there"):
         HostFilesystem(root, journal=tmp_path / "journal", disk=Unlockable())
 
 
@@ -260,7 +260,7 @@ InMemoryFilesystem({"a": "x"})
 def test_disk_that_fails_at_the_opening_is_told_in_words(root: Path, tmp_path: Path) -> None:
     """And nothing is left open."""
     disk = WatchedDisk(Nth(1, fail(errno.EIO), among=frozenset({"names"})))
-    with pytest.raises(FilesystemError, match="cannot open the filesystem: the disk has failed"):
+    with pytest.raises(FilesystemError, match="cannot open the filesystem: the disk reports an I/O error"):
         HostFilesystem(root, journal=tmp_path / "journal", disk=disk)
     HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0)).close()
 

@@ -182,7 +182,7 @@ def test_store_that_does_not_forget_is_asked_again_at_the_next_opening(
     with open_root(store=store) as fs, call(fs) as transaction:
         fs.write_text("data.bin", "changed")
         transaction.commit()
-    assert "did not forget" in caplog.text
+    assert "could not delete the journal id" in caplog.text
     assert len(store.kept) == 1
     open_root().close()
     assert left_in(tmp_path / "journal") == ["settled"]
@@ -290,7 +290,7 @@ def test_tree_that_cannot_be_put_back_at_the_opening_is_tried_again(open_root: O
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"make_folder"}))
         disk.before = quiet
     (root / "notes").write_text("in the way, and not ours")
-    with pytest.raises(JournalError, match=r"cannot be put back.*Mend that and open"):
+    with pytest.raises(JournalError, match=r"cannot be rolled back.*Fix that and open"):
         open_root(disk=WatchedDisk(Nth(1, fail(errno.EACCES), among=frozenset({"rename"}))))
     open_root().close()
     assert picture(root) == before

@@ -200,7 +200,7 @@ def test_damaged_journal_keeps_the_tree_from_being_opened(tmp_path: Path) -> Non
     with pytest.raises(JournalError, match="journal-abc"):
         HostFilesystem(tmp_path / "root", journal=journal)
     (journal / "journal-abc").write_bytes(JOURNAL)
-    with pytest.raises(JournalError, match="the one that stands there now is another"):
+    with pytest.raises(JournalError, match="the one there now is another"):
         HostFilesystem(tmp_path / "root", journal=journal)
     (journal / "journal-abc").write_bytes(b"")
     HostFilesystem(tmp_path / "root", journal=journal).close()

@@ -186,11 +186,11 @@ def test_going_back_is_refused_where_writing_is(make: Make) -> None:
     fs = make({"a": "0"})
     old = fs.snapshot()
     fs.write_text("a", "1")
-    with call(fs, writes=False), pytest.raises(ReadOnlyViolation, match="cannot go back to a snapshot"):
+    with call(fs, writes=False), pytest.raises(ReadOnlyViolation, match="cannot restore a snapshot"):
         fs.restore(old)
     with call(fs) as transaction:
         transaction.commit()
-        with pytest.raises(TransactionClosedError, match="no longer go back to a snapshot"):
+        with pytest.raises(TransactionClosedError, match="no longer restore a snapshot"):
             fs.restore(old)
     assert fs.read_text("a") == "1"
 

@@ -118,7 +118,7 @@ def test_a_full_disk_is_named_and_the_restore_goes_on_later(root: Path, shadow: 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
-        with pytest.raises(FilesystemError, match="cannot put back 'big': File too large"):
+        with pytest.raises(FilesystemError, match="cannot restore 'big': File too large"):
             shadow.restore(snapshot)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -255,7 +255,7 @@ def test_a_git_that_dies_while_it_is_read_is_named(root: Path, scratch: Path) ->
     snapshot = shadow.snapshot()
     (root / "big").unlink()
     dying = script(scratch, "--batch", 'git "$@" | dd bs=65536 count=20 2>/dev/null; exit 0')
-    with pytest.raises(FilesystemError, match="cannot put back 'big': git has ended before its work was done"):
+    with pytest.raises(FilesystemError, match="cannot restore 'big': git ended before its work was done"):
         ShadowRepository(root, shadow.git_dir, git=dying).restore(snapshot)
     shadow.restore(snapshot)
     assert picture(root) == before

@@ -72,7 +72,7 @@ def test_a_git_that_fails_later_takes_no_snapshot(case: str, root: Path, tmp_pat
     before = picture(root)
     (root / "secret").write_text("changed")
     flag.touch()
-    with pytest.raises(FilesystemError, match=f"git {case} failed with exit status -9: it said nothing"):
+    with pytest.raises(FilesystemError, match=f"git {case} failed with exit status -9: no error output"):
         shadow.snapshot()
     flag.unlink()
     second = shadow.snapshot()
@@ -110,7 +110,7 @@ def test_a_failing_git_restores_nothing(case: str, then: str, root: Path, tmp_pa
 def test_a_git_that_keeps_other_trees_is_refused(root: Path, tmp_path: Path) -> None:
     """A git that would drop whole modes must not be relied on."""
     other = script(tmp_path, "mktree", f"echo {UNREAD}; exit 0")
-    with pytest.raises(FilesystemError, match=r"did not keep the folders as they are.*use another git"):
+    with pytest.raises(FilesystemError, match=r"did not store the folders as they are.*use another git"):
         ShadowRepository(root, tmp_path / "shadow.git", git=other).snapshot()
 
 

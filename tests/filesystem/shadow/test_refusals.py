@@ -92,7 +92,7 @@ def test_what_is_no_snapshot_is_refused(snapshot: str, root: Path, shadow: Shado
     shadow.snapshot()
     (root / "new").touch()
     before = picture(root)
-    with pytest.raises(SnapshotError, match="no snapshot of this shadow repository"):
+    with pytest.raises(SnapshotError, match="is not a snapshot of this shadow repository"):
         shadow.restore(snapshot)
     assert picture(root) == before
 

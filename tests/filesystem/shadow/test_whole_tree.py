@@ -116,7 +116,7 @@ def test_store_decides_about_what_a_program_did(
         opened(root, store=store).close()
     assert picture(root) == (before if lost == "before" else done)
     assert ("the whole tree and" in caplog.text) is (lost == "before")
-    assert "somebody else" not in caplog.text
+    assert "another process" not in caplog.text
     assert not names_in(root.with_name("journal"))
 
 
@@ -192,7 +192,7 @@ def test_restoring_over_a_tree_that_fails_changes_nothing(root: Path) -> None:
             transaction.commit()
         after = picture(root)
         disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
-        with pytest.raises(FilesystemError, match="disk has failed"):
+        with pytest.raises(FilesystemError, match="reports an I/O error"):
             fs.restore(oldest)
         disk.before = quiet
         assert picture(root) == after
@@ -207,7 +207,7 @@ def test_snapshot_taken_in_what_is_undone_leads_nowhere(fs: HostFilesystem, root
         damage(root)
         lost.append(fs.snapshot())
     assert picture(root) == before
-    with pytest.raises(SnapshotError, match="nothing leads back"):
+    with pytest.raises(SnapshotError, match="rolled back by its tree, so it cannot be restored"):
         fs.restore(lost[0])
     fs.write_text("notes/plan.md", "x")
     fs.restore(oldest)
@@ -235,7 +235,7 @@ def test_program_that_writes_into_a_file_does_not_reach_its_image(root: Path) ->
 
 def test_only_a_call_keeps_the_tree(fs: HostFilesystem) -> None:
     """Nothing would undo it; and a call that only reads starts no program that changes something."""
-    with pytest.raises(FilesystemError, match="only a call is undone"):
+    with pytest.raises(FilesystemError, match="only a call can be rolled back"):
         fs.keep_tree()
     with call(fs, writes=False), pytest.raises(ReadOnlyViolation):
         fs.keep_tree()
@@ -252,7 +252,7 @@ def test_tree_that_cannot_be_kept_is_told_before_anything_happens(root: Path) ->
         with pytest.raises(FilesystemError, match="install git"):
             fs.keep_tree()
     with opened(root, max_untracked_bytes=2000) as fs, call(fs):
-        with pytest.raises(FilesystemError, match=r"2,000 bytes are not kept: 'data\.bin', 'twin'"):
+        with pytest.raises(FilesystemError, match=r"2,000 bytes are not saved: 'data\.bin', 'twin'"):
             fs.keep_tree()
         fs.write_text("new", "x")
     assert picture(root) == before
@@ -267,7 +267,7 @@ def test_tree_that_cannot_be_put_back_waits_for_the_next_opening(root: Path) -> 
         fs.keep_tree()
         damage(root)
         git_dir.rename(away)
-    with pytest.raises(JournalError, match=r"cannot be put back: .*has lost the tree.*Mend that and open"):
+    with pytest.raises(JournalError, match=r"cannot be rolled back: .*has lost the tree.*Fix that and open"):
         opened(root)
     shutil.rmtree(git_dir)
     away.rename(git_dir)
@@ -280,7 +280,7 @@ def test_tree_is_noted_before_a_program_can_run(root: Path) -> None:
     before, disk = picture(root), WatchedDisk()
     with opened(root, disk=disk) as fs, call(fs):
         disk.before = FromNth(1, fail(errno.ENOSPC), among=frozenset({"write"}))
-        with pytest.raises(FilesystemError, match="cannot keep the whole tree: the disk is full"):
+        with pytest.raises(FilesystemError, match="cannot save the whole tree: the disk is full"):
             fs.keep_tree()
         disk.before = quiet
         fs.write_text("new", "x")

@@ -1,7 +1,7 @@
 """The filesystem over a folder on disk.
 
-- `filesystem`: `HostFilesystem`: locks, turns, and which part does what.
+- `filesystem`: `HostFilesystem`: locks, turns and the protocol.
 - `operations`: reading, walking and changing a tree: what each operation refuses, and its steps.
-- `changes`: a call's changes: before-image first, commit, undo, in doubt.
-- `recovery`: opening after a crash: undo or drop each journal.
+- `changes`: a call's changes: before-image first, commit, rollback, in doubt.
+- `recovery`: opening after a crash: roll back or discard each journal.
 """

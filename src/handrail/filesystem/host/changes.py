@@ -1,27 +1,27 @@
-"""What a filesystem on disk has changed and can put back: by hand, when a call fails, and after a crash.
+"""What a filesystem on disk has changed and can restore: by hand, when a call fails, and after a crash.
 
-Two journals are kept of every change, and both refer to the same images (`handrail.filesystem.journal.before_images`).
-The one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that somebody holds, also those of nested
-calls and of single operations. The one on disk (`handrail.filesystem.journal.journal_file`) serves the beginning of the
-transaction alone, for who opens the root after a crash; so it holds each path once.
+Two journals record every change, and both refer to the same images (`handrail.filesystem.journal.before_images`). The
+one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that is referenced, also those of nested calls
+and of single operations. The one on disk (`handrail.filesystem.journal.journal_file`) serves only the beginning of the
+transaction, for recovery after a crash; so it holds each path once.
 
 The order of one operation, and what a crash after each step leaves behind:
 
 =====================================================  ============================================================
 step                                                   a crash after it
 =====================================================  ============================================================
-images of all paths are taken                          nothing has been touched
-they are noted in the journal on disk, and synced      the journal puts back what is there already
+images of all paths are taken                          nothing has been changed
+they are recorded in the journal on disk, and synced   the journal restores what is there already
 new content is written beside the path, and synced     the same, and what lies beside is removed
-what the path is going to be is marked                 the same
-the path is changed                                    the journal puts the image back
-at the commit: the folders are synced, the journal     the store knows the journal: it is discarded;
-is prepared, and the store takes note of its id        else all is put back
+what the path will be is marked                        the same
+the path is changed                                    the journal restores the image
+at the commit: the folders are synced, the journal     the store has the journal's id: it is discarded;
+is prepared, and the store records its id              else everything is restored
 the journal is discarded                               the change stays
 =====================================================  ============================================================
 
-Outside of calls an operation is a transaction of its own, which no store decides about. What a program may change is
-kept as a whole tree: see `handrail.filesystem.shadow.repository`.
+Outside calls an operation is a transaction of its own, which no store decides about. Before a program runs, the whole
+tree is saved: see `handrail.filesystem.shadow.repository`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _LOGGER = logging.getLogger("handrail.filesystem")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """How changes are kept.
+    """How changes are recorded.
 
     Attributes:
-        store: decides whether the calls that changed something were committed; `None` if nobody does.
-        synced: whether they are to outlive a power failure too, and not only the death of the process.
+        store: decides whether the calls that changed something are committed; `None` without a store.
+        synced: whether changes also survive a power failure, not only the death of the process.
         new_id: makes the id of a journal.
     """
 
@@ -66,19 +66,19 @@ class HostSettings:
 class HostChanges:
     """The changes of one filesystem on disk, which are settled with the call that makes them (`CommitParticipant`).
 
-    Its lock is held by whoever calls, but for the settling.
+    The caller holds its lock, except for the methods that settle.
 
     Attributes:
-        lock: guards the tree, as far as this process goes, and all that is known of it.
+        lock: guards the tree, within this process, and its state here.
         root: the tree.
         images: what was at its paths.
-        terms: how the changes are kept.
+        terms: how the changes are recorded.
     """
 
     __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
 
     def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
-        """Begin with no changes."""
+        """Start without changes."""
         self.lock = threading.RLock()
         self.root = tree.root
         self.images = images = tree.images
@@ -92,7 +92,7 @@ class HostChanges:
 
     @property
     def store(self) -> CommitRecordStore | None:
-        """What decides whether the changes of a call stay."""
+        """The store that decides whether the changes of a call are committed."""
         return self.terms.store
 
     @property
@@ -102,34 +102,34 @@ class HostChanges:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process is the one that has opened the root, and none that was forked off."""
+        """Whether this process opened the root, and is not a fork of it."""
         return self.images.disk.process() == self._pid
 
     def check(self) -> None:
-        """Make sure that what changes now could be put back.
+        """Check that changes made now could be rolled back.
 
         Raises:
-            JournalError: something could not be put back, so that the tree is not what it should be.
+            JournalError: an earlier rollback failed, so the tree is not in the expected state.
         """
         if self._stuck is not None:
             msg = (
-                "the files could not be put back to what they were, or the journal could not be closed, so nothing is "
-                f"changed any more ({self._stuck}). Close this filesystem and open it again: that tries once more."
+                "the files could not be restored, or the journal could not be closed, so nothing can be changed any "
+                f"more ({self._stuck}). Close this filesystem and open it again: that tries once more."
             )
             raise JournalError(msg, path=ROOT) from self._stuck
 
     def check_use(self) -> None:
-        """Make sure that this process is the one that has opened the root, and that it is there.
+        """Check that this process opened the root, and that the root exists.
 
         Raises:
-            RootMissingError: it is not there.
-            FilesystemError: the process is one that was forked off.
+            RootMissingError: it does not exist.
+            FilesystemError: the process is a fork.
         """
         self._check_process()
         self.root.check()
 
     def snapshot(self) -> Snapshot[BeforeImage]:
-        """This moment; see `UndoJournal.snapshot`."""
+        """A snapshot of the present state; see `UndoJournal.snapshot`."""
         return self._spans.snapshot()
 
     @contextmanager
@@ -137,7 +137,7 @@ class HostChanges:
         """Make changes in the block: all of them, or none if the block raises.
 
         Raises:
-            FilesystemError: the disk does not do it, or the changes could not be synced.
+            FilesystemError: the disk fails, or the changes could not be synced.
         """
         self.images.sweep()
         saved = self._spans.snapshot()
@@ -160,10 +160,10 @@ class HostChanges:
             reached("journal-after-discard")
 
     def about_to_change(self, paths: Iterable[str], *, stay: Collection[str] = ()) -> None:
-        """Take the images of paths without links, and see that they outlive a crash.
+        """Take the images of paths without links, and record them durably.
 
         Args:
-            paths: what is going to be changed.
+            paths: what will be changed.
             stay: those whose file stays in the tree at another path.
         """
         reached("journal-before-image")
@@ -177,7 +177,7 @@ class HostChanges:
         reached("journal-after-image")
 
     def keep_tree(self) -> None:
-        """Keep the whole tree, and see that it outlives a crash."""
+        """Save the whole tree, and record it durably."""
         reached("journal-before-image")
         tree = self._whole.keep(synced=self.terms.synced)
         journal = self._opened()
@@ -187,34 +187,34 @@ class HostChanges:
         reached("journal-after-image")
 
     def expect(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
-        """Note what is going to be at paths, so that it is known again as what was left there."""
+        """Record what will be at paths, so that a rollback recognises it."""
         self._opened().mark(marks)
 
     @property
     def beside(self) -> bytes:
-        """The name under which new content is written before it gets its own."""
+        """The temporary name under which new content is written."""
         return beside_of(self._opened().journal_id)
 
     def restore(self, snapshot: Snapshot[BeforeImage]) -> None:
-        """Come back to a snapshot, as a rollback or by hand."""
+        """Restore a snapshot, as a rollback or by hand."""
         if not is_rolling_back():
-            with self.operation("go back to a snapshot", ROOT):
+            with self.operation("restore a snapshot", ROOT):
                 self._back_to(snapshot, shared=False, by_hand=True)
             return
         with self._or_stuck():
             self._back_to(snapshot, shared=self._call is None or not self._call.is_open())
-            if self._call is None and self._journal is not None:  # what was written beside a call that changed nothing
+            if self._call is None and self._journal is not None:  # written outside a call that changed nothing
                 self._sync(self._journal)
                 self._discard(settled=False)
 
     def prepare(self) -> None:
-        """Nothing has to be waited for."""
+        """Does nothing: there is nothing to wait for."""
 
     def write(self) -> None:
-        """See that what the call has changed outlives a crash, and have the store decide; doing it again is harmless.
+        """Make the call's changes durable, and record the journal's id in the store; idempotent.
 
         Raises:
-            FilesystemError: the disk does not do it.
+            FilesystemError: the disk fails.
             StoreUnavailableError: the store does not answer.
         """
         with self.lock:
@@ -223,7 +223,7 @@ class HostChanges:
                 return
             self.check()
             self._check_process()
-            with translate_os_errors("keep the changed files", ROOT):
+            with translate_os_errors("save the changed files", ROOT):
                 self._sync(journal)
                 journal.prepare()
             reached("journal-prepared")
@@ -231,7 +231,7 @@ class HostChanges:
                 self.terms.store.record_commit(journal.journal_id)
 
     def after_commit(self) -> None:
-        """Let go of the journal of a call that has been committed. Never fails: a fault is logged and kept in mind."""
+        """Discard the journal of a committed call. Never raises: a fault is logged, and blocks further changes."""
         with self.lock:
             try:
                 with self._or_stuck():
@@ -243,7 +243,7 @@ class HostChanges:
                 self._abandon()
 
     def after_rollback(self) -> None:
-        """Let go of the journal of a call whose changes have been put back; it stays if they could not be."""
+        """Discard the journal of a call that was rolled back; it stays if the rollback failed."""
         with self.lock:
             try:
                 if self._stuck is None:
@@ -255,7 +255,7 @@ class HostChanges:
                 self._abandon()
 
     def in_doubt(self) -> None:
-        """Keep the journal for the next opening, when the store can be asked, and change nothing until then."""
+        """Leave the journal to the next opening, when the store can be read, and refuse changes until then."""
         with self.lock:
             self._stuck = JournalError("the store was lost while a call was being committed", path=ROOT)
             self._abandon()
@@ -266,7 +266,7 @@ class HostChanges:
             raise FilesystemError(msg, path=ROOT)
 
     def _settle(self) -> None:
-        """Discard the journal of a call, and have the store forget it."""
+        """Discard the journal of a call, and delete its id from the store."""
         journal = self._opened()
         store = self.terms.store if journal.written.prepared else None
         self._discard(settled=store is not None)
@@ -283,7 +283,7 @@ class HostChanges:
         if tree is not None:
             if journal.written.tree is None or (by_hand and self._spans.lacks_tree()):
                 self.keep_tree()
-            self._spans.record_tree(LOST)  # a rollback keeps nothing for snapshots that were taken in what is undone
+            self._spans.record_tree(LOST)  # a rollback does not preserve snapshots taken in what it undoes
             self._whole.put_back(tree, journal)
         lacking = [path for path in images if journal.written.lacks(path) or self._spans.lacks(path)]
         if lacking:
@@ -297,7 +297,7 @@ class HostChanges:
             with self.root.entry(path) as (folder, name):
                 return self.images.take(name, at=folder, synced=self.terms.synced, stays=stays)
         except (FileNotFoundError, NotADirectoryError):
-            return NO_BEFORE_IMAGE  # its folder is going to be made in the same operation
+            return NO_BEFORE_IMAGE  # its folder will be made in the same operation
 
     def _opened(self) -> JournalFile:
         """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
@@ -316,7 +316,7 @@ class HostChanges:
         return journal
 
     def _abandon(self) -> None:
-        """Leave the journal, if there still is one, to the next opening."""
+        """Leave the journal, if there is one, to the next opening."""
         if self._journal is not None:
             self._let_go().close()
 
@@ -337,10 +337,10 @@ class HostChanges:
 
     @contextmanager
     def _or_stuck(self) -> Generator[None]:
-        """What is raised in the block leaves the tree in a state that only opening it again can mend."""
+        """An exception in the block leaves the tree in a state that only opening it again can fix."""
         try:
             with translate_os_errors(
-                "put the files back or close their journal", ROOT, after="Open the filesystem again"
+                "restore the files or close their journal", ROOT, after="Open the filesystem again"
             ):
                 yield
         except BaseException as error:

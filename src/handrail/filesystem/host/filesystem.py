@@ -1,8 +1,7 @@
-"""A filesystem over a folder on disk, which is undone when a call fails and when a process dies.
+"""A filesystem over a folder on disk, which is rolled back when a call fails or a process dies.
 
-This module owns the rules of the protocol; below it lie the way to a path (`handrail.filesystem.root`), what
-was changed and how it is undone (`handrail.filesystem.host.changes`), and what is done after a crash
-(`handrail.filesystem.host.recovery`).
+This module implements the protocol on top of path resolution (`handrail.filesystem.root`), changes and their rollback
+(`handrail.filesystem.host.changes`), and recovery after a crash (`handrail.filesystem.host.recovery`).
 """
 
 from __future__ import annotations
@@ -45,39 +44,39 @@ class HostFilesystem:
     """A `Filesystem` over a folder on disk; see the protocol for what its methods do.
 
     Confinement
-        No path leads out of the root. On a disk that takes upper and lower case for the same, a path must be spelled as
-        it is listed. A link that stays inside is followed: reading and writing its path read and write
-        what it leads to. `stat` and `exists` tell of the link itself, `remove_path` and `move_path` act on it, and
-        `glob` does not follow it. A link that leaves the root is refused with `PathEscapeError`. Devices, sockets and
+        No path leads out of the root. On a disk that ignores case, a path must be spelled as it is listed. A link that
+        stays inside is followed: reading and writing its path read and write its target. `stat` and `exists` describe
+        the link itself, `remove` and `move` act on it, and `glob` does not follow it. A link that leaves the root is
+        refused with `PathEscapeError`. Devices, sockets and
         fifos are listed as `"special"`, and neither read nor changed.
 
     Writing
-        A file is replaced at one stroke and keeps its permissions, and its owner if the process may give files away;
-        its extended attributes are lost. A file with several names (hard links) is replaced under one; the others keep
-        the old content. A file that the process may not write to is not replaced either.
+        A file is replaced atomically and keeps its permissions, and its owner if the process may set owners; its
+        extended attributes are lost. A file with several names (hard links) is replaced under one; the others keep the
+        old content. A file that the process may not write to is not replaced either.
 
     Undoing
-        Before a path is changed, what was there is saved in the journal's folder, outside of the tree, and synced. A
-        call that fails is undone at once; what a killed process has left is undone when the root is opened again.
-        Contents, permissions, times, targets of links and empty folders come back; a file that was replaced or removed
-        comes back as the very same file, but for one with several names, which comes back as a file of its own. What
-        somebody else wrote to a changed path meanwhile is kept in the journal's folder, with a warning.
+        Before a path is changed, what was there is saved in the journal's folder, outside the tree, and synced. A call
+        that fails is rolled back at once; the changes of a killed process when the root is opened again. Contents,
+        permissions, times, targets of links and empty folders are restored. A file that was replaced or removed is
+        restored as the same inode, except one with several names, which is restored as a separate file. What another
+        process wrote to a changed path meanwhile is moved to the journal's folder, with a warning.
 
     Committing
-        With a `store`, files and what the store keeps of the call are committed at one stroke. Without one, they are
-        committed after it: a process that is killed in between finds the files undone.
+        With a `store`, files and the store's records of the call are committed atomically. Without one, files are
+        committed after the call: if the process is killed in between, they are rolled back.
 
     Other programs
-        A call that starts a program which may change files here calls `keep_tree` first. Without that, what the program
-        changes is not undone.
+        A call that starts a program which may change files here calls `keep_tree` first. Otherwise the program's
+        changes are not rolled back.
 
-    One `HostFilesystem` at a time works on a root, whatever the process and the journal. Threads may share it, forked
-    processes not. That one root lies inside of another is not noticed.
+    One `HostFilesystem` at a time works on a root, across processes and journals. Threads may share it, forked
+    processes not. Nested roots are not detected.
     """
 
     __slots__ = ("__weakref__", "_changes", "_disk", "_finalizer", "_folder", "_origin", "_root", "_turn", "_view")
 
-    def __init__(  # noqa: PLR0913 - what can be chosen, each with a default that does
+    def __init__(  # noqa: PLR0913 - the options, each with a default
         self,
         root: str | os.PathLike[str],
         *,
@@ -92,19 +91,19 @@ class HostFilesystem:
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
-        """Open a folder, and undo what a process that died has left half done there.
+        """Open a folder, and roll back the unfinished changes of a process that died.
 
         Args:
             root: the folder; it must exist.
-            journal: where to save what was at changed paths, outside of the root; by default a folder below
-                `$XDG_STATE_HOME/handrail/journals`, or `~/.local/state` in its place. On the same disk as the root it
-                costs least.
-            store: decides whether calls were committed; always give the same one.
-            wait: how long to wait for another filesystem to let go of the root.
+            journal: where to save what was at changed paths, outside the root; by default a folder below
+                `$XDG_STATE_HOME/handrail/journals`, or `~/.local/state` in its place. It costs least on the same disk
+                as the root.
+            store: decides whether calls are committed; always give the same one.
+            wait: how long to wait for another filesystem to release the root.
             include: patterns of what is shown; see `handrail.filesystem.path_filters.NotIncluded`.
             exclude: patterns of what is neither listed, read nor written; see
                 `handrail.filesystem.path_filters.ExcludedPaths`.
-            durability: `"full"` outlives a power failure, `"normal"` only the death of the process.
+            durability: `"full"` survives a power failure, `"normal"` only the death of the process.
             git: the name or path of the git command, which `keep_tree` needs.
             max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
             clock: measures the waiting.
@@ -112,11 +111,11 @@ class HostFilesystem:
 
         Raises:
             RootMissingError: there is no such folder.
-            JournalError: the journal cannot be kept or read, belongs to something else, or needs its store.
+            JournalError: the journal cannot be stored or read, belongs to something else, or needs its store.
             FilesystemBusyError: another filesystem works on the root.
-            PathEscapeError: a pattern is none inside the root.
-            FilesystemError: this is no POSIX system.
-            InvalidArgumentError: `store` is not a store, or `wait` is not a span.
+            PathEscapeError: a pattern is not one inside the root.
+            FilesystemError: this is not a POSIX system.
+            InvalidArgumentError: `store` is not a store, or `wait` is not a `timedelta`.
         """
         require_posix()
         if store is not None and not hasattr(store, "record_commit"):
@@ -126,7 +125,7 @@ class HostFilesystem:
         path_filter = _shown(tuple(include), exclude_patterns(exclude))
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
-        self._origin: Self | None = None  # what takes part in calls; `None` for this one
+        self._origin: Self | None = None  # the participant of calls; `None` for this one
         self._root = Root(Path(root), self._disk)
         try:
             at = default_journal_folder(self._root.path, os.environ) if journal is None else Path(journal)
@@ -166,7 +165,7 @@ class HostFilesystem:
 
     @property
     def turn(self) -> Turn:
-        """The turn that calls take to use this filesystem."""
+        """The turn that calls acquire to use this filesystem."""
         return self._turn
 
     def read_text(self, path: str) -> str:
@@ -190,7 +189,7 @@ class HostFilesystem:
             return digest_of(self._disk.chunks(descriptor))
 
     def identity(self, path: str) -> str:
-        """What tells whether a file has changed; see `Filesystem.identity`."""
+        """A value that changes with the file's content; see `Filesystem.identity`."""
         with self._reading(path) as descriptor:
             status = self._disk.look_at(descriptor)
             if status.st_size > MOST_HASHED_BYTES:
@@ -228,11 +227,11 @@ class HostFilesystem:
             return self._view.listing(path)
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
-        """Files and folders whose path fits; see `Filesystem.glob`."""
+        """Files and folders whose path matches; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
-        """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
+        """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
         folder = normalise_on_disk(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._looking(folder):
@@ -245,7 +244,7 @@ class HostFilesystem:
             return self._root.resolve(path, follow=follow).path
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """What leaves a path out of searches; see `Filesystem.unsearched`."""
+        """Why searches leave a path out; see `Filesystem.unsearched`."""
         real, path_filter = self.resolve(path), self._view.path_filter
         by = path_filter.unsearched(normalise_on_disk(path), named=named)
         return path_filter.unsearched(real, named=named) if by is None else by
@@ -256,7 +255,7 @@ class HostFilesystem:
         together = held.plus(path_filter)
         if together == held:
             return self
-        behind = copy(self)  # it shares the root and the changes, and what a subclass adds
+        behind = copy(self)  # shares the root, the changes, and what a subclass adds
         behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
         behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
@@ -280,50 +279,49 @@ class HostFilesystem:
             move_path(self._changes, self._view, src, dst)
 
     def keep_tree(self) -> None:
-        """Keep the whole tree as it is now, so that what a program does to it is undone with the call.
+        """Save the whole tree, so that a program's changes to it are rolled back with the call.
 
-        A handler calls it before it starts a program, and waits for the end of the program before it returns. Whatever
-        anybody changes in the tree from now on is undone if the call fails, or if the process dies. The root's own
-        `.git` is left alone. Owners, times, extended attributes and hard links of files that are put back are lost.
-
-        Costs a look at every file, and the reading of those that have changed since the last time.
+        A handler calls it before it starts a program, and waits for the end of the program before it returns. All later
+        changes in the tree, by any process, are rolled back if the call fails or the process dies. The root's own
+        `.git` is not changed. Owners, times, extended attributes and hard links of restored files are lost. It reads
+        the status of every file, and the files that have changed since the last time.
 
         Raises:
-            FilesystemError: this is no call, so that nothing could undo it; git is missing or fails; files are too
-                large or cannot be read. Nothing has changed, and the program must not be started.
+            FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
+                too large or cannot be read. Nothing has changed, and the program must not be started.
             ModelVisibleError: the call may not write; see `check_write`.
         """
-        with self._changing("keep the whole tree", ROOT):
+        with self._changing("save the whole tree", ROOT):
             if current() is None:
-                msg = "only a call is undone, and this is none. Call `keep_tree` in a handler, before the program."
+                msg = "only a call can be rolled back. Call `keep_tree` in a handler, before the program."
                 raise FilesystemError(msg, path=ROOT)
             self._changes.keep_tree()
 
     def snapshot(self) -> Snapshot[BeforeImage]:
-        """This moment, to be restored; it is the same one if nothing has changed since it was taken."""
+        """The current state, to be restored; the same snapshot if nothing has changed since the last one."""
         with self._changes.lock:
             return self._changes.snapshot()
 
     def restore(self, snapshot: object, /) -> None:
-        """Come back to a snapshot, to the byte and to the empty folder; snapshots taken later stay valid.
+        """Restore a snapshot exactly, including empty folders; snapshots taken later stay valid.
 
-        In a handler this is a write like any other: it needs the right to, and is undone if the call fails.
+        In a handler this is a write like any other: the call must be allowed to write, and a failure rolls it back.
 
         Raises:
-            SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
-            FilesystemError: the disk does not do it. By hand, nothing has changed; in a rollback, the filesystem must
-                be opened again.
+            SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
+            FilesystemError: the disk fails. By hand, nothing has changed; in a rollback, the filesystem must be opened
+                again.
             ModelVisibleError: the call may not write; see `check_write`.
         """
         own = UndoJournal[BeforeImage]().own(snapshot)
         with self._changes.lock:
-            check_write(self._origin or self, "go back to a snapshot")
+            check_write(self._origin or self, "restore a snapshot")
             if not is_rolling_back():
                 self._usable()
             self._changes.restore(own)
 
     def close(self) -> None:
-        """Let others work on the root; doing it twice is once. One that is behind a filter leaves it to its origin.
+        """Release the root; idempotent. Closing a filtered filesystem does nothing: close its origin.
 
         Raises:
             FilesystemError: a call that has changed something has not ended.

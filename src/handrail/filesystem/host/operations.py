@@ -2,9 +2,8 @@
 
 A walk opens each folder from the one before, so it costs one step for each.
 
-An operation that changes the tree looks at everything first and refuses what cannot be; then it announces all paths
-that it is going to change (`HostChanges.about_to_change`), and changes them in an order in which the steps that need
-room come first.
+An operation that changes the tree checks everything first; then it announces all paths that it will change
+(`HostChanges.about_to_change`), and changes them in an order in which the steps that need disk space come first.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ _NOTHING = FileIdentity("nothing")
 
 
 class TreeReader:
-    """Looks at the tree for the operations; its paths have passed `normalise_on_disk`.
+    """Reads the tree for the operations; its paths have passed `normalise_on_disk`.
 
     Attributes:
         root: the tree.
-        disk: how it is reached.
-        path_filter: which paths exist, and which may be changed; asked for a path before it is walked, and for what it
-            leads to.
+        disk: the operating system.
+        path_filter: which paths exist, and which may be changed; checked for a path before it is walked, and for its
+            target.
     """
 
     __slots__ = ("disk", "path_filter", "root")
 
     def __init__(self, root: Root, disk: Disk, path_filter: PathFilter) -> None:
-        """Look at a root."""
+        """Read a root."""
         self.root = root
         self.disk = disk
         self.path_filter = path_filter
 
     def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
-        """What a path leads to; nothing where nothing is shown."""
+        """What a path leads to; nothing for a hidden path."""
         path_filter = self.path_filter
         if not path_filter:
             return self.root.resolve(path, follow=follow)
@@ -65,7 +64,7 @@ class TreeReader:
         return ResolvedPath(path, None, next(each for each in shown if self.root.look(each) is not None))
 
     def find_to_change(self, path: str, *, follow: bool, is_folder: bool) -> ResolvedPath:
-        """What a path leads to, where something may be written.
+        """What a path that may be written leads to.
 
         Raises:
             PathConflictError: the path is hidden, or there is something special at it.
@@ -79,7 +78,7 @@ class TreeReader:
         return found
 
     def present(self, path: str, *, follow: bool) -> ResolvedPath:
-        """What a path leads to, where there must be something.
+        """What an existing path leads to.
 
         Raises:
             PathNotFoundError: there is nothing.
@@ -101,17 +100,17 @@ class TreeReader:
         return [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
 
     def refuse_hidden(self, path: str, *, is_folder: bool, named: str | None = None) -> None:
-        """Make sure that a path may be changed; `named` is how it was given.
+        """Check that a path may be changed; `named` is how it was given.
 
         Raises:
-            PathConflictError: it may not; the message says by what it is hidden, and not whether anything is there.
+            PathConflictError: it may not; the message names what hides it, and not whether anything is there.
         """
         by = self.path_filter.unwritable(path, is_folder=is_folder)
         if by is not None:
             raise paths.hidden(path if named is None else named, by=by)
 
     def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool) -> None:
-        """Make sure that a path may be moved, moved onto or removed with a folder; `named` is what was given.
+        """Check that a path may be moved, moved onto or removed with a folder; `named` is what was given.
 
         Raises:
             PathConflictError: it may not.
@@ -130,7 +129,7 @@ class TreeReader:
             self._refuse_reading(path, file_kind(found.status))
         with self.root.entry(found.path) as (folder, name):
             descriptor = self.disk.open_file(name, at=folder)
-        kind = file_kind(self.disk.look_at(descriptor))  # what stood there may have been replaced before it was opened
+        kind = file_kind(self.disk.look_at(descriptor))  # it may have been replaced before it was opened
         if kind != "file":
             self.disk.close(descriptor)
             self._refuse_reading(path, kind)
@@ -139,7 +138,7 @@ class TreeReader:
     def _opened_without_links(self, path: str) -> int | None:
         """A descriptor of a file to which no link leads, in one walk.
 
-        `None` for anything else, and for what is not there: what is wrong with it is found out step by step.
+        `None` for anything else, and for what does not exist: the step-by-step walk then finds the error.
         """
         if self.root.folds_case or self.path_filter.hides(path, path, is_folder=False):
             return None
@@ -152,7 +151,7 @@ class TreeReader:
             return None
         if file_kind(self.disk.look_at(descriptor)) == "file":
             return descriptor
-        self.disk.close(descriptor)  # what stood there was replaced before it was opened
+        self.disk.close(descriptor)  # it was replaced before it was opened
         return None
 
     def stat(self, path: str) -> FileStat:
@@ -176,14 +175,14 @@ class TreeReader:
         return tuple(sorted(shown, key=lambda each: each.path))
 
     def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
-        """What a folder holds that fits a pattern, and what was left out."""
+        """What a folder holds that matches a pattern, and what was left out."""
         folder = self.folder(path)
         with self.walking() as folders:
             return walk(folder, pattern, folders, look)
 
     @contextmanager
     def walking(self) -> Generator[HostFolders]:
-        """What goes from folder to folder."""
+        """The folders for a walk, closed at the end."""
         with self.root.walking() as cursor:
             yield HostFolders(self.path_filter, cursor, self.disk)
 
@@ -194,7 +193,7 @@ class TreeReader:
         return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
 
     def subtree(self, found: ResolvedPath) -> list[ResolvedPath]:
-        """Something and all that lies below it, hidden or not; each folder comes before what it holds.
+        """An entry and all that lies below it, hidden or not; each folder comes before what it holds.
 
         Raises:
             PathConflictError: some of it lies deeper than a path can name.
@@ -218,7 +217,7 @@ class TreeReader:
             found = self.root.resolve(path, follow=follow)
         except PathConflictError as error:
             if self.path_filter.unreadable(error.path) is not None:
-                return None  # the refusal would tell what the path leads to
+                return None  # the error would reveal what the path leads to
             raise
         is_folder = file_kind(found.status) == "folder"
         return None if self.path_filter.hides(path, found.path, is_folder=is_folder) else found
@@ -289,7 +288,7 @@ def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive:
 
 
 def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> None:
-    """Give something another path."""
+    """Move an entry."""
     if src == ROOT:
         raise paths.root_stays()
     view.present(src, follow=False)
@@ -319,10 +318,10 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
 
 
 def _all_to_change(view: TreeReader, path: str, found: ResolvedPath) -> Sequence[ResolvedPath]:
-    """Something and what it holds, all of which can be put back and may be seen.
+    """An entry and what it holds, all of which can be restored and may be seen.
 
     Raises:
-        PathConflictError: some of it can not, or may not.
+        PathConflictError: some of it cannot, or may not.
     """
     subtree = view.subtree(found)
     for each in subtree:
@@ -345,7 +344,7 @@ def _make_folders(changes: HostChanges, view: TreeReader, folders: Iterable[str]
 
 
 def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: bytes) -> None:
-    """Make a file beside the path, and give it the path when it is whole."""
+    """Make a file beside the path, and rename it to the path when it is complete."""
     disk, beside = view.disk, changes.beside
     with view.root.entry(found.path) as (folder, name):
         disk.discard(beside, at=folder)
@@ -381,12 +380,12 @@ def _rename(view: TreeReader, found: ResolvedPath, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HostFolders:
-    """What a walk asks of a tree on disk; see `handrail.filesystem.walks.FolderReader`. One walk uses it.
+    """A tree on disk as a `handrail.filesystem.walks.FolderReader`. One walk uses it.
 
     Attributes:
-        path_filter: what keeps paths back.
-        cursor: the way to where the walk is.
-        disk: how the tree is reached.
+        path_filter: the filter that the walk obeys.
+        cursor: the folder where the walk is.
+        disk: the operating system.
     """
 
     path_filter: PathFilter
@@ -397,7 +396,7 @@ class HostFolders:
         """All that a folder holds, in no order.
 
         Raises:
-            OSError: the folder is not there, or may not be listed.
+            OSError: the folder does not exist, or may not be listed.
         """
         at = self.cursor.folder(folder)
         held = self.disk.open_folder(b".", at=at)
@@ -408,7 +407,7 @@ class HostFolders:
         return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
 
     def listed(self, folder: str) -> list[FileStat]:
-        """All that a folder holds, sorted; nothing if it is no longer there."""
+        """All that a folder holds, sorted; nothing if it no longer exists."""
         try:
             found = self.found(folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -421,12 +420,12 @@ class HostFolders:
         return frozenset(name for name in RULE_NAMES if self.disk.look(to_bytes(name), at=at) is not None)
 
     def rule_file(self, path: str) -> bytes | None:
-        """The content of an ignore file; `None` if it is no file, or a large one."""
+        """The content of an ignore file; `None` if it is not a file, or too large."""
         try:
             at = self.cursor.folder(parent_of(path))
             descriptor = self.disk.open_file(to_bytes(path.rpartition("/")[2]), at=at)
         except OSError:
-            return None  # somebody has removed it, it is a link, or it may not be read
+            return None  # removed by another process, a link, or unreadable
         try:
             status = self.disk.look_at(descriptor)
             if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
@@ -437,7 +436,7 @@ class HostFolders:
 
 
 def stat_of(path: str, found: ResolvedPath) -> FileStat:
-    """What there is at a path, as a filesystem says it."""
+    """The `FileStat` of what a path leads to."""
     status = found.status
     kind = file_kind(status)
     if kind == "file" and status is not None:

@@ -1,19 +1,19 @@
-"""What is done at the opening of a filesystem on disk: what a dead process left half done is undone, or let go.
+"""Recovery at the opening of a filesystem on disk: each journal of a dead process is rolled back or discarded.
 
 ======================================================  ===========================================================
 what the journal's folder holds                         what is done
 ======================================================  ===========================================================
-a journal without a whole record                        nothing had been touched: it is discarded
-one that no store decides about, or not prepared        its tree and images are put back, then it is discarded
-a prepared one, and the store knows its id              the call was committed: it is discarded, then forgotten
-a prepared one, and the store does not know it          its tree and images are put back, then it is discarded
-a prepared one, and its store was not given             nothing; `JournalError` says which store to give
-one of another root that stood at the same path         nothing; `JournalError` says how to let it go
-a damaged one, or one whose contents are damaged        nothing; `JournalError` says how to let it go
-the note that a journal was discarded                   the store forgets it, if it was given
+a journal without a whole record                        nothing had been changed: it is discarded
+one that no store decides about, or not prepared        its tree and images are restored, then it is discarded
+a prepared one, and the store has its id                the call is committed: it is discarded, then its id deleted
+a prepared one, and the store does not have its id      its tree and images are restored, then it is discarded
+a prepared one, and its store was not given             nothing; `JournalError` names the store to give
+one of another root that was at the same path           nothing; `JournalError` explains how to discard it
+a damaged one, or one whose contents are damaged        nothing; `JournalError` explains how to discard it
+the file that records that a journal was discarded      the store deletes the id, if it was given
 ======================================================  ===========================================================
 
-A process that dies meanwhile leaves a journal that says the same; the next opening goes on.
+If the process dies meanwhile, the journal is unchanged and the next opening continues.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LOGGER = logging.getLogger("handrail.filesystem")
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
-    """Bring the tree to where the last transaction that was committed left it.
+    """Restore the tree to the state after the last committed transaction.
 
     Raises:
         JournalError: a journal cannot be read, belongs to something else, or needs its store.
         StoreUnavailableError: the store does not answer.
-        OSError: the tree cannot be put back; the next opening tries again.
+        OSError: the tree cannot be restored; the next opening tries again.
     """
     for journal_id in folder.ids("journal"):
         _settle(journal_id, tree, folder, store)
@@ -51,7 +51,7 @@ def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | N
 
 
 def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
-    """Undo or let go what one journal tells of."""
+    """Roll back or discard one journal."""
     written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
     journal = JournalFile(journal_id, folder.descriptor, tree.images.disk, synced=True, written=written)
@@ -76,8 +76,8 @@ def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordSt
     if store is None or store.url != header.store:
         given = "none was given" if store is None else f"{store.url!r} was given"
         msg = (
-            f"a process died while the call of the journal {journal_id} was being committed, and whether it was is "
-            f"known to the store {header.store!r}; {given}. Pass that one: HostFilesystem(root, store=...)."
+            f"a process died while the call of the journal {journal_id} was being committed, and its outcome is "
+            f"recorded in the store {header.store!r}; {given}. Pass that one: HostFilesystem(root, store=...)."
         )
         raise JournalError(msg, path=ROOT)
     return store.is_committed(journal_id)
@@ -86,8 +86,8 @@ def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordSt
 def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folder: JournalFolder) -> None:
     if header.inode != root.identity[1]:
         msg = (
-            f"the journal {journal_id} tells how to undo changes in a folder that stood at {str(root.path)!r} before; "
-            f"the one that stands there now is another. If that is right, remove {str(folder.path)!r}."
+            f"the journal {journal_id} belongs to a folder that was at {str(root.path)!r} before; the one there now is "
+            f"another. If that is right, remove {str(folder.path)!r}."
         )
         raise JournalError(msg, path=ROOT)
 
@@ -97,9 +97,9 @@ def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
         if not images.is_kept(image):
             name = f"journal-{journal.journal_id}"
             msg = (
-                f"what was at {path!r} cannot be put back, and so nothing is: {image.blob!r} in the journal's folder "
-                "is not what was saved there, or is gone. Put it back from a copy; or look at the tree, and remove the "
-                f"file {name} from that folder to keep the tree as it is."
+                f"what was at {path!r} cannot be restored, so nothing is: {image.blob!r} in the journal's folder "
+                "is not what was saved there, or is missing. Restore it from a copy; or look at the tree, and remove "
+                f"the file {name} from that folder to keep the tree as it is."
             )
             raise JournalError(msg, path=ROOT)
 
@@ -120,9 +120,9 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
             tree.sync()
     except (OSError, FilesystemError) as error:
         msg = (
-            f"what a dead process changed cannot be put back: {error}. Mend that and open the filesystem again; what "
-            f"is still to be put back stays in the journal {journal.journal_id}."
+            f"the changes of a dead process cannot be rolled back: {error}. Fix that and open the filesystem again; "
+            f"what is still to be restored stays in the journal {journal.journal_id}."
         )
         raise JournalError(msg, path=ROOT) from error
     what = "" if written.tree is None else "the whole tree and "
-    _LOGGER.info("%s%d paths that a dead process had changed have been put back", what, len(written.images))
+    _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))

@@ -1,7 +1,7 @@
-"""The journal on disk, from which the changes of a call are undone after a crash.
+"""The journal on disk, from which the changes of a call are rolled back after a crash.
 
-- `before_images`: one file as it was: taking it, sharing it, sweeping it.
+- `before_images`: one file as it was: saving, sharing, removing.
 - `journal_file`: the journal of one transaction: format, append, damage.
-- `folder`: where journals are, which process owns them, which calls were committed.
-- `restore`: putting a tree back to its before-images, whatever it is now.
+- `folder`: where journals are, which process owns them, which calls are committed.
+- `restore`: restores a tree from its before-images, whatever its present state.
 """

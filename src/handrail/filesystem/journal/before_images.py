@@ -1,10 +1,9 @@
-"""Before-images: what was at a path on disk, kept so that it can be put back.
+"""Before-images: what was at a path on disk, saved so that it can be restored.
 
-Contents are kept as files of their own in the journal's folder. The content of a file that is about to be replaced or
-removed is not copied if it need not be: the file gets a second name in the journal's folder, which costs the same for
-every size, and keeps owner, times and attributes as they are. It is copied, piece by piece, when it would otherwise
-not be safe there: when it has other names already, through which it may be written to; when it stays in the tree, at
-another path; and when the journal lies on another filesystem.
+Contents are stored as files in the journal's folder. A file that is about to be replaced or removed is hard-linked into
+the journal's folder if possible, which takes constant time and preserves owner, times and attributes. It is copied,
+piece by piece, if its content could change or it cannot be linked: when it has other names already, through which it
+may be written to; when it stays in the tree, at another path; and when the journal lies on another filesystem.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from handrail.filesystem.disk import Disk
 
 
 class FileIdentity(NamedTuple):
-    """What tells something on disk from what somebody else puts in its place; for a folder only its kind counts."""
+    """Distinguishes an entry on disk from a replacement by another process; for a folder only its kind counts."""
 
     kind: str
     inode: int = 0
@@ -46,7 +45,7 @@ class BeforeImage:
         owner: ids of the user and group of a file or folder.
         blob: the name in the journal's folder of the file that holds the content of a file.
         target: where a link leads.
-        mark: the file itself.
+        mark: the identity of the file.
         kept: the size and the time, in nanoseconds, of the file that holds the content; `None` if unknown.
     """
 
@@ -64,7 +63,7 @@ NO_BEFORE_IMAGE = BeforeImage("nothing")
 
 
 def file_kind(status: stat_result | None) -> str:
-    """What something on disk is: a kind of image, or `"special"` for what has no content to keep."""
+    """The kind of an entry on disk: a kind of image, or `"special"` for one without content to save."""
     if status is None:
         return "nothing"
     if stat.S_ISREG(status.st_mode):
@@ -75,7 +74,7 @@ def file_kind(status: stat_result | None) -> str:
 
 
 def file_identity(status: stat_result | None) -> FileIdentity:
-    """The mark of what was looked at."""
+    """The identity of the entry with a status."""
     kind = file_kind(status)
     if status is None or kind == "folder":
         return FileIdentity(kind)
@@ -85,31 +84,31 @@ def file_identity(status: stat_result | None) -> FileIdentity:
 class BeforeImages:
     """The images of one filesystem, and the folder that holds their contents.
 
-    A content is needed as long as somebody holds its image. What nobody holds is removed by `sweep`, and not in the
-    moment that the last holder lets go, because that may be any moment of any thread.
+    A content is needed as long as its image is referenced. Unreferenced contents are removed by `sweep`, and not when
+    the last reference goes, because that may be at any moment in any thread.
 
     Attributes:
         folder: the descriptor of the journal's folder.
-        disk: how it is reached.
+        disk: the operating system.
     """
 
     __slots__ = ("_count", "_dropped", "disk", "folder")
 
     def __init__(self, folder: int, disk: Disk) -> None:
-        """Keep contents in the folder that a descriptor is open on."""
+        """Store contents in the folder that a descriptor is open on."""
         self.folder = folder
         self.disk = disk
         self._count = 0
         self._dropped: deque[bytes] = deque()
 
     def take(self, name: bytes, *, at: int, synced: bool, stays: bool = False) -> BeforeImage:
-        """The image of what there is of that name.
+        """The image of the entry with a name.
 
         Args:
             name: the name.
             at: descriptor of the folder.
-            synced: whether a copy is to outlive a power failure.
-            stays: whether the file is going to stay in the tree, at another path.
+            synced: whether a copy is fsynced.
+            stays: whether the file will stay in the tree, at another path.
         """
         status = self.disk.look(name, at=at)
         if status is None:
@@ -137,9 +136,9 @@ class BeforeImages:
         return image
 
     def put(self, image: BeforeImage, name: bytes, *, at: int, shared: bool) -> None:
-        """Make a new file of the content of an image; `shared` lets it be the very file that the journal holds.
+        """Make a new file of the content of an image; with `shared` it may be a hard link to the journal's file.
 
-        It is that file in any case if there is no room for a copy.
+        It is one in any case if there is no space for a copy.
         """
         blob = image.blob.encode()
         may_share = self._is_original(image)
@@ -156,24 +155,24 @@ class BeforeImages:
                 raise
 
     def is_there(self, image: BeforeImage, status: stat_result) -> bool:
-        """Whether what was looked at is what the image shows, itself and unchanged."""
+        """Whether a status is that of the image's own file, unchanged."""
         if file_identity(status) == image.mark:
             return True
         return image.kind == "file" and status.st_ino == image.mark.inode and self._is_original(image)
 
     def is_kept(self, image: BeforeImage) -> bool:
-        """Whether what an image needs of the journal's folder is still what was put there."""
+        """Whether the content of an image is still in the journal's folder, unchanged."""
         if image.kind != "file":
             return True
         status = self.disk.look(image.blob.encode(), at=self.folder)
         if status is None or file_kind(status) != "file":
             return False
         if status.st_ino == image.mark.inode and status.st_nlink > 1:
-            return True  # the file is in the tree as well, where it may be written to
+            return True  # the file is also in the tree, where it may be written to
         return image.kept is None or image.kept == (status.st_size, status.st_mtime_ns)
 
     def set_aside(self, name: bytes, *, at: int) -> str:
-        """Move a file or link into the journal's folder, out of the way; returns its name there."""
+        """Move a file or link into the journal's folder; returns its name there."""
         aside = unused(name, at=self.folder, disk=self.disk)
         try:
             self.disk.rename(name, aside, at=at, to=self.folder)
@@ -189,7 +188,7 @@ class BeforeImages:
         return aside.decode(errors="backslashreplace")
 
     def separate(self) -> None:
-        """See that no content is also a file of the tree, where a program could write into it."""
+        """Copy the contents that are also files of the tree, where a program could write to them."""
         for name in self.disk.names(self.folder):
             status = self.disk.look(name, at=self.folder) if name.startswith(_PREFIX) else None
             if status is None or status.st_nlink == 1:
@@ -205,19 +204,19 @@ class BeforeImages:
                 raise
 
     def sweep(self) -> None:
-        """Remove the contents that nobody holds any more."""
+        """Remove the contents that are no longer referenced."""
         while self._dropped:
             self.disk.discard(self._dropped[0], at=self.folder)
             self._dropped.popleft()
 
     def _is_original(self, image: BeforeImage) -> bool:
-        """Whether the journal's folder holds the file itself and no copy."""
+        """Whether the journal's folder holds the file itself and not a copy."""
         blob = self.disk.look(image.blob.encode(), at=self.folder)
         return blob is not None and blob.st_ino == image.mark.inode
 
     @contextmanager
     def _copying(self, name: bytes, new: bytes, *, at: int, to: int) -> Generator[int]:
-        """A descriptor of a new file that has got the content of another."""
+        """A descriptor of a new file that is a copy of another."""
         source = self.disk.open_file(name, at=at)
         try:
             target = self.disk.make_file(new, 0o600, at=to)
@@ -232,7 +231,7 @@ class BeforeImages:
 
 
 def unused(name: bytes, *, at: int, disk: Disk) -> bytes:
-    """A name for what is set aside that nothing has in a folder."""
+    """An unused name in a folder, for an entry that is set aside."""
     found, number = name[:200] + b".found", 1
     while disk.look(found, at=at) is not None:
         number += 1

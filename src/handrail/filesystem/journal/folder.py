@@ -1,11 +1,11 @@
-"""The folder outside of the tree in which a filesystem on disk keeps its journals, and who may use it.
+"""The folder outside the tree in which a filesystem on disk stores its journals, and the locks on it.
 
-It belongs to one root, and one `HostFilesystem` at a time works with both: that one holds the lock of the file `lock`
-and that of the root itself, which the operating system takes from a process that dies.
+It belongs to one root, and one `HostFilesystem` at a time works with both: it holds the lock of the file `lock` and
+that of the root itself, which the operating system releases when the process dies.
 
-The journal outlives a crash, and so does what the call has written to a store. Which of the two is to be believed is
-decided in one place: in the unit of work that commits the call, the store takes note of the journal's id. A journal
-that is found later is discarded if the store knows it, and undone if not.
+Both the journal and what the call has written to a store survive a crash. The store decides whether the call is
+committed: the unit of work that commits the call records the journal's id. A journal that is found later is discarded
+if the store has its id, and rolled back if not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class JournalFolder:
     __slots__ = ("_disk", "_lock", "descriptor", "path")
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        """Make the folder if it is not there, and open it; `acquire` must follow.
+        """Make the folder if it does not exist, and open it; `acquire` must follow.
 
         Raises:
             JournalError: it cannot be made or used.
@@ -59,16 +59,16 @@ class JournalFolder:
             self.descriptor = disk.open_root(self.path)
             self._lock = disk.append_file(b"lock", at=self.descriptor)
         except OSError as error:
-            msg = f"the journal cannot be kept in {str(path)!r}: {error.strerror}. {_CURE}"
+            msg = f"the journal cannot be stored in {str(path)!r}: {error.strerror}. {_CURE}"
             raise JournalError(msg, path=ROOT) from error
 
     def acquire(self, root: int, wait: timedelta, clock: Clock, pause: Callable[[float], object] = time.sleep) -> None:
-        """Become the only one that works with the folder, and with the root that a descriptor is open on.
+        """Acquire the lock of the folder, and of the root that a descriptor is open on.
 
-        Where folders cannot be locked, as over a network, only those that share the journal's folder are kept away.
+        Where folders cannot be locked, as over a network, only filesystems with the same journal's folder are excluded.
 
         Raises:
-            FilesystemBusyError: another filesystem, of this process or another one, still does after `wait`.
+            FilesystemBusyError: another filesystem, of this process or another one, still holds a lock after `wait`.
             JournalError: files have no locks where the journal's folder is.
         """
         until = clock.monotonic() + wait.total_seconds()
@@ -82,13 +82,13 @@ class JournalFolder:
             pause(_POLL_SECONDS)
 
     def belongs_to(self, root: Path) -> None:
-        """Take the folder for a root, once and for all.
+        """Assign the folder to a root permanently.
 
         Raises:
-            JournalError: it is another root's, or lies inside of the root.
+            JournalError: it belongs to another root, or lies inside the root.
         """
         if self.path == root or root in self.path.parents:
-            msg = f"the journal would lie inside of its own root, in {str(self.path)!r}. Give a folder outside of it."
+            msg = f"the journal would lie inside its own root, in {str(self.path)!r}. Give a folder outside it."
             raise JournalError(msg, path=ROOT)
         owner = self.path / "root"
         name = os.fsencode(root)
@@ -102,12 +102,12 @@ class JournalFolder:
             raise JournalError(msg, path=ROOT)
 
     def ids(self, kind: str) -> list[str]:
-        """The ids of what there is of a kind: `journal` or `settled`."""
+        """The ids of the files of a kind: `journal` or `settled`."""
         names = sorted(self._disk.names(self.descriptor))
         return [os.fsdecode(name).partition("-")[2] for name in names if name.startswith(f"{kind}-".encode())]
 
     def read(self, name: str) -> bytes:
-        """The content of a file; empty if it is not there."""
+        """The content of a file; empty if it does not exist."""
         if self._disk.look(name.encode(), at=self.descriptor) is None:
             return b""
         descriptor = self._disk.open_file(name.encode(), at=self.descriptor)
@@ -117,13 +117,13 @@ class JournalFolder:
             self._disk.close(descriptor)
 
     def clean(self) -> None:
-        """Remove the contents and marks that no journal needs; called when there is no journal."""
+        """Remove the contents and marks that no journal needs; called when no journal exists."""
         for name in self._disk.names(self.descriptor):
             if name.startswith((b"image-", b"marks-")):
                 self._disk.discard(name, at=self.descriptor)
 
     def close(self, root: int, *, owned: bool) -> None:
-        """Let others work with folder and root; a process that was forked off owns no locks and leaves them alone."""
+        """Release folder and root; a forked process does not own the locks and does not release them."""
         for each in (root, self._lock):
             if owned:
                 with suppress(OSError):  # where it could not be locked
@@ -132,12 +132,12 @@ class JournalFolder:
         os.close(self.descriptor)
 
     def _busy(self, root: int) -> str | None:
-        """What somebody else holds; `None` if all is ours now."""
+        """The lock that another process holds; `None` if this process now holds all."""
         try:
             if not _taken(self._lock):
                 return repr(str(self.path / "lock"))
         except OSError as error:
-            msg = f"the journal cannot be kept in {str(self.path)!r}: files have no locks there. {_CURE}"
+            msg = f"the journal cannot be stored in {str(self.path)!r}: files cannot be locked there. {_CURE}"
             raise JournalError(msg, path=ROOT) from error
         with suppress(OSError):
             return None if _taken(root) else "the root itself, with another folder as journal="
@@ -145,7 +145,7 @@ class JournalFolder:
 
 
 def _taken(descriptor: int) -> bool:
-    """Whether the lock of a file or folder is ours now."""
+    """Whether the lock of a file or folder has been acquired."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -154,32 +154,32 @@ def _taken(descriptor: int) -> bool:
 
 
 def default_journal_folder(root: Path, environment: Mapping[str, str]) -> Path:
-    """Where the journal of a root is kept if nobody says otherwise: by the root's path, below `$XDG_STATE_HOME`."""
+    """The default folder for the journal of a root: by the root's path, below `$XDG_STATE_HOME`."""
     given = environment.get("XDG_STATE_HOME", "")
     state = Path(given) if given.startswith("/") else Path.home() / ".local" / "state"
     return state / "handrail" / "journals" / hashlib.sha256(os.fsencode(root)).hexdigest()[:32]
 
 
 def require_posix(platform: str = sys.platform) -> None:
-    """Say that files on disk need POSIX.
+    """Check that this is a POSIX system.
 
     Raises:
         FilesystemError: this system has no descriptors of folders, or no locks of files.
     """
     if platform == "win32" or os.open not in os.supports_dir_fd:
         msg = (
-            "HostFilesystem works on POSIX systems only (Linux, macOS): it needs folders that are held open. Use "
+            "HostFilesystem works on POSIX systems only (Linux, macOS): it needs descriptors of folders. Use "
             "InMemoryFilesystem here, or run in WSL or a container."
         )
         raise FilesystemError(msg, path=ROOT)
 
 
 def drop_commit_record(journal_id: str, store: CommitRecordStore, images: BeforeImages) -> None:
-    """Have the store forget a journal that is gone; if it does not answer, the next opening tries again.
+    """Have the store delete the id of a removed journal; if it does not answer, the next opening tries again.
 
     Args:
-        journal_id: the id of the journal, of which `settled-ID` is left.
-        store: what has decided about it.
+        journal_id: the id of the journal, whose file `settled-ID` remains.
+        store: the store that decides about it.
         images: the journal's folder.
     """
     try:
@@ -187,5 +187,5 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
         images.disk.discard(f"settled-{journal_id}".encode(), at=images.folder)
     except (HandrailError, OSError):
         _LOGGER.warning(
-            "the store did not forget the journal %s; the next opening tries again", journal_id, exc_info=True
+            "the store could not delete the journal id %s; the next opening tries again", journal_id, exc_info=True
         )

@@ -1,22 +1,21 @@
-"""The journal of one transaction on disk: what to put back if the process dies.
+"""The journal of one transaction on disk: what to restore if the process dies.
 
 A journal is two files in the journal's folder, named after its id.
 
 `journal-ID`
-    Records, each synced before anything that it tells of is touched: which images to put back, which tree to put back
+    Records, each synced before anything that it describes is changed: which images to restore, which tree to restore
     before them (`handrail.filesystem.shadow.repository`), and that the journal is complete. There is one tree at most,
-    and after it images only of what it does not hold. A record is 24 bytes (the length of what follows, a checksum of
-    the length, a checksum of what follows) and JSON in UTF-8. The last record may be cut short by a crash: what it
-    tells of had not been touched yet. A record that cannot be read and is not the last has been damaged by somebody,
-    and is not passed over.
+    and after it only images of what it does not include. A record is 24 bytes (the length of what follows, a checksum
+    of the length, a checksum of what follows) and JSON in UTF-8. The last record may be truncated by a crash: what it
+    describes has not been changed yet. A record that cannot be read and is not the last is damage, and an error.
 
 `marks-ID`
-    For each change, before it is made, what is going to be at the path then: one JSON array a line. It is not synced,
-    and what of it is lost costs nothing but care: what is found at a path and is neither the image nor marked was made
-    by somebody else, and is set aside rather than removed. A path that is marked and has no image proves that records
-    are lost.
+    For each change, before it is made, what will be at the path afterwards: one JSON array a line. It is not synced. If
+    lines are lost, a rollback sets aside more: what is found at a path and is neither the image nor marked is treated
+    as made by another process, and set aside instead of removed. A marked path without an image proves that records are
+    lost.
 
-Removing `journal-ID` is what commits a transaction that no store decides about.
+Removing `journal-ID` commits a transaction that no store decides about.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class JournalHeader(NamedTuple):
 
     Attributes:
         inode: the inode of the root.
-        store: the URL of the store that decides whether the transaction was committed; `None` if none does.
+        store: the URL of the store that decides whether the transaction is committed; `None` without a store.
     """
 
     inode: int
@@ -55,14 +54,14 @@ class JournalHeader(NamedTuple):
 
 @dataclass(slots=True)
 class JournalRecords:
-    """What a journal holds.
+    """The content of a journal.
 
     Attributes:
         header: what it belongs to; `None` if nothing was recorded.
-        images: for each path what to put back, in the order of recording.
-        marks: for each path what the transaction left there, one time or another.
-        prepared: whether the journal was complete, so that a store may have decided.
-        tree: the snapshot of the whole tree to put back before the images; `None` if there is none.
+        images: for each path what to restore, in the order of recording.
+        marks: for each path what the transaction has put there at any time.
+        prepared: whether the journal is complete, so that a store may have decided.
+        tree: the snapshot of the whole tree to restore before the images; `None` if there is none.
     """
 
     header: JournalHeader | None = None
@@ -72,7 +71,7 @@ class JournalRecords:
     tree: str | None = None
 
     def lacks(self, path: str) -> bool:
-        """Whether what is at a path now would be needed to undo everything."""
+        """Whether a full rollback needs what is at a path now."""
         return path not in self.images and (self.tree is None or not is_outside_git_dir(path))
 
 
@@ -81,7 +80,7 @@ class JournalFile:
 
     Attributes:
         journal_id: its id.
-        written: what it holds so far.
+        written: its content so far.
     """
 
     __slots__ = ("_disk", "_end", "_files", "_folder", "_synced", "_torn", "journal_id", "written")
@@ -89,7 +88,7 @@ class JournalFile:
     def __init__(
         self, journal_id: str, folder: int, disk: Disk, *, synced: bool, written: JournalRecords | None = None
     ) -> None:
-        """Make an empty journal in the folder that a descriptor is open on, or go on with one that was `written`."""
+        """Make an empty journal in the folder that a descriptor is open on, or continue one that was `written`."""
         self.journal_id = journal_id
         self.written = JournalRecords() if written is None else written
         self._folder = folder
@@ -106,7 +105,7 @@ class JournalFile:
             raise
 
     def note(self, images: Mapping[str, BeforeImage], header: JournalHeader) -> None:
-        """Record images; when this returns, they and their contents outlive a crash.
+        """Record images; when this returns, they and their contents are durable.
 
         Raises:
             OSError: nothing has been recorded.
@@ -115,7 +114,7 @@ class JournalFile:
         self.written.images.update(images)
 
     def note_tree(self, tree: str, header: JournalHeader) -> None:
-        """Record a snapshot of the whole tree; when this returns, the record outlives a crash.
+        """Record a snapshot of the whole tree; when this returns, the record is durable.
 
         Raises:
             OSError: nothing has been recorded.
@@ -124,24 +123,24 @@ class JournalFile:
         self.written.tree = tree
 
     def mark(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
-        """Note what is going to be at some paths."""
+        """Record what will be at some paths."""
         lines = bytearray()
         for path, mark in marks:
             self.written.marks.setdefault(path, set()).add(mark)
-            lines += b"\n" + json.dumps([path, *mark]).encode()  # what a crash has cut short ends where the next begins
+            lines += b"\n" + json.dumps([path, *mark]).encode()  # ends a line that a crash has truncated
         self._disk.write(self._files[1], bytes(lines))
 
     def prepare(self) -> None:
-        """Record that the journal is complete; doing it twice is once."""
+        """Record that the journal is complete; idempotent."""
         if not self.written.prepared:
             self.append({"prepared": True})
             self.written.prepared = True
 
     def discard(self, *, settled: bool = False) -> None:
-        """Commit, or forget what has been undone: the journal is gone when this returns, and may be so when it raises.
+        """Remove the journal, to commit or after a rollback; it may also be removed when this raises.
 
         Args:
-            settled: leave a note `settled-ID` behind, for as long as a store knows the id.
+            settled: leave a file `settled-ID`, for as long as a store has the id.
         """
         journal, marks = _names(self.journal_id)
         try:
@@ -156,7 +155,7 @@ class JournalFile:
             self.close()
 
     def close(self) -> None:
-        """Give the descriptors back; the files stay."""
+        """Close the descriptors; the files stay."""
         while self._files:
             self._disk.close(self._files.pop())
 
@@ -169,7 +168,7 @@ class JournalFile:
         self.written.header = header
 
     def append(self, record: Mapping[str, object]) -> None:
-        """Add a record; when this returns, it outlives a crash.
+        """Append a record; when this returns, it is durable.
 
         Raises:
             OSError: it does not count.
@@ -188,12 +187,12 @@ class JournalFile:
 
 
 def beside_of(journal_id: str) -> bytes:
-    """The name under which a transaction makes files before they get their own; `journal_id` names the transaction."""
+    """The temporary name under which the transaction `journal_id` makes files."""
     return f".handrail-{journal_id[:12]}".encode()
 
 
 def read_journal(journal_id: str, journal: bytes, marks: bytes) -> JournalRecords:
-    """What the two files of a journal hold.
+    """Parse the two files of a journal.
 
     Raises:
         JournalError: the journal is damaged, or was written by a newer Handrail.
@@ -213,16 +212,16 @@ def read_journal(journal_id: str, journal: bytes, marks: bytes) -> JournalRecord
             path, *mark = json.loads(line)
             written.marks.setdefault(path, set()).add(FileIdentity(*mark))
         except (ValueError, TypeError):
-            continue  # cut short by the crash; the mark is missing then, and what is found will be set aside
+            continue  # truncated by the crash; the mark is missing, so what is found will be set aside
     if any(written.lacks(path) for path in written.marks):
         raise _damaged(journal_id, place, "lacks a record")
     return written
 
 
 def _record_at(journal: bytes, place: int, journal_id: str) -> bytes | None:
-    """The record at a place; `None` if it is the last one and cut short."""
+    """The record at a place; `None` if it is the last one and truncated."""
     head = journal[place : place + _HEAD.size]
-    if len(head) < _HEAD.size or not any(journal[place:]):  # a file may have grown by zeros before its data came
+    if len(head) < _HEAD.size or not any(journal[place:]):  # a file may be extended by zeros before its data is written
         return None
     length, check, digest = _HEAD.unpack(head)
     end = place + _HEAD.size + length
@@ -250,7 +249,7 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
 
 def _damaged(journal_id: str, place: int, state: str) -> JournalError:
     msg = (
-        f"the journal {journal_id} {state} (at byte {place}), so what it would put back is not known. Look at the "
+        f"the journal {journal_id} {state} (at byte {place}), so what it would restore is not known. Look at the "
         f"tree, then remove the file journal-{journal_id} from the journal's folder to keep the tree as it is."
     )
     return JournalError(msg, path=ROOT)

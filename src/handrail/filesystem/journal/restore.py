@@ -1,15 +1,15 @@
-"""Putting images back: how a tree on disk comes to be what it was, whatever it is now.
+"""Restores a tree on disk from before-images, whatever its present state.
 
-The images say what is to be at some paths, so putting back is the same whether all of the changes had been made, or
-some, or some have been put back already: it may be interrupted and done again. Three passes over the paths:
+The images define what is to be at some paths, so restoring is the same whether all changes were made, or some, or some
+have been restored already: it can be interrupted and repeated. Three passes over the paths:
 
-1. from the deepest up, what is in the way goes: what is not to be there, and what is of another kind;
-2. from the top down, folders, files and links are made, each file beside its path first and then renamed;
-3. from the deepest up, folders get their permissions, which might have kept the others from being done.
+1. from the deepest up, remove what is not to be there or is of another kind;
+2. from the top down, make folders, files and links, each file under a temporary name first and then renamed;
+3. from the deepest up, set the permissions of folders, which might have prevented the other passes.
 
-What somebody else made is not lost. It is recognised by not being marked as what the transaction left there; a file or
-link is then moved into the journal's folder as `NAME.found`, a folder that holds something is left where it is, or,
-where something else belongs, beside it as `NAME.found`. A warning is logged.
+What another process made is not lost. It is recognised by not being marked as made by the transaction; a file or link
+is then moved into the journal's folder as `NAME.found`, a folder that is not empty stays where it is, or, if something
+else belongs there, is renamed to `NAME.found`. A warning is logged.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _LOGGER = logging.getLogger("handrail.filesystem")
 
 
 class RestoreTarget(NamedTuple):
-    """What is to be put back.
+    """What is to be restored.
 
     Attributes:
         images: for each path what is to be there, in the order in which they were taken.
-        marks: for each path what the transaction left there; `None` if all that is there may go.
-        beside: the name under which a file is made before it gets its own.
-        shared: whether the files that the journal holds may come into the tree themselves: they are not needed again.
+        marks: for each path what the transaction put there; `None` if anything there may be removed.
+        beside: the temporary name under which a file is made.
+        shared: whether the journal's files may be linked into the tree, since they are not needed again.
     """
 
     images: Mapping[str, BeforeImage]
@@ -51,14 +51,14 @@ class RestoreTarget(NamedTuple):
 
 
 class TreeRestorer:
-    """Puts images back into a tree."""
+    """Restores images in a tree."""
 
     __slots__ = ("_disk", "_images", "_mark", "_root", "_wanted")
 
     def __init__(
         self, root: Root, images: BeforeImages, wanted: RestoreTarget, mark: Callable[[str, FileIdentity], object]
     ) -> None:
-        """Put back what is wanted; `mark` is told what is going to be at a path before it is there."""
+        """Restore what is wanted; `mark` is called with what will be at a path before it is made."""
         self._root = root
         self._images = images
         self._disk = images.disk
@@ -66,10 +66,10 @@ class TreeRestorer:
         self._mark = mark
 
     def run(self) -> None:
-        """Put everything back.
+        """Restore everything.
 
         Raises:
-            OSError: something could not be put back. Doing it again goes on where it stopped.
+            OSError: something could not be restored. A repetition continues where it stopped.
         """
         newest_first = tuple(reversed(tuple(self._wanted.images.items())))  # one file may have had two spellings
         deepest_first = sorted(newest_first, key=_depth, reverse=True)
@@ -92,8 +92,8 @@ class TreeRestorer:
             elif not self._is_ours(path, file_identity(status)):
                 aside = self._images.set_aside(name, at=folder)
                 _LOGGER.warning(
-                    "%r was changed by somebody else before it was put back; what was there is %r in the journal's "
-                    "folder now",
+                    "%r was changed by another process before it was restored; what was there is now %r in the "
+                    "journal's folder",
                     path,
                     aside,
                 )
@@ -110,11 +110,11 @@ class TreeRestorer:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise
             if not needed:
-                _LOGGER.warning("the folder %r holds what somebody else put there, so it stays", path)
+                _LOGGER.warning("the folder %r holds files of another process, so it stays", path)
                 return
             aside = unused(name, at=at, disk=self._disk)
             self._disk.rename(name, aside, at=at, to=at)
-            _LOGGER.warning("the folder %r holds what somebody else put there; it is called %r now", path, aside)
+            _LOGGER.warning("the folder %r holds files of another process; it is now called %r", path, aside)
 
     def _make(self, path: str, image: BeforeImage) -> None:
         self._make_missing_above(path)
@@ -142,7 +142,7 @@ class TreeRestorer:
         for folder in reversed(missing):
             with self._root.entry(folder) as (parent, name):
                 self._disk.make_folder(name, at=parent)
-            _LOGGER.warning("the folder %r was removed by somebody else, and is needed: it is there again", folder)
+            _LOGGER.warning("the folder %r was removed by another process, and is needed: it was made again", folder)
 
     def _dress(self, path: str, image: BeforeImage) -> None:
         status = self._root.look(path)

@@ -1,11 +1,11 @@
-"""What must change on disk to match a snapshot, and doing it, below the descriptor of the root.
+"""Plans and makes the changes on disk that restore a snapshot, below the descriptor of the root.
 
 Each path is opened folder by folder and no link is followed, so that nothing outside the root is read or written, even
-if a process that a tool has left behind puts a link where a folder was.
+if a process that a tool has left running replaces a folder by a link.
 
-Everything that a snapshot needs is known and found to be there before anything is touched. Then, in this order: what is
-too much goes, folders are made, files and links are made, modes are set, inner ones first. Whatever of it has been done
-when the process dies, a restore of the same snapshot does the rest, since it begins by looking at what is there.
+Everything that a snapshot needs is determined and checked to exist before anything is changed. Then, in this order:
+superfluous entries are removed, folders are made, files and links are made, modes are set, inner ones first. If the
+process dies in between, restoring the same snapshot does the rest, since it begins by reading the present state.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from handrail.filesystem.shadow.tree import (
 )
 
 ABOVE = "root"
-"""The name of the root in the tree object of a snapshot, where it stands alone, so that its mode is kept too."""
+"""The name of the root in the tree object of a snapshot, where it is the only entry, so that its mode is stored too."""
 
 _ID = re.compile("[0-9a-f]{40}")
 
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
-"""What reading says of something that is gone, or of another kind than it was."""
+"""The errors of reading something that was removed, or is of another kind than it was."""
 
 
 @dataclass(slots=True)
 class CheckoutPlan:
-    """The steps of a restore, each in the order in which it is done; folders stand before what they hold."""
+    """The steps of a restore, in order; folders come before what they hold."""
 
     surplus: list[str] = field(default_factory=list[str])
     folders: list[str] = field(default_factory=list[str])
@@ -58,21 +58,21 @@ class CheckoutPlan:
 
 
 def wanted_root(reader: ObjectReader, snapshot: str) -> TreeEntry:
-    """The root as a snapshot has it.
+    """The root in a snapshot.
 
     Raises:
-        SnapshotError: it is no snapshot of this repository.
+        SnapshotError: it is not a snapshot of this repository.
     """
     content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
     entries = list(decode_tree(content or b""))
     if [entry.name for entry in entries] != [ABOVE]:
-        msg = f"{snapshot!r} is no snapshot of this shadow repository; restore what its `snapshot` returned"
+        msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
         raise SnapshotError(msg)
     return entries[0]
 
 
 def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> CheckoutPlan:
-    """What leads from what is present to what is wanted.
+    """The changes from the present to the wanted state.
 
     Raises:
         JournalError: the objects of the snapshot have been lost.
@@ -83,10 +83,10 @@ def plan_checkout(reader: ObjectReader, wanted: TreeEntry, present: Folder) -> C
 
 
 def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
-    """Do what was planned.
+    """Make the planned changes.
 
     Raises:
-        FilesystemError: the disk does not let us; the rest has not been done, and the same snapshot can be restored
+        FilesystemError: the disk does not allow it; the rest has not been done, and the same snapshot can be restored
             again.
     """
     for path in steps.surplus:
@@ -137,7 +137,7 @@ class DiskTree:
         self.root = root
 
     def read(self, item: UnreadFile, how: Callable[[BinaryIO, int], str]) -> str:
-        """What `how` makes of a file's content, or a link's target, and its size; `UNREAD` if it is not as looked at.
+        """The result of `how` for a file's content, or a link's target, and its size; `UNREAD` if it has changed.
 
         Raises:
             FilesystemError: it cannot be read.
@@ -150,36 +150,36 @@ class DiskTree:
                     found = how(source, item.leaf.signature[0])
                 return found if _is_unchanged(item, parent, name) else UNREAD
         except BrokenPipeError:
-            raise  # it is git that failed, not the disk
+            raise  # git failed, not the disk
         except OSError as error:
             if error.errno in _CHANGED:
                 return UNREAD
             raise cannot_snapshot("read", item.path, error) from error
 
     def remove(self, path: str) -> None:
-        """Remove whatever there is at a path, if anything."""
+        """Remove what is at a path, if anything."""
         with _at(path), self._parent(path) as (parent, name):
             try:
                 os.unlink(name, dir_fd=parent)
             except FileNotFoundError:
                 return
-            except (IsADirectoryError, PermissionError):  # some systems say of a folder that it is not permitted
+            except (IsADirectoryError, PermissionError):  # some systems report EPERM for a folder
                 shutil.rmtree(name, dir_fd=parent)
 
     def make_folder(self, path: str) -> None:
-        """Make an empty folder in place of whatever there is at a path."""
+        """Make an empty folder in place of what is at a path."""
         self.remove(path)
         with _at(path), self._parent(path) as (parent, name):
             os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
 
     def make_link(self, path: str, target: bytes) -> None:
-        """Make a link in place of whatever there is at a path."""
+        """Make a link in place of what is at a path."""
         self.remove(path)
         with _at(path), self._parent(path) as (parent, name):
             os.symlink(target, os.fsencode(name), dir_fd=parent)
 
     def make_file(self, path: str, mode: int, content: Iterable[bytes]) -> None:
-        """Make a file in place of whatever there is at a path."""
+        """Make a file in place of what is at a path."""
         self.remove(path)
         with _at(path), self._parent(path) as (parent, name):
             fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
@@ -188,7 +188,7 @@ class DiskTree:
                 os.fchmod(fd, stat.S_IMODE(mode))
 
     def set_mode(self, path: str, mode: int) -> None:
-        """Give a file or folder its mode."""
+        """Set the mode of a file or folder."""
         with _at(path):
             if path == ROOT:
                 os.fchmod(self.root, stat.S_IMODE(mode))
@@ -211,7 +211,7 @@ class DiskTree:
 
 
 def file_digest(source: BinaryIO, size: int) -> str:
-    """The id that a file's content has in git."""
+    """The git id of a file's content."""
     found = running_id(b"blob", size)
     while chunk := source.read(CHUNK):
         found.update(chunk)
@@ -220,7 +220,7 @@ def file_digest(source: BinaryIO, size: int) -> str:
 
 @contextmanager
 def disk_at(root: Path, come_upon: TreeScan) -> Generator[DiskTree]:
-    """The tree at a root, which is made accessible first if a look may do so.
+    """The tree at a root, which is made accessible first if the scan may do so.
 
     Raises:
         RootMissingError: there is no folder.
@@ -230,7 +230,7 @@ def disk_at(root: Path, come_upon: TreeScan) -> Generator[DiskTree]:
         come_upon.open_up(ROOT, root.stat().st_mode, os.fspath(root), None)
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
-        msg = f"there is no folder {os.fspath(root)!r} any more; make it again, then try again"
+        msg = f"the folder {os.fspath(root)!r} no longer exists; make it again, then try again"
         raise RootMissingError(msg, path=ROOT) from error
     except OSError as error:
         raise cannot_snapshot("open", ROOT, error) from error
@@ -250,7 +250,7 @@ def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
         target = TemporaryFile()  # noqa: SIM115 - git reads from descriptors
         target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
         target.seek(0)
-        return cast("BinaryIO", target)  # it is declared as what it wraps elsewhere
+        return cast("BinaryIO", target)  # declared as the class that it wraps
     return open(os.open(name, READ, dir_fd=parent), "rb")  # noqa: PTH123 - a descriptor
 
 
@@ -259,4 +259,4 @@ def _at(path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise cannot_snapshot("put back", path, error) from error
+        raise cannot_snapshot("restore", path, error) from error

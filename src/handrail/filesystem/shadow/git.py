@@ -1,10 +1,10 @@
-"""The git command, cut off from every configuration but its own, as the keeper of a shadow's objects.
+"""The git command, isolated from all configuration but its own, as the object store of a shadow repository.
 
-Git is asked to keep blobs and trees and to read them back, and for nothing else: no index, no commits, no references,
-no hooks, no filters. So nothing that lies in the tree (`.gitignore`, `.gitattributes`, a `.git` in some folder) changes
-what is kept, and a git process that is killed leaves no lock behind, but only files of its own, which are removed.
+Git only stores and reads blobs and trees: no index, no commits, no references, no hooks, no filters. So nothing in the
+tree (`.gitignore`, `.gitattributes`, a `.git` in some folder) changes what is stored, and a git process that is killed
+leaves no lock behind, only temporary files, which are removed.
 
-Nothing is synced: the objects outlive the process, but perhaps not the machine.
+Nothing is synced: the objects survive the death of the process, but perhaps not a power failure.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Pipes:
 
 
 class ObjectWriter:
-    """Blobs on their way to git."""
+    """Writes blobs to git."""
 
     def __init__(self, stdin: IO[bytes]) -> None:
-        """Feed a `git fast-import`."""
+        """Write to a `git fast-import`."""
         self._stdin = stdin
 
     def blob(self, source: BinaryIO, size: int) -> str:
-        """Have `size` bytes kept, and return their id; `UNREAD` if there are fewer, and what is kept is of no use."""
+        """Store `size` bytes, and return their id; `UNREAD` if there are fewer, and the stored object is useless."""
         self._stdin.write(b"blob\ndata %d\n" % size)
         blob_id = running_id(b"blob", size)
         left = size
@@ -69,17 +69,17 @@ class ObjectWriter:
         return blob_id.hexdigest()
 
     def _pad(self, left: int) -> None:
-        """Git has been told a size and waits for so many bytes."""
+        """Fill up with zeros, because git waits for the announced number of bytes."""
         while left:
             left -= self._stdin.write(bytes(min(left, CHUNK)))
         self._stdin.write(b"\n")
 
 
 class ObjectReader:
-    """Objects on their way back."""
+    """Reads objects from git."""
 
     def __init__(self, pipes: Pipes) -> None:
-        """Ask a `git cat-file --batch`."""
+        """Read from a `git cat-file --batch`."""
         self._pipes = pipes
 
     def tree(self, id: str) -> bytes | None:
@@ -90,10 +90,10 @@ class ObjectReader:
         return content if kind == b"tree" else None
 
     def blob(self, id: str) -> Iterator[bytes]:
-        """The content of a blob, in pieces; all of them must be taken.
+        """The content of a blob, in pieces; all of them must be consumed.
 
         Raises:
-            JournalError: there is none of this id.
+            JournalError: no blob has this id.
         """
         kind, left = self._ask(id)
         if kind != b"blob":
@@ -124,10 +124,10 @@ class Git:
         self._command = command
 
     def prepare(self, root: Path) -> None:
-        """Make the git dir unless there is one, and remove what a git that was killed has left.
+        """Make the git dir if it does not exist, and remove temporary files of a killed git.
 
-        The packs of the repository that `root` lies in are linked, so that what they hold is not kept twice. Being
-        links, they stay whatever becomes of that repository, which is only read.
+        The packs of the repository that `root` lies in are hard-linked, so that their content is not stored twice. The
+        links remain even if that repository, which is only read, is removed.
 
         Raises:
             FilesystemError: git is missing, or fails.
@@ -141,7 +141,7 @@ class Git:
                 leftover.unlink(missing_ok=True)
 
     def blob(self, source: BinaryIO, size: int) -> str:  # noqa: ARG002 - as `ObjectWriter.blob`
-        """Have the content of a file on disk kept as a blob, and return its id. For a file or two cheaper than `feed`.
+        """Store the content of a file on disk as a blob, and return its id. For a file or two cheaper than `feed`.
 
         Raises:
             FilesystemError: git is missing, or fails.
@@ -150,7 +150,7 @@ class Git:
 
     @contextmanager
     def feed(self) -> Generator[ObjectWriter]:
-        """Have blobs kept; they are when the block has ended, and perhaps not if it raised.
+        """Store blobs; they are stored when the block has ended, and perhaps not if it raised.
 
         Raises:
             FilesystemError: git is missing, or fails.
@@ -160,18 +160,18 @@ class Git:
             pipes.stdin.write(b"done\n")
 
     def keep_trees(self, trees: Sequence[tuple[str, bytes]]) -> None:
-        """Have trees kept, each given by its id and its lines.
+        """Store trees, each given by its id and its lines.
 
         Raises:
             FilesystemError: git is missing, fails, or makes other trees than these.
         """
         made = self.run("mktree", "-z", "--batch", "--missing", stdin=b"".join(lines + b"\0" for _, lines in trees))
         if made.decode().split() != [tree_id for tree_id, _ in trees]:
-            msg = f"{self._command!r} did not keep the folders as they are, so nothing has been done; use another git"
+            msg = f"{self._command!r} did not store the folders as they are, so nothing has been done; use another git"
             raise FilesystemError(msg, path=ROOT)
 
     def missing(self, ids: Iterable[str]) -> set[str]:
-        """The ids of which there is no object.
+        """The ids that have no object.
 
         Raises:
             FilesystemError: git is missing, or fails.
@@ -181,10 +181,10 @@ class Git:
         return {answer.split()[0] for answer in answers if answer.endswith(" missing")}
 
     def refuse_missing(self, ids: Iterable[str]) -> None:
-        """Make sure that there is an object of each id.
+        """Check that each id has an object.
 
         Raises:
-            JournalError: there is not.
+            JournalError: one has none.
         """
         lost = self.missing(ids)
         if lost:
@@ -201,7 +201,7 @@ class Git:
             yield ObjectReader(pipes)
 
     def run(self, *arguments: str, stdin: bytes | BinaryIO = b"") -> bytes:
-        """What a git command answers.
+        """The output of a git command.
 
         Raises:
             FilesystemError: git is missing, or fails.
@@ -255,7 +255,7 @@ class Git:
 
     def _cannot_start(self, error: OSError) -> FilesystemError:
         cure = "install git, or give the path of its command as git=..."
-        msg = f"git is needed to keep whole trees, and {self._command!r} cannot be run ({error.strerror}); {cure}"
+        msg = f"git is needed to save whole trees, and {self._command!r} cannot be run ({error.strerror}); {cure}"
         return FilesystemError(msg, path=ROOT)
 
     def _link_packs(self, root: Path) -> None:
@@ -266,22 +266,22 @@ class Git:
         kind, _, objects = os.fsdecode(asked.stdout).removesuffix("\n").partition("\n")
         if asked.returncode or kind != "sha1":
             return
-        with suppress(OSError):  # another disk, or not ours to link: it is only dearer then
+        with suppress(OSError):  # another disk, or no permission: only costs more
             for pack in sorted((root / objects / "pack").glob("pack-*.pack")):
-                for part in (pack, pack.with_suffix(".idx")):  # git looks for the index, so that comes last
+                for part in (pack, pack.with_suffix(".idx")):  # git searches for the index, so it is linked last
                     (self.git_dir / "objects" / "pack" / part.name).hardlink_to(part)
 
 
 def objects_missing(ids: Iterable[str]) -> JournalError:
-    """What a snapshot needs is not there."""
+    """The error for a snapshot whose objects are missing."""
     msg = f"the shadow repository has lost what the snapshot needs (git object {min(ids)}), so it cannot be restored"
     return JournalError(msg, path=ROOT)
 
 
 @contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Generator[Pipes]:
-    """The pipes of a process that has ended, and been waited for, when the block has."""
-    if process.stdin is None or process.stdout is None:  # pragma: no cover - both were asked for
+    """The pipes of a process; it has ended, and been waited for, when the block ends."""
+    if process.stdin is None or process.stdout is None:  # pragma: no cover - both were requested
         raise AssertionError
     try:
         yield Pipes(process.stdin, process.stdout)
@@ -294,11 +294,11 @@ def _ended(process: subprocess.Popen[bytes]) -> Generator[Pipes]:
 
 
 def _ended_early() -> BrokenPipeError:
-    return BrokenPipeError(errno.EPIPE, "git has ended before its work was done")
+    return BrokenPipeError(errno.EPIPE, "git ended before its work was done")
 
 
 def _isolated() -> dict[str, str]:
-    """The environment without anything that tells git what to do."""
+    """The environment without variables that configure git."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return kept | {
         "GIT_CONFIG_GLOBAL": os.devnull,
@@ -311,5 +311,5 @@ def _isolated() -> dict[str, str]:
 
 
 def _failed(command: str, code: int, complaints: bytes) -> FilesystemError:
-    said = complaints.decode(errors="replace").strip() or "it said nothing"
+    said = complaints.decode(errors="replace").strip() or "no error output"
     return FilesystemError(f"git {command} failed with exit status {code}: {said}", path=ROOT)

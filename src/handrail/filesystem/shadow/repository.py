@@ -1,43 +1,43 @@
-"""Snapshots of whole trees on disk, for tools that let other programs loose on them.
+"""Snapshots of whole trees on disk, for tools that run other programs in them.
 
-A journal knows what it is told of; a program started by a tool tells nobody. So the whole tree is looked at before and,
-if the call fails, after, and what differs is put back. What files hold is kept as git objects in a git dir of the
-repository's own: two snapshots share what they have in common, and git's commands can show what a snapshot holds.
+A journal records only changes that are announced to it; a program does not announce its changes. So the whole tree is
+scanned before and, if the call fails, after, and differences are restored. File contents are stored as git objects in a
+separate git dir: two snapshots share what they have in common, and git's commands can show a snapshot.
 
-What comes back to the byte: what files hold, the whole mode of files and folders (the root's too), links, folders that
-are empty, names that are not UTF-8. Nothing is ignored: `.gitignore` and `.gitattributes` are files like any others,
-and so is the `.git` of a repository somewhere below the root.
+Restored exactly: file contents, the whole mode of files and folders (the root's too), links, empty folders, names that
+are not UTF-8. Nothing is ignored: `.gitignore` and `.gitattributes` are files like any others, and so is the `.git` of
+a repository somewhere below the root.
 
-What stays outside, and is neither kept nor touched:
+Not included, neither saved nor changed:
 
-- the root's own `.git`: it belongs to whoever works there;
-- sockets, pipes and devices, but they go with a folder that goes.
+- the root's own `.git`;
+- sockets, pipes and devices, but they are removed with a folder that is removed.
 
-What does not come back: owners, times, extended attributes, and that two names were of one file.
+Not restored: owners, times, extended attributes and hard links.
 
-Cost: a snapshot costs a look at each file's status, and reading what has changed since the last one; two git processes,
-or none if nothing has changed. The first one of an object reads the whole tree. Nothing is thrown away before the git
-dir is: to free the room that snapshots take, remove it while nobody uses it.
+Cost: a snapshot reads each file's status, and the files that have changed since the last one; it runs two git
+processes, or none if nothing has changed. The first snapshot of an object reads the whole tree. Snapshots are never
+deleted: to free the space, remove the git dir while it is not in use.
 
-A call that starts other programs keeps the whole tree, because they do not say what they change. A *tree* is a snapshot
-of a shadow repository (`handrail.filesystem.shadow.repository`), whose git dir lies in the journal's folder and serves
-all openings of the root. A call keeps one before it starts a program:
+A call that starts other programs saves the whole tree. A *tree* is a snapshot of a shadow repository
+(`handrail.filesystem.shadow.repository`), whose git dir lies in the journal's folder and is used by all openings of the
+root. A call saves one before it starts a program:
 
 =====================================================  ============================================================
 step of `HostFilesystem.keep_tree`                     a crash after it
 =====================================================  ============================================================
 images that are files of the tree too become copies    nothing has been touched
-the tree is kept, and synced                           the same
-it is noted in the journal on disk, and synced         the journal puts back the tree, and then the images
-the program changes what it likes                      the same
+the tree is saved, and synced                          the same
+it is recorded in the journal on disk, and synced      the journal restores the tree, and then the images
+the program makes changes                              the same
 =====================================================  ============================================================
 
-The earliest tree wins. It covers everything that changes after it, be it by a program or by the filesystem itself, so
-later images are needed only to come back to moments after it, which the journal in memory does. Images from before it
-are put back after it. The root's own `.git` is no part of a tree: its images count, whenever they were taken.
+The earliest tree wins. It covers everything that changes after it, by a program or by the filesystem itself, so later
+images are needed only to restore later snapshots, which the journal in memory does. Images from before it are restored
+after it. The root's own `.git` is not part of a tree: its images count, whenever they were taken.
 
-Putting back the tree makes files anew, which nobody has marked as left there by the call; so they are marked then. What
-somebody else has written since the tree was kept cannot be told from what the program has written, and goes.
+Restoring the tree makes new files, which are marked as made by the call. What another process has written since the
+tree was saved cannot be distinguished from what the program has written, and is removed.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ if sys.platform != "win32":  # pragma: no branch - git dirs are locked with it
     import fcntl
 
 MAX_UNTRACKED_BYTES = 100 * 1024 * 1024
-"""The largest file that is kept unless another limit is given."""
+"""The largest file that is saved unless another limit is given."""
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
-_FEW = 2  # blobs are kept one by one up to here, because one git for all of them costs as much as three
+_FEW = 2  # up to here blobs are stored one by one, because one git for all of them costs as much as three
 _LOCK = "handrail-lock"
 
 GIT_DIR = "tree.git"
@@ -84,15 +84,15 @@ GIT_DIR = "tree.git"
 
 
 class ShadowRepository:
-    """Snapshots of the tree at `root`, kept in `git_dir`; a `Snapshotable`. Threads may share it.
+    """Snapshots of the tree at `root`, stored in `git_dir`; a `Snapshotable`. Threads may share it.
 
     Args:
-        root: the folder whose tree is kept.
+        root: the folder whose tree is saved.
         git_dir: a folder of its own, outside the tree; it is made when it is first needed.
-        max_untracked_bytes: the size above which a file is refused rather than kept, unless the packs of the user's own
-            repository held it when `git_dir` was made; `None` for any size.
+        max_untracked_bytes: the size above which a file is refused, unless the packs of the user's own repository held
+            it when `git_dir` was made; `None` for any size.
         git: the name or path of the git command.
-        clock: tells by the time of day which files were touched so lately that they must be read again. It may differ
+        clock: its time of day decides which files were changed so recently that they must be read again. It may differ
             from the clock that stamps the files by less than two seconds.
     """
 
@@ -105,7 +105,7 @@ class ShadowRepository:
         git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Name the tree and the git dir; neither is touched yet.
+        """Name the tree and the git dir; neither is accessed yet.
 
         Raises:
             FilesystemError: the git dir lies in the tree, or the tree in the git dir.
@@ -124,7 +124,7 @@ class ShadowRepository:
         self._newest = UNREAD
 
     def snapshot(self) -> str:
-        """Keep the tree as it is, and return the id of the snapshot: the same id for the same tree.
+        """Save the tree as it is, and return the id of the snapshot: the same id for the same tree.
 
         Raises:
             RootMissingError: there is no tree.
@@ -141,15 +141,15 @@ class ShadowRepository:
             return self._newest
 
     def restore(self, snapshot: str, /) -> None:
-        """Make the tree what it was at a snapshot; one taken by another object or process on this git dir will do.
+        """Restore the tree to a snapshot, which another object or process may have taken with this git dir.
 
         Raises:
-            SnapshotError: it is no snapshot of this repository.
+            SnapshotError: it is not a snapshot of this repository.
             JournalError: something that the snapshot needs has been lost.
             RootMissingError: there is no tree.
             FilesystemBusyError: another process uses the git dir at this moment.
             FilesystemError: git is missing or fails, or the disk is full or does not allow it. The message begins with
-                `cannot put back` if the tree is between the two states; to restore again then goes on from there.
+                `cannot restore` if the tree is between the two states; restoring again continues from there.
                 After any other error the tree is as it was.
         """
         with self._alone(), self._git.read() as reader:
@@ -166,7 +166,7 @@ class ShadowRepository:
                 apply_checkout(steps, reader, disk)
 
     def _kept(self, disk: DiskTree) -> Folder:
-        """The tree as it is, with all that its files hold kept."""
+        """The tree as it is, with all file contents stored."""
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
@@ -179,7 +179,7 @@ class ShadowRepository:
         raise FilesystemError(msg, path=changing[0])
 
     def _keep(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
-        """Have git keep what must be read; the paths of what changed meanwhile."""
+        """Store what must be read in git; returns the paths of what changed meanwhile."""
         large = [item for item in unread if self._is_large(item)]
         small = [item for item in unread if not self._is_large(item)]
         for item in large:
@@ -198,19 +198,19 @@ class ShadowRepository:
         return self.max_untracked_bytes is not None and item.leaf.signature[0] > self.max_untracked_bytes
 
     def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
-        """Large files are kept only if git has their content already."""
+        """Refuse large files whose content git does not have already."""
         ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
         new = self._git.missing(ids.values())
         refused = sorted(path for path, blob_id in ids.items() if blob_id in new)
         if refused:
             msg = (
-                f"files of more than {self.max_untracked_bytes:,} bytes are not kept: "
+                f"files of more than {self.max_untracked_bytes:,} bytes are not saved: "
                 f"{', '.join(repr(path) for path in refused)}. Move them out of the tree, or raise max_untracked_bytes."
             )
             raise FilesystemError(msg, path=refused[0])
 
     def _present(self, disk: DiskTree, come_upon: TreeScan) -> Folder:
-        """The tree as it is now, with ids; what cannot be read has none, and so differs from whatever is wanted."""
+        """The tree as it is now, with ids; what cannot be read has none, and so always differs."""
         folder = scan_tree(disk.root, self._known, come_upon)
         for item in come_upon.unread:
             with suppress(FilesystemError):
@@ -221,7 +221,7 @@ class ShadowRepository:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Use the git dir while nobody else does."""
+        """Use the git dir exclusively."""
         with self._lock:
             try:
                 self.git_dir.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ class ShadowRepository:
                 _lock(fd)
                 if not self._is_prepared:
                     self._git.prepare(self.root)
-                self._is_prepared = False  # whatever fails may leave something behind
+                self._is_prepared = False  # a failure may leave files behind
                 yield
                 self._is_prepared = True
             finally:
@@ -240,7 +240,7 @@ class ShadowRepository:
 
 
 def _lock(fd: int) -> None:
-    """Hold a file until it is closed, which the end of the process does too."""
+    """Lock a file until it is closed, at the latest by the end of the process."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -249,7 +249,7 @@ def _lock(fd: int) -> None:
 
 
 class WholeTree:
-    """Keeps and puts back the tree below a root.
+    """Saves and restores the tree below a root.
 
     Attributes:
         root: the tree.
@@ -259,18 +259,18 @@ class WholeTree:
     __slots__ = ("_shadow", "_synced", "images", "root")
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
-        """Keep what is below a root in a shadow repository of that root."""
+        """Save what is below a root in a shadow repository of that root."""
         self.root = root
         self.images = images
         self._shadow = shadow
         self._synced = ""
 
     def keep(self, *, synced: bool) -> str:
-        """The tree as it is now; `synced` if it is to outlive a power failure.
+        """Save the tree as it is now; `synced` to fsync it.
 
         Raises:
-            FilesystemError: it cannot be kept; see `ShadowRepository.snapshot`.
-            OSError: the disk does not do it.
+            FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
+            OSError: the disk fails.
         """
         self.images.separate()
         tree = self._shadow.snapshot()
@@ -280,21 +280,21 @@ class WholeTree:
         return tree
 
     def put_back(self, tree: str, journal: JournalFile) -> None:
-        """Make the tree what it was, for images to be put back on top; doing it again goes on where it stopped.
+        """Restore the tree, before images are restored; a repetition continues where it stopped.
 
         Raises:
-            FilesystemError: it cannot be put back; see `ShadowRepository.restore`. A `JournalError` if it is lost.
-            OSError: the disk does not do it.
+            FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
+            OSError: the disk fails.
         """
         self.images.separate()
         try:
             self._shadow.restore(tree)
         except SnapshotError as error:
-            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to put back. Put that folder back."
+            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore. Restore that folder."
             raise JournalError(msg, path=ROOT) from error
         changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
         journal.mark([(path, file_identity(self.root.look(path))) for path in changed if is_outside_git_dir(path)])
 
     def sync(self) -> None:
-        """Have all that a program may have written outlive a power failure."""
+        """Sync everything that a program may have written."""
         self.images.disk.sync_all()

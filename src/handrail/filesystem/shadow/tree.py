@@ -1,13 +1,13 @@
-"""The state of a tree on disk: what is in each folder, what a look at the disk tells of it, and its git tree objects.
+"""The state of a tree on disk: what is in each folder, its file status, and its git tree objects.
 
-A git tree object can say more than git's own commands put into it, and here it says everything: the whole mode of a
-file or folder, not the executable bit alone, and folders that are empty. `git ls-tree` and `git diff` read such trees.
+A git tree object can store more than git's own commands put into it. Here it stores the whole mode of a file or folder,
+not only the executable bit, and empty folders. `git ls-tree` and `git diff` read such trees.
 
-Looking at a tree reads no file that has not changed. A file is taken to hold what it held when kind, mode, size, both
-times and inode are what they were; but not if it had been touched so shortly before it was read that another write
-could have left all of these alike. Such a file is read again the next time.
+A scan reads no unchanged file. A file is unchanged if kind, mode, size, both times and inode are the same; but not if
+it was changed so shortly before it was read that another write could have left all of these equal. Such a file is read
+again the next time.
 
-A folder that is as it was is the same object as it was, so a look costs the memory of what has changed.
+An unchanged folder is the same object as before, so a scan needs memory only for what has changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handrail.filesystem.disk import LIST
 from handrail.filesystem.paths import OWN_GIT, ROOT, join
 
 MAX_TREE_DEPTH = 500
-"""How deep folders may be nested: each takes a file descriptor and a place on Python's stack while it is read."""
+"""How deep folders may be nested: each needs a file descriptor and a Python stack frame while it is read."""
 
 UNREAD = "0" * 40
 """The id of a file that has not been read yet, or that changed while it was."""
@@ -34,23 +34,23 @@ Signature = tuple[int, int, int, int]
 """Size, time of modification and of change in nanoseconds, inode."""
 
 UNSETTLED: Signature = (-1, -1, -1, -1)
-"""The signature of a file that is to be read again, whatever the disk says of it."""
+"""The signature of a file that must be read again, whatever its status."""
 
 
 class Digest(Protocol):
-    """A digest that is still being told its content."""
+    """A digest to which content can be added."""
 
     def update(self, data: bytes, /) -> None:
-        """Go on with this."""
+        """Add content."""
         ...
 
     def hexdigest(self) -> str:
-        """The digest of all so far."""
+        """The digest of the content so far."""
         ...
 
 
 class TreeFile(NamedTuple):
-    """A file or a link, and what the disk said of it when it was read."""
+    """A file or a link, and its status when it was read."""
 
     mode: int
     id: str
@@ -59,7 +59,7 @@ class TreeFile(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Folder:
-    """What is in a folder. Not changed any more once it has an id."""
+    """What is in a folder. Immutable once it has an id."""
 
     mode: int
     leaves: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
@@ -77,11 +77,11 @@ class UnreadFile(NamedTuple):
 
     @property
     def leaf(self) -> TreeFile:
-        """What the disk said of it."""
+        """The file with its status."""
         return self.folder.leaves[self.name]
 
     def has_been_read(self, blob_id: str, *, settled_before: int) -> None:
-        """Note what it holds; it is to be read again if it was touched at `settled_before` (nanoseconds) or later."""
+        """Record its id; it must be read again if it was changed at `settled_before` (nanoseconds) or later."""
         mode, _, signature = self.leaf
         is_settled = max(signature[1:3]) < settled_before
         self.folder.leaves[self.name] = TreeFile(mode, blob_id, signature if is_settled else UNSETTLED)
@@ -97,29 +97,29 @@ class TreeEntry(NamedTuple):
 
 @dataclass(slots=True)
 class TreeScan:
-    """What a look at the disk has come upon.
+    """The findings of a scan.
 
     Attributes:
         unread: the files and links that must be read.
-        opened: the folders that were made accessible so that they could be read, each with its path and mode before;
-            `None` if none may be.
+        opened: the folders that were made accessible so that they could be read, each with its path and previous mode;
+            `None` if this is not allowed.
     """
 
     unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
     opened: list[tuple[str, int]] | None = None
 
     def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
-        """Make a folder accessible to its owner, unless none may be made so."""
+        """Make a folder accessible to its owner, if this is allowed."""
         if self.opened is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
             self.opened.append((path, mode))
-            with suppress(PermissionError):  # somebody else's, which matters only if something in it has changed
+            with suppress(PermissionError):  # another owner's, which matters only if something in it has changed
                 os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
 
 
 def scan_tree(root: int, known: Folder | None, come_upon: TreeScan) -> Folder:
-    """What is below a folder now; `known` is what a look told before.
+    """What is below a folder now; `known` is the result of the previous scan.
 
-    What is neither a file, a folder nor a link is passed over.
+    What is neither a file, a folder nor a link is skipped.
 
     Raises:
         FilesystemError: a folder cannot be read, or folders are nested too deep.
@@ -136,7 +136,7 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Fold
     known_folders = {} if known is None else known.folders
     leaves = found.leaves
     inner_folders: list[tuple[str, int]] = []
-    for name, status in statuses(fd, path):  # in a large tree the time goes by here
+    for name, status in statuses(fd, path):  # the costly loop in a large tree
         mode = status.st_mode
         signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         leaf = known_leaves.get(name)
@@ -158,12 +158,12 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> Fold
 
 
 def signature_of(status: os.stat_result) -> Signature:
-    """What the disk says of a file."""
+    """The signature in a file's status."""
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def statuses(fd: int, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """What is in a folder, each by its name, but for what goes away meanwhile and for the root's own git dir.
+    """The entries of a folder by name, except those removed meanwhile and the root's own git dir.
 
     Raises:
         FilesystemError: the folder cannot be read.
@@ -196,9 +196,9 @@ def _folder(name: str, parent: int, path: str) -> Generator[int]:
 
 
 def identify(folder: Folder) -> list[tuple[str, bytes]]:
-    """Give a folder, and those in it, their ids where they have none; what was given, inner folders first.
+    """Set the missing ids of a folder and those in it; returns the new ones, inner folders first.
 
-    Each is an id and the lines that `git mktree -z` makes the tree object of.
+    Each is an id and the lines from which `git mktree -z` makes the tree object.
     """
     named: list[tuple[str, bytes]] = []
     for inner in folder.folders.values():
@@ -230,10 +230,10 @@ def decode_tree(content: bytes) -> Iterator[TreeEntry]:
 
 
 def running_id(kind: bytes, size: int, content: bytes = b"") -> Digest:
-    """The running id of a git object; it is told the rest of the content with `update`."""
+    """The running id of a git object; `update` adds the rest of the content."""
     return hashlib.sha1(b"%s %d\0%s" % (kind, size, content), usedforsecurity=False)
 
 
 def cannot_snapshot(what: str, path: str, error: OSError) -> FilesystemError:
-    """Something cannot be read or put back on disk, and why."""
+    """The error for a path that cannot be read or restored on disk."""
     return FilesystemError(f"cannot {what} {path!r}: {error.strerror}", path=path)

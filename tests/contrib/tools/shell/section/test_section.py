@@ -268,7 +268,7 @@ def test_program_is_not_started_when_the_tree_cannot_be_kept(root: Path) -> None
     with HostFilesystem(root, journal=root.with_name("journal"), git="no-such-git") as files:
         run = SuiteRun(python_section(files))
         told = run.refused("shell_run", command=script("open('new', 'w')"))
-        assert told.startswith(f"{PYTHON} was not started: git is needed to keep whole trees")
+        assert told.startswith(f"{PYTHON} was not started: git is needed to save whole trees")
         assert not (root / "new").exists()
         looks = SuiteRun(ShellToolsSection(files, allow=[ShellRule(("ls",), reads=True)]))
         assert "notes" in looks.told("shell_run", command=["ls"])
