@@ -1,7 +1,7 @@
-"""Who hears of an event, and the calling of them.
+"""Event subscription and dispatch.
 
-An event is any object; a `Dispatcher` hands it to the subscribers of its type, in the order in which they subscribed,
-in the thread that dispatches, and returns when they have all returned.
+An event is any object; a `Dispatcher` calls the subscribers of its type, in the order in which they subscribed, in the
+thread that dispatches, and returns when all have returned.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _Event = TypeVar("_Event")
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
     event_type: type[object]
-    subscriber: Callable[[Any], object]  # takes `event_type`, which only the caller of `subscribe` can say statically
+    subscriber: Callable[[Any], object]  # takes `event_type`, statically known only to the caller of `subscribe`
 
 
 class Subscription:
-    """What `Dispatcher.subscribe` returns; it ends by `close()`, by being called, or at the end of a `with` block."""
+    """A subscription; it ends by `close()`, by being called, or at the end of a `with` block."""
 
     __slots__ = ("_remove",)
 
@@ -35,11 +35,11 @@ class Subscription:
         self._remove = remove
 
     def close(self) -> None:
-        """End the subscription; a dispatch that is under way still calls the subscriber. Closing twice is no fault."""
+        """End the subscription. A dispatch that is in progress still calls the subscriber. Idempotent."""
         self._remove()
 
     def __call__(self) -> None:
-        """The same as `close()`, for those who take a callable that undoes."""
+        """The same as `close()`, for an API that takes a callable."""
         self.close()
 
     def __enter__(self) -> Self:
@@ -50,9 +50,9 @@ class Subscription:
 
 
 class Dispatcher:
-    """Hands events to subscribers, by type. Threads may share it, and subscribers may dispatch and subscribe.
+    """Dispatches events to subscribers, by type. Thread-safe; subscribers may dispatch and subscribe.
 
-    The subscribers of an event are those there were when its dispatch began. No lock is held while they run.
+    The subscribers of an event are those at the start of its dispatch. No lock is held while they run.
     """
 
     __slots__ = ("_entries", "_lock", "_matching", "is_quiet")
@@ -60,18 +60,20 @@ class Dispatcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.is_quiet = True
-        """Whether nobody has subscribed to anything; to be read by those for whom even asking costs too much."""
+        """Whether there are no subscribers; a plain attribute, for callers that must avoid the cost of a method
+        call.
+        """
         self._entries: tuple[_Entry, ...] = ()
         self._matching: dict[type[object], tuple[_Entry, ...]] = {}  # replaced whenever `_entries` is
 
     def subscribe(self, event_type: type[_Event], subscriber: Callable[[_Event], object]) -> Subscription:
-        """Call `subscriber` with every event of `event_type`, subclasses included; `object` is every event there is.
+        """Call `subscriber` with every event of `event_type`, subclasses included; `object` matches every event.
 
         What the subscriber returns is ignored. One that subscribes twice is called twice.
 
         Raises:
             InvalidArgumentError: `subscriber` cannot be called with one event.
-            TypeError: `subscriber` is an async function, or `event_type` is nothing that `issubclass` can judge.
+            TypeError: `subscriber` is an async function, or `event_type` is not supported by `issubclass`.
         """
         _refuse_uncallable(subscriber)
         _refuse_async(subscriber)
@@ -84,11 +86,13 @@ class Dispatcher:
         return Subscription(partial(self._remove, entry))
 
     def dispatch(self, event: object) -> None:
-        """Call every subscriber of the event's type, each of them even if an earlier one raised.
+        """Call every subscriber of the event's type, even if an earlier one raised.
 
         Raises:
-            DispatchError: subscribers raised an `Exception`; it holds all of them, and comes after all were called.
-            BaseException: what is not an `Exception` (a cancellation, Ctrl-C) passes at once; the rest is not called.
+            DispatchError: subscribers raised an `Exception`; it contains all of them, and is raised after all were
+                called.
+            BaseException: what is not an `Exception` (a cancellation, Ctrl-C) propagates immediately; the remaining
+                subscribers are not called.
         """
         kind = type(event)
         entries = self._matching.get(kind)
@@ -98,7 +102,7 @@ class Dispatcher:
             _call_all(event, entries)
 
     def listens(self, kind: type[object]) -> bool:
-        """Whether anybody would hear of an event of this very type."""
+        """Whether an event of exactly this type has a subscriber."""
         entries = self._matching.get(kind)
         return bool(self._match(kind) if entries is None else entries)
 
@@ -134,8 +138,8 @@ def _call(subscriber: Callable[[Any], object], event: object) -> None:
 
 
 _ASYNC = (
-    "{name} is asynchronous, but events are dispatched synchronously, so nobody would await it. "
-    "Subscribe a plain function that hands the event on, e.g. queue.put_nowait or loop.call_soon_threadsafe."
+    "{name} is asynchronous, but events are dispatched synchronously, so it would not be awaited. "
+    "Subscribe a plain function that passes the event on, e.g. queue.put_nowait or loop.call_soon_threadsafe."
 )
 
 
@@ -147,7 +151,7 @@ def _refuse_uncallable(subscriber: object) -> None:
         except TypeError:
             fits = False
         except ValueError:
-            fits = True  # some builtins do not tell their parameters
+            fits = True  # some builtins have no signature
     if not fits:
         expected = "a function of one event: lambda event: ..."
         raise InvalidArgumentError(
@@ -156,7 +160,7 @@ def _refuse_uncallable(subscriber: object) -> None:
 
 
 def _refuse_async(subscriber: Callable[[Any], object]) -> None:
-    for candidate in (subscriber, type(subscriber).__call__):  # an object may hide an async `__call__`
+    for candidate in (subscriber, type(subscriber).__call__):  # an object may have an async `__call__`
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
             raise TypeError(_ASYNC.format(name=_name(subscriber)))
 
@@ -166,7 +170,7 @@ def _refuse_unjudgeable(event_type: type[object]) -> None:
         issubclass(object, event_type)
     except TypeError as error:
         message = (
-            f"events are matched by class, and {event_type!r} cannot be asked for its subclasses. "
+            f"events are matched by class, and {event_type!r} does not support issubclass. "
             "Subscribe to the class of the event, to a class it inherits from, or to object for all events."
         )
         raise TypeError(message) from error

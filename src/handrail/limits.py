@@ -1,7 +1,7 @@
-"""What bounds a run, and what names it: deadlines, budgets, heartbeats, correlation ids.
+"""Deadlines, budgets, heartbeats and correlation ids of a run.
 
-`Deadline`, `Budget`, `TokenUsage` and `RunContext` are values. `BudgetTracker` and `Heartbeat` are the two that change;
-each guards itself with a lock of its own and calls nobody while it holds it.
+`Deadline`, `Budget`, `TokenUsage` and `RunContext` are immutable. `BudgetTracker` and `Heartbeat` are mutable; each has
+its own lock, and makes no calls while it holds it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Deadline:
 
     Attributes:
         expires_at: an aware datetime, in any zone.
-        clock: what the deadline is measured against; it takes no part in comparing deadlines.
+        clock: the clock that measures the deadline; it is ignored when deadlines are compared.
 
     Raises:
         InvalidArgumentError: `expires_at` is not a `datetime`.
@@ -49,7 +49,7 @@ class Deadline:
 
     @classmethod
     def after(cls, span: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """The deadline that lies `span` from now on `clock`; one that has passed already if `span` is not positive.
+        """The deadline `span` from now on `clock`; it has already passed if `span` is not positive.
 
         Raises:
             InvalidArgumentError: `span` is not a `timedelta`.
@@ -58,12 +58,12 @@ class Deadline:
         return cls(clock.now() + span, clock)
 
     def remaining(self) -> timedelta:
-        """The time that is left; zero, never less, once the deadline has passed."""
+        """The remaining time; zero once the deadline has passed."""
         return max(self.expires_at - self.clock.now(), _NO_TIME)
 
     @property
     def expired(self) -> bool:
-        """Whether the deadline has passed; it has at the very moment `expires_at`."""
+        """Whether the deadline has passed, including the moment `expires_at` itself."""
         return self.clock.now() >= self.expires_at
 
 
@@ -74,7 +74,7 @@ def seconds_left(deadline: Deadline | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """The tokens that requests to a model took.
+    """The tokens used by requests to a model.
 
     Attributes:
         input: tokens sent, those read from the provider's cache included.
@@ -105,14 +105,14 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a run may use up; a limit that is `None` does not bind.
+    """The limits of a run; `None` means no limit.
 
     Attributes:
         deadline: the moment by which the run must have ended.
         max_total_tokens: tokens sent and received, together.
         max_input_tokens: tokens sent.
         max_output_tokens: tokens received.
-        max_tool_calls: calls asked for by the model, whatever became of them.
+        max_tool_calls: calls requested by the model, whatever their outcome.
 
     Raises:
         ValueError: a limit is not positive; the message names every such limit.
@@ -138,10 +138,10 @@ class Budget:
 
 
 class BudgetTracker:
-    """Counts what has been used of one budget. Threads may share it.
+    """Counts the usage of one budget. Thread-safe.
 
-    Each evaluation reports its own usage so far, and the latest report replaces the one before, so a report that
-    arrives twice counts once. The evaluations are added up.
+    Each evaluation reports its own total usage; a report replaces the previous one of the evaluation, so reporting is
+    idempotent. The evaluations are added up.
     """
 
     __slots__ = ("_budget", "_calls", "_lock", "_usage")
@@ -155,11 +155,11 @@ class BudgetTracker:
 
     @property
     def budget(self) -> Budget:
-        """The budget that is tracked."""
+        """The tracked budget."""
         return self._budget
 
     def record(self, evaluation_id: str, usage: TokenUsage) -> None:
-        """Take `usage` as all that the evaluation has used since it began."""
+        """Set the total usage of an evaluation since its start."""
         with self._lock:
             self._usage[evaluation_id] = usage
 
@@ -170,21 +170,21 @@ class BudgetTracker:
 
     @property
     def consumed(self) -> TokenUsage:
-        """The tokens that all evaluations have used together."""
+        """The total tokens of all evaluations."""
         with self._lock:
             return sum(self._usage.values(), start=TokenUsage())
 
     @property
     def calls(self) -> int:
-        """The tool calls that were counted."""
+        """The number of tool calls."""
         with self._lock:
             return self._calls
 
     def check(self) -> None:
-        """Raise if more than the budget has been used; using it up to the last token is within it.
+        """Raise if the budget is exceeded; using exactly the limit is permitted.
 
         Raises:
-            DeadlineExceededError: the budget's deadline has passed. It is looked at first.
+            DeadlineExceededError: the budget's deadline has passed. It is checked first.
             BudgetExceededError: a limit is exceeded; the first one in the order of the budget's fields.
         """
         budget = self._budget
@@ -204,9 +204,9 @@ class BudgetTracker:
 
 
 class Heartbeat:
-    """Says that work goes on: whoever works beats, whoever watches asks for the time since, or is called.
+    """Reports progress: a worker beats, and a watcher reads the time since the last beat, or registers a callback.
 
-    Threads may share it. The time counts from the making of the heartbeat until the first beat.
+    Thread-safe. Until the first beat, the time counts from the creation of the heartbeat.
     """
 
     __slots__ = ("_callbacks", "_clock", "_last", "_lock")
@@ -218,21 +218,21 @@ class Heartbeat:
         self._callbacks: tuple[Callable[[], object], ...] = ()
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called at every beat from now on, in the thread that beats, after those added before it."""
+        """Call `callback` at every beat from now on, in the thread that beats, after those added before it."""
         with self._lock:
             self._callbacks = (*self._callbacks, callback)
 
     def remove_callback(self, callback: Callable[[], object]) -> None:
-        """Stop calling `callback`; one that was never added is no fault, one added twice is called no more at all."""
+        """Stop calling `callback`; does nothing if it was not added, and removes it entirely if it was added twice."""
         with self._lock:
             self._callbacks = tuple(other for other in self._callbacks if other != callback)
 
     def beat(self) -> None:
-        """Note that work goes on, and call every callback.
+        """Record a beat, and call every callback.
 
         Raises:
-            Exception: what the first failing callback raised (a lost lease reaches the worker this way), once all have
-                been called; notes on it name the later failures. The beat counts all the same.
+            Exception: the exception of the first failing callback (such as a lost lease), after all have been called;
+                later failures are added as notes. The beat is recorded in any case.
         """
         with self._lock:
             self._last = self._clock.monotonic()
@@ -257,16 +257,16 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The ids that tie a run to what surrounds it. Handrail carries them along and reads nothing into them.
+    """Correlation ids of a run. Handrail passes them on and does not interpret them.
 
     Attributes:
-        run_id: one run, from its start to its end.
-        request_id: what the run was asked for; it stays the same when the run is tried again.
-        session_id: the session that the run works on.
-        attempt: 1 for the first try at the request.
-        worker_id: the process or machine that runs it.
-        trace_id: the trace that the run belongs to, as the tracing system writes it.
-        span_id: the span that the run belongs to, as the tracing system writes it.
+        run_id: the id of one run.
+        request_id: the id of the request; the same for every attempt.
+        session_id: the session of the run.
+        attempt: 1 for the first attempt at the request.
+        worker_id: the process or machine of the run.
+        trace_id: the trace of the run, as the tracing system writes it.
+        span_id: the span of the run, as the tracing system writes it.
 
     Raises:
         ValueError: `attempt` is less than 1.
@@ -282,7 +282,7 @@ class RunContext:
 
     def __post_init__(self) -> None:
         if self.attempt < 1:
-            message = f"attempts are counted from 1, so attempt={self.attempt} is none"
+            message = f"attempts are counted from 1, so attempt={self.attempt} is invalid"
             raise ValueError(message)
 
     @classmethod
@@ -291,5 +291,5 @@ class RunContext:
         return cls(run_id=new_id(), request_id=new_id(), session_id=session_id, worker_id=worker_id)
 
     def next_attempt(self, new_id: Callable[[], str]) -> RunContext:
-        """The context of another try at the same request: a new run id from `new_id`, the attempt after this one."""
+        """The context of the next attempt at the same request, with a new run id from `new_id`."""
         return replace(self, run_id=new_id(), attempt=self.attempt + 1)

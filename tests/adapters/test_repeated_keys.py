@@ -122,7 +122,7 @@ BROKEN = {"not JSON": '{"text": "a", "text"', "nested too deeply": '{"text": ' +
 async def test_what_is_not_json_is_told_as_before(arguments: str) -> None:
     """PydanticAI's validation finds it."""
     noted = Noted()
-    script = called(Call("note", arguments), c1=Outcome.failed("no JSON"))
+    script = called(Call("note", arguments), c1=Outcome.failed("not JSON"))
     await play(pipeline(Session()), script, tools=[noted.note])
     assert noted.texts == []
 

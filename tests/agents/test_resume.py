@@ -104,7 +104,7 @@ def test_no_input_is_refused_where_there_is_nothing_to_go_on_with(finished: bool
 def test_a_session_of_another_agent_is_refused(desk: Desk) -> None:
     """Each agent has a session of its own."""
     desk.run(Reader({"desk": ["Done."]}), "Do it.")
-    with pytest.raises(AgentError, match="holds a conversation of agent desk, so helper cannot go on with it"):
+    with pytest.raises(AgentError, match="holds a conversation of agent desk, so helper cannot continue it"):
         desk.run(Reader({"helper": ["Done."]}), "Do it.", agent="helper")
 
 

@@ -60,7 +60,7 @@ def test_arguments_that_are_no_json_are_refused() -> None:
 def test_what_is_no_reply_is_refused() -> None:
     """A bare text is a common slip."""
     replies: list[Any] = [Reply(text="Hm."), "Done."]
-    with pytest.raises(ScriptError, match=r"'Done\.' is no Reply; write Reply\(text=\.\.\.\)") as caught:
+    with pytest.raises(ScriptError, match=r"'Done\.' is not a Reply; write Reply\(text=\.\.\.\)") as caught:
         Script(replies)
     assert caught.value.step == 2
 

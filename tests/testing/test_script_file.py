@@ -94,7 +94,7 @@ FAULTS = {
     "no text": ("replies: [{text: [x]}]", "desk:1:18: text is due here"),
     "no name": ("replies: [{calls: [{id: x}]}]", "desk:1:20: a call has the key 'name'"),
     "arguments": ("replies: [{calls: [{name: x, arguments: [1]}]}]", "desk:1:41: this value is a mapping"),
-    "outcome": ("replies: [{expect: {messages: {a: fine}}}]", "desk:1:35: 'fine' is no outcome; write ok, failed,"),
+    "outcome": ("replies: [{expect: {messages: {a: fine}}}]", "desk:1:35: 'fine' is not an outcome; write ok, failed,"),
     "two outcomes": ("replies: [{expect: {messages: {a: {}}}}]", "desk:1:35: an outcome is either ok or failed"),
     "usage": ("replies: [{usage: {input: many}}]", "desk:1:27: input is a number of tokens, 0 or more"),
     "usage true": ("replies: [{usage: {input: true}}]", "desk:1:27: input is a number"),

@@ -1,1 +1,1 @@
-"""The doors through which calls reach the pipeline. Each is imported by its own module, and so is what it needs."""
+"""Entry points of the pipeline. Import each from its own module; its dependencies are imported only then."""

@@ -1,9 +1,9 @@
-"""The door for people with their own loop: calls in, messages out.
+"""`ToolExecutor`, the entry point for your own agent loop: calls in, messages out.
 
     executor = ToolExecutor(prompt=prompt, session=session)
     messages = executor.execute_all(calls)
 
-Every call goes through `handrail.runtime.invoke`; this module only says what the calls of a run share.
+Every call goes through `handrail.runtime.invoke`; this module only sets up what the calls of a run share.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "run_context": ((RunContext, NoneType), "a RunContext, or None"),
     "budget_tracker": ((BudgetTracker, NoneType), "a BudgetTracker: BudgetTracker(budget), or None"),
 }
-"""What an executor may be given beside prompt and session, as types and in words."""
+"""The optional arguments of an executor, as types and as text."""
 
 
 class ToolExecutor:
     """Runs the tool calls of one run. Threads and tasks may share it.
 
-    As a context manager it closes at the end what the providers of the prompt have made for the run::
+    As a context manager it closes at the end the resources that the providers of the prompt have created for the run::
 
         with ToolExecutor(prompt=prompt, session=session) as executor:
             messages = executor.execute_all(calls)
@@ -50,7 +50,7 @@ class ToolExecutor:
 
     __slots__ = ("environment",)
 
-    def __init__(  # noqa: PLR0913 - the one place where all that a run shares comes together
+    def __init__(  # noqa: PLR0913 - everything that the calls of a run share
         self,
         *,
         prompt: Prompt[Any],
@@ -65,25 +65,25 @@ class ToolExecutor:
         budget_tracker: BudgetTracker | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Bring together what the calls of a run share.
+        """Set up what the calls of a run share.
 
         Args:
-            prompt: the bound prompt; its resources are what handlers find in `context.resources`.
-            session: where results go, and what is rolled back.
-            rendered_prompt: the prompt as the model saw it; rendered anew when it is not given.
-            adapter: handed to handlers as `context.adapter`.
-            effect_ledger: remembers effects. Share one among all executors whose calls may repeat each other; without
+            prompt: the bound prompt; its resources are `context.resources` of handlers.
+            session: where results are stored, and what is rolled back.
+            rendered_prompt: the prompt as the model saw it; rendered if it is not given.
+            adapter: `context.adapter` of handlers.
+            effect_ledger: records effects. Share one among all executors whose calls may repeat each other; without
                 one, the executor has its own, in the store of a stored session and otherwise in memory.
             deadline: no handler starts or runs past it.
             heartbeat: beaten by `context.beat()`.
             run_context: correlation ids, for `ToolInvoked`.
-            approver: asked when a policy says ask: takes an `ApprovalRequest`, returns a bool or an `Approval`, or is
-                `async`. Without one, what would have to be asked is refused.
-            budget_tracker: handed to handlers as `context.budget_tracker`.
-            clock: tells the time for `ToolInvoked`.
+            approver: called when a policy requires approval: takes an `ApprovalRequest`, returns a bool or an
+                `Approval`, and may be `async`. Without one, such calls are refused.
+            budget_tracker: `context.budget_tracker` of handlers.
+            clock: the source of the time.
 
         Raises:
-            InvalidArgumentError: something is of another type: a template for a prompt, a span for a deadline.
+            InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline.
             PromptRenderError: the prompt lacks parameters that its sections need.
         """
         check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
@@ -109,7 +109,7 @@ class ToolExecutor:
         """Enter the resources of the prompt.
 
         Raises:
-            ResourceError: an eager one could not be built.
+            ResourceError: an eager resource could not be built.
         """
         self.environment.resources.__enter__()
         return self
@@ -117,7 +117,7 @@ class ToolExecutor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leave the resources of the prompt: the last one to leave closes them.
+        """Leave the resources of the prompt; the last user closes them.
 
         Raises:
             ResourceError: some could not be closed; all were tried.
@@ -125,19 +125,19 @@ class ToolExecutor:
         self.environment.resources.__exit__(kind, error, traceback)
 
     def execute(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
-        """Carry a call out on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
+        """Run a call on this thread; `def` handlers run inline, unless a timeout or the deadline bounds them.
 
         Args:
             call: what the model asked for.
-            reply: names the reply of the model that asked for it: the id that the provider gave the response, say. A
-                call with a reply that has a final record is answered from it. Without one, a stored session takes each
-                id once; see `docs/effects.md`.
+            reply: identifies the reply of the model that asked for it, for example the provider's id of the response. A
+                call with a reply that has a final record is answered from it. Without a reply, a stored session accepts
+                each id once; see `docs/effects.md`.
 
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
                 has been rolled back and recorded as failed.
             InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
-            CallIdReusedError: reply and id stand for another call, or an id without a reply is used again. Nothing was
+            CallIdReusedError: reply and id belong to another call, or an id without a reply is used again. Nothing was
                 run or recorded.
             ValueError: `reply` is not text of 1 to 500 characters, or begins with `@`.
             RunAbortedError: the run is over. The call has been rolled back and recorded.
@@ -149,16 +149,16 @@ class ToolExecutor:
             return run_to_completion(
                 invoke(call, None if reply is None else _checked(reply), self.environment, BLOCKING)
             )
-        except (AttributeError, TypeError):  # here and not before, because this is on the way of every call
+        except (AttributeError, TypeError):  # only on failure, because every call passes here
             _check_call("ToolExecutor.execute", call)
             raise
 
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
-        """Carry a call out without blocking the event loop; `def` handlers run on threads of their own.
+        """Run a call without blocking the event loop; `def` handlers run on their own threads.
 
         Args:
             call: what the model asked for.
-            reply: names the reply, as for `execute`.
+            reply: identifies the reply, as for `execute`.
 
         Raises:
             DeveloperMistake: as for `execute`.
@@ -176,13 +176,14 @@ class ToolExecutor:
             raise
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
-        """Carry the calls of one reply out, one after the other; a message for each, in the order asked.
+        """Run the calls of one reply sequentially; a message for each, in the order asked.
 
-        `reply` names the reply, as for `execute`.
+        `reply` identifies the reply, as for `execute`.
 
         Raises:
-            DeveloperMistake: as for `execute`, once the calls after it have been carried out. If there are several, the
-                first is raised; the others are notes on it. So is an `ExceptionGroup` of a handler that holds one.
+            DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
+                raised, with the others as notes. An `ExceptionGroup` of a handler that contains one is treated the
+                same.
             RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
@@ -203,9 +204,9 @@ class ToolExecutor:
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
     ) -> tuple[ToolMessage, ...]:
-        """Carry the calls of one reply out, reads beside each other, writers in the order asked; a message for each.
+        """Run the calls of one reply, reads concurrently, writers in the order asked; a message for each.
 
-        The outcome is that of running them one by one. `reply` names the reply, as for `execute`.
+        The outcome is the same as for sequential calls. `reply` identifies the reply, as for `execute`.
 
         Raises:
             DeveloperMistake: as for `execute_all`.
@@ -228,7 +229,7 @@ class ToolExecutor:
 
 
 async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseException]:
-    """What the calls have raised, in the order asked, when all have ended or one has ended the run."""
+    """The exceptions of the calls, in the order asked, when all have ended or one has ended the run."""
     pending = set(tasks)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
@@ -239,7 +240,7 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage]]) -> list[BaseE
 
 
 def _ends_reply(error: BaseException | None) -> bool:
-    """Whether what a call has raised keeps the other calls of its reply from ending."""
+    """Whether an exception of a call cancels the other calls of its reply."""
     return error is not None and not mistakes_in(error)
 
 

@@ -1,6 +1,6 @@
-"""Fakes of Handrail's own interfaces, scripts of calls, and crashes, for the tests of those who use it.
+"""Test helpers for users of Handrail: fakes of its interfaces, scripts of calls, and crashes.
 
-`ScriptedModel` is imported when it is asked for, because it needs extras that the rest does without.
+`ScriptedModel` is imported lazily, because it needs extras that the other helpers do not.
 """
 
 from __future__ import annotations

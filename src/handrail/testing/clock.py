@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that moves only when it is advanced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FakeClock:
-    """A `handrail.clock.Clock` whose time passes only in `advance`. Threads may share it.
+    """A `handrail.clock.Clock` whose time passes only in `advance`. Thread-safe.
 
     Raises:
         ValueError: `start` is naive.
@@ -29,15 +29,15 @@ class FakeClock:
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
-        """The start and all that has been added to it, in UTC."""
+        """The start plus all advances, in UTC."""
         return self._start + self._passed
 
     def monotonic(self) -> float:
-        """Seconds that have been added since the start."""
+        """The seconds advanced since the start."""
         return self._passed.total_seconds()
 
     def advance(self, span: timedelta) -> None:
-        """Let `span` pass.
+        """Advance the time by `span`.
 
         Raises:
             ValueError: `span` is negative. The time is unchanged.

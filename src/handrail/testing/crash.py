@@ -1,11 +1,11 @@
-"""A process that is killed at a named point, so that what it leaves behind can be looked at.
+"""Kills a process at a named point, so that a test can inspect the state that remains.
 
     ended = run_to_crash(charge, "desk.db", at="after-handler")
     assert ended == Crashed("after-handler")
-    # now open desk.db again, and see what came of it
+    # now open desk.db again, and check its state
 
-`run_to_crash` starts a process that runs a function up to a point; `crash_at` makes the process that calls it die
-there. The process that is started is handed a folder, and leaves there what it came to.
+`run_to_crash` starts a process that runs a function up to a point; `crash_at` kills the calling process there. The
+started process receives a folder, and writes its outcome there.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from typing import IO, Any, NamedTuple, Self
 from handrail.crash_points import POINTS, arm
 
 REQUEST = "request.json"
-"""In the folder: what to run, and where to die."""
+"""In the folder: what to run, and where to kill the process."""
 
 REACHED = "reached"
-"""In the folder: the points that were reached, a line each, written before anything else happens there."""
+"""In the folder: the reached points, one per line, written before anything else happens there."""
 
 RETURNED = "returned.json"
-"""In the folder: what the target returned; absent if it did not."""
+"""In the folder: the return value of the target; absent if it did not return."""
 
 _MAIN = "crash_target"
-"""What a main program is called when it is not the main program; its `if __name__ == "__main__":` is not entered."""
+"""The module name of an imported main program; its `if __name__ == "__main__":` is not entered."""
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from handrail.testing.crash import run_child; run_child({at!r})"
 
@@ -51,17 +51,17 @@ _LONGEST_QUOTE = 4000
 
 
 def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
-    """Have this process kill itself with SIGKILL when it reaches a point for the nth time from now on.
+    """Kill this process with SIGKILL when it reaches a point for the nth time from now on.
 
-    Nothing is flushed, closed or rolled back, as when the power fails for this process alone. What is returned may be
-    entered: leaving the block takes the death sentence back. A later `crash_at` takes the place of an earlier one.
+    Nothing is flushed, closed or rolled back. The returned object is a context manager: leaving the block disarms it. A
+    later `crash_at` replaces an earlier one.
 
     Args:
         point: one of `handrail.crash_points.POINTS`.
         nth: 1 for the first time.
 
     Raises:
-        ValueError: there is no such point, or `nth` is less than 1. Nothing is armed.
+        ValueError: the point is unknown, or `nth` is less than 1. Nothing is armed.
     """
     trap = CrashTrap(point, nth)
     arm(trap)
@@ -69,15 +69,15 @@ def crash_at(point: str, *, nth: int = 1) -> CrashTrap:
 
 
 class CrashTrap:
-    """Counts how often a point has been reached, and kills when it is time.
+    """Counts how often a point has been reached, and kills the process at the nth time.
 
     Args:
         point: the point, one of `handrail.crash_points.POINTS`.
         nth: at which time to kill, from 1.
-        kill: what to do then.
+        kill: the function to call then.
 
     Raises:
-        ValueError: there is no such point, or `nth` is less than 1.
+        ValueError: the point is unknown, or `nth` is less than 1.
     """
 
     __slots__ = ("_kill", "_left", "_lock", "_point")
@@ -86,7 +86,7 @@ class CrashTrap:
         if point not in POINTS:
             near = get_close_matches(point, POINTS, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise ValueError(f"there is no crash point {point!r}.{hint} The points are: {', '.join(POINTS)}.")
+            raise ValueError(f"unknown crash point {point!r}.{hint} The points are: {', '.join(POINTS)}.")
         if nth < 1:
             raise ValueError(f"nth is {nth}; it counts from 1, the first time that {point} is reached")
         self._point = point
@@ -95,7 +95,7 @@ class CrashTrap:
         self._lock = threading.Lock()
 
     def __call__(self, point: str) -> None:
-        """Take note that the process has come to a point."""
+        """Record that the process has reached a point."""
         if point != self._point:
             return
         with self._lock:
@@ -112,19 +112,19 @@ class CrashTrap:
         arm(None)
 
 
-def _kill_this_process() -> None:  # pragma: no cover - no process lives to tell of it
+def _kill_this_process() -> None:  # pragma: no cover - the process is killed here
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class ChildRequest(NamedTuple):
-    """What a process is to do.
+    """The task of a process.
 
     Attributes:
         module: the module of the target, or the path of its file.
         function: the name of the target.
-        arguments: what it is called with.
-        at: the point at which to die; `None` to live.
-        nth: at which time.
+        arguments: its arguments.
+        at: the point at which to kill the process; `None` for none.
+        nth: at which time the point is reached.
     """
 
     module: str
@@ -135,10 +135,10 @@ class ChildRequest(NamedTuple):
 
 
 def run_child(folder: str) -> None:
-    """Run the target that the folder's request names, and die where it says.
+    """Run the target of the folder's request, and kill the process at its point.
 
     Raises:
-        TypeError: the target returned something that JSON cannot say.
+        TypeError: the target returned a value that JSON cannot represent.
         Exception: what importing or calling the target raises.
     """
     at = Path(folder)
@@ -164,7 +164,7 @@ def run_child(folder: str) -> None:
 
 
 def _target_of(request: ChildRequest) -> Callable[..., Any]:
-    """The function, from an importable module, or from a file that was somebody's main program."""
+    """The function, from an importable module, or from the file of a main program."""
     if not request.module.endswith(".py"):
         module = importlib.import_module(request.module)
     else:
@@ -172,7 +172,7 @@ def _target_of(request: ChildRequest) -> Callable[..., Any]:
         spec = ModuleSpec(_MAIN, loader, origin=request.module)
         spec.has_location = True
         module = module_from_spec(spec)
-        sys.modules[_MAIN] = module  # dataclasses look there for what their annotations name
+        sys.modules[_MAIN] = module  # dataclasses resolve their annotations there
         loader.exec_module(module)
     target: Callable[..., Any] = getattr(module, request.function)
     return target
@@ -183,19 +183,19 @@ def _as_json(returned: object, request: ChildRequest) -> str:
         return json.dumps(returned)
     except TypeError as error:
         raise TypeError(
-            f"{request.function} returned {type(returned).__name__}, which JSON cannot say ({error}). "
+            f"{request.function} returned {type(returned).__name__}, which JSON cannot represent ({error}). "
             "Let it return text, numbers, lists and mappings, or nothing."
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The process was killed where it was to be. Two are equal if the place is.
+    """The process was killed at the point. Equality compares only the point and the count.
 
     Attributes:
         point: the point.
-        nth: at which time that it was reached.
-        reached: all points that were reached, in order; the last is the one of death.
+        nth: at which time it was reached.
+        reached: all reached points, in order; the process was killed at the last one.
         output: what the process had written to standard output and flushed.
     """
 
@@ -207,11 +207,11 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The process came to its end without having reached the point that often.
+    """The process ended without having reached the point that often.
 
     Attributes:
-        returned: what the function returned, as JSON has it.
-        reached: the points that were reached, in order.
+        returned: the return value of the function, as JSON.
+        reached: the reached points, in order.
         output: what it wrote to standard output.
     """
 
@@ -220,7 +220,7 @@ class Finished:
     output: str = field(default="", compare=False, repr=False)
 
 
-def run_to_crash(  # noqa: PLR0913 - what a process is started with, and where it dies; a value for it would be made once
+def run_to_crash(  # noqa: PLR0913 - the options of a process
     target: str | Callable[..., object],
     *arguments: Any,  # noqa: ANN401 - whatever JSON can say
     at: str | None,
@@ -229,32 +229,32 @@ def run_to_crash(  # noqa: PLR0913 - what a process is started with, and where i
     env: Mapping[str, str] | None = None,
     timeout: timedelta = timedelta(minutes=1),
 ) -> Crashed | Finished:
-    """Run a function in a Python process of its own, and kill that with SIGKILL when it reaches a point.
+    """Run a function in a new Python process, and kill that with SIGKILL when it reaches a point.
 
-    Processes that the function has started are not killed; they live on, as in a real crash.
+    Processes that the function has started are not killed, as in a real crash.
 
     Args:
         target: `"module:function"`, or a function at the top level of a module or of the main program. It may be
-            `async`. The module is imported anew there, from the same `sys.path`.
-        arguments: what it is called with, such as JSON can say.
-        at: one of `handrail.crash_points.POINTS`; `None` kills nowhere, to see which points a function reaches.
-        nth: 1 to die when the point is first reached.
+            `async`. The module is imported there, from the same `sys.path`.
+        arguments: its arguments, as JSON values.
+        at: one of `handrail.crash_points.POINTS`; `None` does not kill, to find which points a function reaches.
+        nth: 1 to kill the process when the point is first reached.
         cwd: the working directory; that of this process by default.
         env: environment variables, added to those of this process.
-        timeout: how long it may take.
+        timeout: the time limit.
 
     Returns:
         `Crashed`, or `Finished` if the point was not reached that often.
 
     Raises:
-        ValueError: there is no such point, `nth` is less than 1, or the target cannot be found by another process.
-        TypeError: JSON cannot say an argument. In either case nothing was started.
-        subprocess.CalledProcessError: the function raised, or the process died of something else. A note quotes its
+        ValueError: the point is unknown, `nth` is less than 1, or another process cannot import the target.
+        TypeError: JSON cannot represent an argument. In either case nothing was started.
+        subprocess.CalledProcessError: the function raised, or the process ended with another error. A note quotes its
             standard error.
-        subprocess.TimeoutExpired: it took too long, and was killed.
+        subprocess.TimeoutExpired: it exceeded the time limit, and was killed.
     """
     if at is not None:
-        CrashTrap(at, nth)  # refuses what it would refuse over there
+        CrashTrap(at, nth)  # the same check as in the other process
     module, function = _named(target)
     request = json.dumps(ChildRequest(module, function, arguments, at, nth))
     with TemporaryDirectory(prefix="handrail-crash-") as name:
@@ -297,7 +297,7 @@ def _wait(process: subprocess.Popen[bytes], timeout: timedelta, errors: IO[bytes
 
 
 def _named(target: str | Callable[..., object]) -> tuple[str, str]:
-    """The module and the name under which another process finds the target."""
+    """The module and the name by which another process imports the target."""
     if isinstance(target, str):
         module, _, function = target.partition(":")
         if not module or not function.isidentifier():
@@ -307,14 +307,14 @@ def _named(target: str | Callable[..., object]) -> tuple[str, str]:
     home = sys.modules.get(getattr(target, "__module__", ""), ModuleType(""))
     if getattr(home, name, None) is not target:
         raise ValueError(
-            f"{target!r} does not stand at the top level of a module, so another process cannot find it. Make it a "
-            "plain function there, and hand over what it needs as arguments."
+            f"{target!r} is not at the top level of a module, so another process cannot find it. Make it a "
+            "plain function there, and pass what it needs as arguments."
         )
     if home.__name__ != "__main__":
         return home.__name__, name
     file = getattr(home, "__file__", None)
     if file is None:
-        raise ValueError(f"{name} was typed in, so another process cannot find it. Put it into a file.")
+        raise ValueError(f"{name} was defined interactively, so another process cannot find it. Put it into a file.")
     return str(Path(file).resolve()), name
 
 

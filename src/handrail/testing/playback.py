@@ -1,7 +1,7 @@
-"""A script as it is played: which reply is next, and whether what was sent before it is what the script expects.
+"""Playback of a script: the next reply, and the check of what was sent before it against the script.
 
-`Playback` does this for whoever plays the model. `play` and `play_async` are such players for a `ToolExecutor`: they
-drive the calls of a script through the door for own loops, without a model.
+`Playback` does this for any player. `play` and `play_async` are players for a `ToolExecutor`: they run the calls of a
+script without a model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from handrail.serde.formatting import enumerated
 from handrail.testing.script import Expect, Outcome, Reply, Script
 
 _LONGEST_QUOTE = 300
-"""Characters of what was sent that an error quotes."""
+"""Characters of a sent text that an error quotes."""
 
 _MOST_LISTED = 600
 """Bytes of the ids of calls in an error."""
@@ -41,14 +41,14 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class SentMessages:
-    """What the model was sent before a reply.
+    """What the model received before a reply.
 
     Attributes:
         instructions: the instructions.
-        tools: the names of the tools that it was offered.
+        tools: the names of the offered tools.
         messages: the answers to the calls of its last reply.
-        asked: the ids of those calls as the history has them, in the order of the calls. They differ from those of the
-            script where its ids are taken already, by an earlier run on the same session, say. Empty if none differs.
+        asked: the ids of those calls in the history, in the order of the calls. They differ from those of the script if
+            its ids are already used, for example by an earlier run on the same session. Empty if none differs.
     """
 
     instructions: str = ""
@@ -58,26 +58,26 @@ class SentMessages:
 
 
 class Playback:
-    """The one owner of how far a script has been played. Threads may share it.
+    """The position in the playback of a script. Thread-safe.
 
     Attributes:
         script: the script.
-        played: how many of its replies have been given.
+        played: how many of its replies have been played.
     """
 
     __slots__ = ("_lock", "played", "script")
 
     def __init__(self, script: Script) -> None:
-        """Stand before the first reply."""
+        """Start before the first reply."""
         self.script = script
         self.played = 0
         self._lock = threading.Lock()
 
     def next(self, sent: SentMessages) -> Reply:
-        """The next reply, once what was sent has been found to be what the script expects.
+        """Check what was sent against the script, and return the next reply.
 
         Raises:
-            ScriptError: it is not, or the script has ended. The message names everything that differs.
+            ScriptError: it differs, or the script has ended. The message lists every difference.
         """
         with self._lock:
             replies = self.script.replies
@@ -99,10 +99,10 @@ class Playback:
             return reply
 
     def assert_finished(self) -> None:
-        """Make sure that the script was played to its end.
+        """Check that the script was played to its end.
 
         Raises:
-            ScriptError: it was not; the message names the replies that are left.
+            ScriptError: it was not; the message lists the remaining replies.
         """
         with self._lock:
             left = self.script.replies[self.played :]
@@ -120,12 +120,13 @@ def play(script: Script, executor: ToolExecutor, *, reply: str = "reply") -> tup
 
     Args:
         script: the script.
-        executor: carries the calls out.
-        reply: begins the names of the replies: `reply-1`, `reply-2`, ... Played again on one session under the same
-            name, calls that have a final record are answered from it; under another name all of them are new.
+        executor: runs the calls.
+        reply: the prefix of the names of the replies: `reply-1`, `reply-2`, ... If the script is played again on one
+            session with the same prefix, calls that have a final record are answered from it; with another all of them
+            are new.
 
     Raises:
-        ScriptError: the script expects something else than what came, or does not end with an answer.
+        ScriptError: the outcome differs from the script, or the script does not end with an answer.
         RunAbortedError: as `ToolExecutor.execute_all`.
     """
     playing = _Playing(script, executor)
@@ -164,7 +165,7 @@ class _Playing:
 
 
 def _by_ids_of_script(sent: SentMessages, ids: list[str]) -> SentMessages:
-    """What was sent, with the ids that the script gives its calls in the place of those that the history has."""
+    """What was sent, with the ids of the script instead of those of the history."""
     given = dict(zip(sent.asked, ids, strict=False))  # a structured answer may be one call more
     messages = (replace(message, call_id=given.get(message.call_id, message.call_id)) for message in sent.messages)
     return replace(sent, messages=tuple(messages))
@@ -179,7 +180,7 @@ def _unanswered(asked: list[str], sent: SentMessages) -> Iterator[str]:
 
 
 def _differences(expect: Expect, sent: SentMessages) -> Iterator[str]:
-    """Everything in which what was sent differs from what is expected."""
+    """All differences between what was sent and what is expected."""
     for text in expect.instructions:
         if text not in sent.instructions:
             yield f"The instructions do not contain {text!r}; they are {_quoted(sent.instructions)}."

@@ -1,4 +1,4 @@
-"""A script: what a model says, reply by reply, and what it must have been sent before.
+"""A script: the replies of a model, and what it must receive before each.
 
     Script([
         Reply(calls=[Call("read_file", {"path": "notes.md"})]),
@@ -22,12 +22,12 @@ from handrail.limits import TokenUsage
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call that a reply asks for.
+    """A tool call of a reply.
 
     Attributes:
         name: the tool's name, known or not.
-        arguments: the arguments; text is played as it is, so that it need not be JSON.
-        id: the id of the call. Without one it is `call-1`, `call-2`, ... by its place in the script.
+        arguments: the arguments; text is played unchanged, and need not be JSON.
+        id: the id of the call; by default `call-1`, `call-2`, ... by its position in the script.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Call:
         """The arguments as the text that a provider sends.
 
         Raises:
-            TypeError: they hold something that JSON cannot say.
+            TypeError: they have a value that JSON cannot represent.
         """
         return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What must have come of a call; made by `Outcome.ok` and `Outcome.failed`.
+    """The expected outcome of a call; created by `Outcome.ok` and `Outcome.failed`.
 
     Attributes:
         success: whether the call must have succeeded.
@@ -69,16 +69,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """What the model must have been sent before a reply.
+    """What the model must receive before a reply.
 
     Attributes:
         instructions: texts that the instructions contain.
-        tools: names of tools that are offered; there may be more.
+        tools: names of offered tools; there may be more.
         texts: texts that the messages since the last reply contain, each in at least one of them.
-        messages: what came of the calls of the last reply, by the id of the call; there may be more.
+        messages: the outcomes of the calls of the last reply, by the id of the call; there may be more.
 
     Raises:
-        ScriptError: a text stands where a list of texts is due.
+        ScriptError: a text is given instead of a list of texts.
     """
 
     instructions: Sequence[str] = ()
@@ -95,16 +95,16 @@ class Expect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One reply of the model. One that asks for no calls is an answer, and ends the run.
+    """One reply of the model. A reply without calls is an answer, and ends the run.
 
     Attributes:
-        text: what it says.
-        calls: the tool calls that it asks for, in this order.
+        text: its text.
+        calls: its tool calls, in order.
         output: a structured answer, as the fields of the prompt's output type.
-        usage: the tokens that it reports; estimated from its words if there are none.
-        expect: what must have been sent before it.
-        within: for a reply of an agent that was called as a tool, the id of that call. Its replies stand between the
-            one that calls it and the one that has its answer.
+        usage: the tokens that it reports; estimated from its text by default.
+        expect: what the model must receive before it.
+        within: for a reply of an agent that was called as a tool, the id of that call. Its replies are between the
+            reply with the call and the reply after its answer.
     """
 
     text: str = ""
@@ -121,11 +121,11 @@ class Script:
 
     Attributes:
         replies: the replies; every call in them has an id.
-        name: what the script is called in errors.
+        name: the name of the script in errors.
 
     Raises:
         ScriptError: two calls have one id, arguments cannot be written as JSON, a reply is within a call that was not
-            made before it, or something is no reply.
+            made before it, or an item is not a reply.
     """
 
     replies: Sequence[Reply]
@@ -142,7 +142,9 @@ def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
     number = 0
     for step, reply in enumerate(replies, start=1):
         if not isinstance(reply, Reply):
-            raise ScriptError(f"{name}: {reply!r} is no Reply; write Reply(text=...) or Reply(calls=[...]).", step=step)
+            raise ScriptError(
+                f"{name}: {reply!r} is not a Reply; write Reply(text=...) or Reply(calls=[...]).", step=step
+            )
         if reply.within and reply.within not in taken:
             raise ScriptError(f"{name}: no reply before this one makes the call {reply.within!r}.", step=step)
         calls: list[Call] = []
@@ -153,7 +155,7 @@ def _numbered(replies: Iterable[object], name: str) -> tuple[Reply, ...]:
                 raise ScriptError(f"{name}: the id {identified.id!r} is given twice; each call has its own.", step=step)
             taken.add(identified.id)
             try:
-                identified.arguments_text  # noqa: B018 - looked at, so that a fault is told here
+                identified.arguments_text  # noqa: B018 - evaluated, so that a fault is raised here
             except TypeError as error:
                 raise ScriptError(f"{name}: the arguments of {identified.id}: {error}", step=step) from error
             calls.append(identified)

@@ -1,4 +1,4 @@
-"""Scripts in YAML 1.2 files; every fault is told with its file, line and column.
+"""Scripts in YAML 1.2 files; every fault is reported with its file, line and column.
 
 replies:
   - text: I shall read the notes.            # optional, as every key of a reply is
@@ -37,7 +37,8 @@ def read_script(path: Path) -> Script:
     """Read a script from a file.
 
     Raises:
-        ScriptError: it is no regular file, no YAML in UTF-8, or no script; the message names file, line and column.
+        ScriptError: it is not a regular file, not YAML in UTF-8, or not a script; the message has file, line and
+            column.
         OSError: it cannot be opened.
     """
     try:
@@ -48,7 +49,7 @@ def read_script(path: Path) -> Script:
 
 
 def parse_script(text: str, *, name: str = "the script") -> Script:
-    """Read a script from YAML text; `name` is what its errors call it.
+    """Read a script from YAML text; `name` is its name in errors.
 
     Raises:
         ScriptError: as for `read_script`.
@@ -75,7 +76,7 @@ def _script(text: str, name: str) -> Script:
 
 
 class _ScriptReader(DocumentReader):
-    """Makes a script of the tree of one file."""
+    """Builds a script from the tree of one file."""
 
     def reply(self, tree: YamlNode) -> Reply:
         keys = self.mapping(tree, "a reply", _names(Reply))
@@ -119,7 +120,7 @@ class _ScriptReader(DocumentReader):
             return Outcome(verdict == "ok", self.items(found, verdict, self.text))
         verdict = self.text(tree)
         if verdict not in ("ok", "failed"):
-            self.fail(tree, f"{verdict!r} is no outcome; write ok, failed, {{ok: [text]}} or {{failed: [text]}}")
+            self.fail(tree, f"{verdict!r} is not an outcome; write ok, failed, {{ok: [text]}} or {{failed: [text]}}")
         return Outcome(verdict == "ok")
 
     def usage(self, tree: YamlNode) -> TokenUsage:

@@ -3,7 +3,7 @@
     with ScriptedModel.from_file("refunds.yaml") as model:
         PydanticAIAdapter(model).evaluate(prompt, session=session)
 
-It needs the extras `pydantic-ai` and `testing`. What a script is: `handrail.testing.script`.
+It needs the extras `pydantic-ai` and `testing`. `handrail.testing.script` describes scripts.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from handrail.testing.script import Reply, Script
 
 
 class ScriptedModel(FunctionModel):
-    """A model that replies as a script says, and holds what it is sent against what the script expects.
+    """A model that plays the replies of a script, and checks what it receives against the script.
 
-    Used as a context manager, it makes sure at the end of the block that the script was played to its end. It plays its
-    script once. Another model of the same script may be run on the same session: ids that are taken there are replaced,
-    and what the script expects of its calls is compared under the ids that it gives them.
+    As a context manager, it checks at the end of the block that the script was played to its end. It plays its script
+    once. Another model of the same script may run on the same session: ids that are already used there are replaced,
+    and the expectations of the script still refer to its own ids.
 
     Attributes:
-        playback: how far the script has been played.
+        playback: the position in the script.
     """
 
     def __init__(self, script: Script | Iterable[Reply], *, name: str = "scripted") -> None:
-        """Make a model that stands before the first reply; `name` is the name that it has in messages.
+        """Create a model that starts before the first reply; `name` is its name in messages.
 
         Raises:
-            ScriptError: the replies do not make a script.
+            ScriptError: the replies are not a valid script.
         """
         self.playback = Playback(script if isinstance(script, Script) else Script(tuple(script)))
         super().__init__(self._reply, stream_function=self._stream, model_name=name)
@@ -62,32 +62,32 @@ class ScriptedModel(FunctionModel):
         """A model that plays the script of a YAML file (`handrail.testing.script_file`).
 
         Raises:
-            ScriptError: the file holds no script; the message names file, line and column.
+            ScriptError: the file is not a script; the message has file, line and column.
             OSError: it cannot be opened.
         """
         return cls(read_script(Path(path)), name=name)
 
     def assert_finished(self) -> None:
-        """Make sure that the script was played to its end.
+        """Check that the script was played to its end.
 
         Raises:
-            ScriptError: it was not; the message names the replies that are left.
+            ScriptError: it was not; the message lists the remaining replies.
         """
         self.playback.assert_finished()
 
     def __enter__(self) -> Self:
-        """Give the model."""
+        """Return the model."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Make sure that the script was played to its end, unless something else went wrong."""
+        """Check that the script was played to its end, unless the block raised."""
         if error is None:
             self.assert_finished()
 
     async def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        """The next reply, as `FunctionModel` asks for it."""
+        """The next reply, for `FunctionModel`."""
         reply = self.playback.next(_sent(messages, info))
         parts: list[ModelResponsePart] = [TextPart(reply.text)] if reply.text else []
         parts += _calls(reply, info, f"answer-{len(messages)}")
@@ -105,7 +105,7 @@ class ScriptedModel(FunctionModel):
             yield line
         for index, part in enumerate(calls):
             if isinstance(part, ToolCallPart):
-                # The text of the script, because PydanticAI would decode it and write it anew.
+                # The text of the script, because PydanticAI would decode and encode it.
                 written = part.args if isinstance(part.args, str) else part.args_as_json_str()
                 yield {index: DeltaToolCall(part.tool_name, written, tool_call_id=part.tool_call_id)}
             else:
@@ -113,7 +113,7 @@ class ScriptedModel(FunctionModel):
 
 
 def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart | TextPart]:
-    """The calls of a reply; a structured answer is the call of the output tool, or JSON text where there is none."""
+    """The calls of a reply; a structured answer is the call of the output tool, or JSON text if there is none."""
     parts: list[ToolCallPart | TextPart] = [
         ToolCallPart(call.name, call.arguments_text, tool_call_id=call.id) for call in reply.calls
     ]
@@ -127,7 +127,7 @@ def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart |
 
 
 def _sent(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
-    """What the model was sent since its last reply."""
+    """What the model received since its last reply."""
     answers: list[SentMessage] = []
     asked: tuple[str, ...] = ()
     for message in reversed(messages):
@@ -145,5 +145,5 @@ def _sent(messages: list[ModelMessage], info: AgentInfo) -> SentMessages:
 
 
 def _text(part: ToolReturnPart) -> str:
-    """What came of a call, without the frame that PydanticAI puts around a failure."""
+    """The message of a call, without the text that PydanticAI adds to a failure."""
     return part.content if isinstance(part.content, str) else part.model_response_str()

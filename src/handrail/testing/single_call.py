@@ -1,4 +1,4 @@
-"""One call of one tool, without a model: the whole pipeline, in a prompt that holds nothing else."""
+"""Runs one call of one tool through the whole pipeline, without a model, in a prompt with only this tool."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def run_tool(
     resources: Resources | None = None,
     effect_ledger: EffectLedger | None = None,
 ) -> ToolMessage:
-    """Run one tool as a model would have it run, and return the message that the model would read.
+    """Run one tool as if a model had called it, and return the message that the model would read.
 
-    The message's `result` is what the handler returned, or the failed result that stands for what went wrong.
+    The message's `result` is what the handler returned, or the failed result that describes the failure.
 
     Args:
         tool: the tool.
-        params: an instance of its parameter type, a mapping, or JSON text that need not be right; `None` for no
+        params: an instance of its parameter type, a mapping, or JSON text, which may be invalid; `None` for no
             arguments.
-        session: where results go; one of its own without.
-        resources: what the handler finds in `context.resources`. What providers make is closed at the end.
-        effect_ledger: remembers effects; pass one to see a second call replayed.
+        session: where results are stored; by default a new one.
+        resources: the content of `context.resources`. Resources created by providers are closed at the end.
+        effect_ledger: records effects; pass one to test that a second call is replayed.
 
     Raises:
         RunAbortedError: the call ends the run.
@@ -71,7 +71,7 @@ def _executor(
 
 
 def _call(tool: Tool[Any, Any], params: object) -> ToolCall:
-    """The call, with arguments as a model sends them."""
+    """The call, with its arguments as a model sends them."""
     arguments: Any = params
     if params is None:
         arguments = {}

@@ -103,7 +103,7 @@ def test_a_session_of_another_agent_is_refused(tmp_path: Path) -> None:
     loaded = desk(tmp_path, others={"child.agent": agent("child")})
     loaded.run("Go.", RunOptions(model=MODEL, session=session))
     other = LoadedAgent(loaded.project, loaded.project.resolve("child"))
-    with pytest.raises(AgentError, match="holds a conversation of agent desk, so child cannot go on with it"):
+    with pytest.raises(AgentError, match="holds a conversation of agent desk, so child cannot continue it"):
         other.run("Go.", RunOptions(model=MODEL, session=session))
 
 

@@ -60,10 +60,10 @@ def test_leaving_the_block_takes_the_sentence_back() -> None:
 def test_a_point_that_does_not_exist_is_refused_with_the_nearest() -> None:
     """A mistyped name would never be reached, and a test with it would show nothing."""
     with pytest.raises(
-        ValueError, match=r"no crash point 'after-handlr'\. Did you mean after-handler\? The points are"
+        ValueError, match=r"unknown crash point 'after-handlr'\. Did you mean after-handler\? The points are"
     ):
         crash_at("after-handlr")
-    with pytest.raises(ValueError, match=re.escape("no crash point 'x'. The points are: before-claim, ")):
+    with pytest.raises(ValueError, match=re.escape("unknown crash point 'x'. The points are: before-claim, ")):
         crash_at("x")
     reached("after-handler")
 

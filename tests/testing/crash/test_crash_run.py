@@ -169,7 +169,7 @@ def test_a_process_that_takes_too_long_is_killed_and_told() -> None:
 
 def test_what_another_process_cannot_find_is_refused() -> None:
     """Before a process is started."""
-    with pytest.raises(ValueError, match="does not stand at the top level of a module"):
+    with pytest.raises(ValueError, match="is not at the top level of a module"):
         run_to_crash(lambda: None, at=None)
     with pytest.raises(ValueError, match="'desk' is not of the form 'module:function'"):
         run_to_crash("desk", at=None)
@@ -180,7 +180,7 @@ def test_what_was_typed_in_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> N
     typed = ModuleType("__main__")
     exec("def charge(): pass", vars(typed))  # noqa: S102 - as an interactive interpreter does
     monkeypatch.setitem(sys.modules, "__main__", typed)
-    with pytest.raises(ValueError, match="charge was typed in"):
+    with pytest.raises(ValueError, match="charge was defined interactively"):
         run_to_crash(typed.charge, at=None)
 
 
@@ -214,7 +214,7 @@ def test_the_other_process_leaves_what_it_came_to(tmp_path: Path, module: str) -
 def test_the_other_process_says_what_a_target_may_return(tmp_path: Path) -> None:
     """And leaves nothing in its place."""
     _asked(tmp_path, "returns_an_object")
-    with pytest.raises(TypeError, match="returns_an_object returned object, which JSON cannot say"):
+    with pytest.raises(TypeError, match="returns_an_object returned object, which JSON cannot represent"):
         run_child(str(tmp_path))
     assert not (tmp_path / RETURNED).exists()
 

@@ -1,11 +1,11 @@
-"""The adapter to PydanticAI: a prompt's tools inside a PydanticAI agent, and a whole prompt run by one.
+"""The PydanticAI adapter: runs a whole prompt, or adds a prompt's tools to a PydanticAI agent.
 
     adapter = PydanticAIAdapter("openai:gpt-5.2")
     response = adapter.evaluate(prompt, session=session)
 
-PydanticAI is the loop and speaks to the providers; each call goes through the pipeline of `handrail.runtime`. For an
-agent of your own there is `HandrailCapability`, and below it the bare `HandrailToolset`; `PipelineCapability` sends the
-calls of the agent's other tools through the pipeline, too:
+PydanticAI runs the agent loop and calls the providers; each tool call goes through the pipeline of `handrail.runtime`.
+For your own agent, use `HandrailCapability`, or the bare `HandrailToolset`; `PipelineCapability` also sends the calls
+of the agent's other tools through the pipeline:
 
     agent = Agent("openai:gpt-5.2", capabilities=[HandrailCapability(ToolExecutor(prompt=prompt, session=session))])
 """

@@ -1,4 +1,4 @@
-"""A whole prompt, run by PydanticAI on any model that it knows.
+"""Runs a whole prompt with PydanticAI, on any model that it supports.
 
 On a stored session the conversation is stored too, each reply before its calls start, and an evaluation that was
 interrupted is resumed (`handrail.adapters.pydantic_ai.stored_evaluation`).
@@ -42,10 +42,10 @@ from handrail.session import Session
 Out = TypeVar("Out")
 
 UserPrompt = str | Sequence[UserContent]
-"""What the user says, in any form that PydanticAI takes."""
+"""A user prompt, in any form that PydanticAI accepts."""
 
 BEGIN = "Begin."
-"""What the user says where nothing is given: the APIs of some providers refuse a conversation without a user."""
+"""The default user prompt: some providers refuse a conversation without a user message."""
 
 
 class PydanticAIAdapter:
@@ -53,7 +53,7 @@ class PydanticAIAdapter:
 
     Attributes:
         model: the model, or its name.
-        effect_ledger: remembers the effects of all runs of this adapter.
+        effect_ledger: records the effects of all runs of this adapter.
     """
 
     def __init__(
@@ -65,18 +65,18 @@ class PydanticAIAdapter:
         capabilities: Sequence[AbstractCapability[Any]] = (),
         output_retries: int = 2,
     ) -> None:
-        """Choose the model, and what all runs on it share.
+        """Set the model, and what all runs on it share.
 
         Args:
-            model: a model of PydanticAI, or its name, e.g. `"openai:gpt-5.2"`. A model that is given keeps its
-                connections from run to run, and is yours to close; for a name, each run opens its own, and closes them.
-            effect_ledger: remembers effects; without, one of its own in memory, and for stored sessions their store.
-            approver: asked where a policy says ask; without one, such calls are refused.
-            capabilities: more of PydanticAI's: settings, hooks, tools that are not of the prompt.
-            output_retries: how often the model may try again when its answer does not fit the prompt's output type.
+            model: a model of PydanticAI, or its name, e.g. `"openai:gpt-5.2"`. A model keeps its connections between
+                runs, and the caller closes it; for a name, each run opens its own, and closes them.
+            effect_ledger: records effects; by default in memory, and for stored sessions in their store.
+            approver: called where a policy requires approval; without one, such calls are refused.
+            capabilities: other PydanticAI capabilities: settings, hooks, tools outside the prompt.
+            output_retries: how often the model may retry an answer that does not match the prompt's output type.
 
         Raises:
-            InvalidArgumentError: something is of another type.
+            InvalidArgumentError: an argument has a wrong type.
             UnknownModelError: no model can have that name.
         """
         check_argument("PydanticAIAdapter", "model", model, (Model, str), "a model of PydanticAI, or its name")
@@ -105,7 +105,7 @@ class PydanticAIAdapter:
         """Run a prompt to its answer, and wait for it; see `evaluate_async`.
 
         Raises:
-            PromptEvaluationError: as for `evaluate_async`, or this thread runs an event loop, which it would stop.
+            PromptEvaluationError: as for `evaluate_async`, or this thread runs an event loop, which would be blocked.
         """
         _refuse_event_loop("evaluate")
         return asyncio.run(
@@ -119,7 +119,7 @@ class PydanticAIAdapter:
             )
         )
 
-    async def evaluate_async(  # noqa: PLR0913 - what may be said of one evaluation
+    async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
         self,
         prompt: Prompt[Out],
         *,
@@ -132,23 +132,23 @@ class PydanticAIAdapter:
         """Run a prompt to its answer.
 
         In a stored session the conversation is stored before calls start. If the last evaluation of the prompt was
-        interrupted, this one resumes it: calls that have a final record are answered from it, the others are made.
+        interrupted, this one resumes it: calls that have a final record are answered from it, the others run.
 
         Args:
             prompt: the bound prompt. Its text becomes the instructions; its resources are open during the run.
-            session: the session that the calls work on.
-            user_prompt: what the user says beside the prompt; `BEGIN` without.
-            deadline: bounds requests and calls; the budget's own counts too, if it is earlier.
-            budget: what the run may use up. Without one, PydanticAI's limit of 50 requests holds.
-            unfinished: what becomes of an unfinished evaluation of the prompt in a stored session. `"resume"` resumes
-                it, and refuses a `user_prompt`; `"discard"` begins anew, and what it has done stays done.
+            session: the session of the calls.
+            user_prompt: the user message; `BEGIN` by default.
+            deadline: bounds requests and calls; the budget's own deadline applies too, if it is earlier.
+            budget: limits of the run. By default, PydanticAI's limit of 50 requests applies.
+            unfinished: how an unfinished evaluation of the prompt in a stored session is treated. `"resume"` resumes
+                it, and refuses a `user_prompt`; `"discard"` starts a new one, and committed changes remain.
 
         Raises:
-            PromptEvaluationError: the evaluation stopped; `phase` says where. What was committed stays. Or there is a
+            PromptEvaluationError: the evaluation stopped, in the phase `phase`. Committed changes remain. Or there is a
                 `user_prompt` and an unfinished evaluation, or the prompt is being evaluated on this stored session.
-            InvalidArgumentError: something is of another type: a template for a prompt, say.
+            InvalidArgumentError: an argument has a wrong type, such as a template for a prompt.
             DeveloperMistake: the program is at fault, in a call; the other calls of the reply have ended.
-            VisibilityExpansionRequired: the prompt must be rendered again with sections opened.
+            VisibilityExpansionRequired: the prompt must be rendered again with sections expanded.
             PromptRenderError: the prompt lacks parameters that its sections need.
             CancelledError: it was cancelled; the calls that ran have been rolled back.
         """
@@ -193,14 +193,14 @@ class PydanticAIAdapter:
         message_history: Sequence[ModelMessage] = (),
         unfinished: Unfinished = "resume",
     ) -> PromptResponse[Any]:
-        """Run the prompt of an executor to its answer, with everything that the executor says: ledger, ids, heartbeat.
+        """Run the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
 
         Args:
-            executor: what carries the calls out, and says what bounds the run.
-            user_prompt: what the user says beside the prompt; without, `BEGIN`, or nothing where there is a history.
-            message_history: the conversation to go on with. Without a `user_prompt` it takes the place of an unfinished
-                one that the session holds.
-            unfinished: what becomes of an unfinished evaluation, as for `evaluate_async`.
+            executor: runs the calls; its deadline and budget bound the run.
+            user_prompt: the user message; by default `BEGIN`, or none if there is a history.
+            message_history: the conversation to continue. Without a `user_prompt` it replaces an unfinished one in the
+                session.
+            unfinished: how an unfinished evaluation is treated, as for `evaluate_async`.
 
         Raises:
             RunAbortedError: as for `evaluate_async`.
@@ -250,7 +250,7 @@ class PydanticAIAdapter:
         agent: Agent[None, Any] = Agent(
             model,
             name=rendered.name,
-            output_type=cast("type[Any]", output_type(kind)),  # `output_parser` makes something else of it
+            output_type=cast("type[Any]", output_type(kind)),  # `output_parser` converts it
             capabilities=[tools, *self._capabilities],
             retries={"output": self._output_retries},
         )

@@ -1,7 +1,7 @@
-"""The queue in which the calls of a reply reach the pipeline: in the order asked, whatever stands in between.
+"""The queue in which the calls of a reply reach the pipeline: in the order asked, whatever hooks run before.
 
-A call joins the queue when PydanticAI starts it, which it does in the order asked, and leaves it when it draws its
-place in the pipeline, or ends before it gets there. It goes on only when all those before it have left.
+A call joins the queue when PydanticAI starts it, which it does in the order asked, and leaves it when it is queued in
+the pipeline, or ends before that. It continues only when all calls before it have left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class ArrivalQueue:
     """The calls of one run that have not reached the pipeline yet. It belongs to one event loop.
 
     Attributes:
-        positions: where they stand, the first one first.
+        positions: their positions, in order.
     """
 
     __slots__ = ("positions",)
@@ -27,7 +27,7 @@ class ArrivalQueue:
 
     @contextmanager
     def join(self) -> Generator[None]:
-        """Stand behind all others; a call that has not reached the pipeline by the end of the block leaves there."""
+        """Join at the end; a call that has not reached the pipeline by the end of the block leaves then."""
         position = QueuePosition(self)
         self.positions.append(position)
         self.advance()
@@ -39,27 +39,27 @@ class ArrivalQueue:
             position.leave()
 
     def advance(self) -> None:
-        """Let the first call go on."""
+        """Let the first call continue."""
         if self.positions:
             self.positions[0].is_first.set()
 
 
 class QueuePosition:
-    """Where one call stands.
+    """The position of one call.
 
     Attributes:
-        is_first: set when no other stands before it.
+        is_first: set when no call is before it.
     """
 
     __slots__ = ("_queue", "is_first")
 
     def __init__(self, queue: ArrivalQueue) -> None:
-        """Make a position of a queue; `ArrivalQueue.join` puts it there."""
+        """Create a position of a queue; `ArrivalQueue.join` adds it."""
         self.is_first = asyncio.Event()
         self._queue = queue
 
     def leave(self) -> None:
-        """Leave the queue. Leaving twice is leaving once."""
+        """Leave the queue. Idempotent."""
         if self in self._queue.positions:
             self._queue.positions.remove(self)
             self._queue.advance()
@@ -71,7 +71,7 @@ _CURRENT: ContextVar[QueuePosition | None] = ContextVar("handrail_queue_position
 async def leave_queue() -> None:
     """Wait until all calls before this one have left the queue, and leave it too.
 
-    Nothing may be awaited between this and the drawing of the place, or another call could come in between.
+    Nothing may be awaited between this and queuing in the pipeline, or another call could overtake this one.
     """
     position = _CURRENT.get()
     if position is not None:

@@ -1,18 +1,18 @@
-"""What a toolset cannot do alone: answer names that nobody knows, keep the order asked, and bound the requests.
+"""What a toolset cannot do: answer unknown names, preserve the order of calls, and bound the requests.
 
-A PydanticAI capability stands around each step of a run. This one does seven things:
+A PydanticAI capability wraps each step of a run. This one does seven things:
 
-- It holds each request to the deadline, and each reply to the budget.
-- It names each reply before anything of it can be stored (`handrail.adapters.pydantic_ai.replies`).
-- A name that the agent does not know becomes a tool for this one reply, whose call goes to the pipeline: that refuses
-  it and says which names there are. The model is never offered it.
-- PydanticAI starts the calls of a reply in the order asked. Where hooks of others hold one up, those behind it wait
-  until it has reached the pipeline and drawn its place; from there on, turns decide what runs beside what.
-- It holds the developer's mistakes of a reply until its other calls have ended, and raises them before the model is
-  asked again. PydanticAI cancels the other calls when one raises.
-- It refuses arguments in which a key is given twice, also those of tools that PydanticAI validates: once they are
-  decoded, that cannot be seen.
-- It brings the toolset along.
+- It applies the deadline to each request, and the budget to each reply.
+- It names each reply before any of it is stored (`handrail.adapters.pydantic_ai.replies`).
+- An unknown name becomes a tool for this one reply, whose call goes to the pipeline, which refuses it with the list of
+  known names. The model is never offered it.
+- PydanticAI starts the calls of a reply in the order asked. If other hooks delay one, later calls wait until it has
+  reached the pipeline and is queued; from then on, turns decide what runs concurrently.
+- It defers the developer's mistakes of a reply until its other calls have ended, and raises them before the next
+  request. PydanticAI cancels the other calls when one raises.
+- It refuses arguments with a duplicate key, also those of tools that PydanticAI validates: decoded arguments do not
+  show it.
+- It provides the toolset.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
     WrapToolValidateHandler,
 )
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.arrival_order import ArrivalQueue
 from handrail.adapters.pydantic_ai.evaluation import over_budget, past_deadline
@@ -65,20 +65,20 @@ from handrail.serde.faults import fault_message
 from handrail.serde.json_values import repeated_keys
 
 _UNKNOWN = {"handrail": "unknown"}
-"""The metadata of a tool that stands for a name that nobody knows."""
+"""The metadata of a tool for an unknown name."""
 
 
 @dataclass
 class HandrailCapability(AbstractCapability[Any]):
     """A prompt's tools, its text, and the limits of its run, for any PydanticAI agent: `Agent(capabilities=[...])`.
 
-    It holds requests to the executor's deadline, and replies to its budget tracker. Runs of one agent may go on side by
-    side; they share the executor, and so its session.
+    It applies the executor's deadline to requests, and its budget tracker to replies. Runs of one agent may be
+    concurrent; they share the executor, and so its session.
 
-    In an agent that has tools of others too, the answer to an unknown name lists those of the prompt alone.
+    If the agent has other tools too, the answer to an unknown name lists only those of the prompt.
 
     Attributes:
-        executor: what carries the calls out.
+        executor: runs the calls.
         toolset: the tools, as a toolset.
         line: the calls of the run that have not reached the pipeline yet.
     """
@@ -94,28 +94,28 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """A capability of its own for each run, because it counts tokens and keeps a line of calls."""
+        """A separate capability for each run, because it counts tokens and has a queue of calls."""
         return replace(self)
 
     @override
     def get_toolset(self) -> HandrailToolset | None:
-        """The tools and the text of the prompt; `None` if it has neither, because asking for them takes its time."""
+        """The tools and the text of the prompt; `None` if it has neither, to save the time of requesting them."""
         rendered = self.executor.environment.rendered_prompt
         return self.toolset if rendered.tools or rendered.text else None
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
-        """Around all others: it must see the calls of a reply before anything can hold one up."""
+        """Outermost: it must see the calls of a reply before any hook can delay one."""
         return CapabilityOrdering(position="outermost")
 
     @override
     async def wrap_node_run(
         self, ctx: RunContext[Any], *, node: AgentNode[Any], handler: WrapNodeRunHandler[Any]
     ) -> NodeResult[Any]:
-        """Raise the developer's mistakes of a reply when all its calls have ended, and before the model is asked again.
+        """Raise the developer's mistakes of a reply when all its calls have ended, and before the next request.
 
         Raises:
-            DeveloperMistake: that of the first call which came to one; the others are notes on it.
+            DeveloperMistake: that of the first call that had one, with the others as notes.
         """
         try:
             result = await handler(node)
@@ -127,7 +127,7 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def after_run(self, ctx: RunContext[Any], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
-        """Raise those of calls that end after the answer, which a streamed run has.
+        """Raise the mistakes of calls that end after the answer, as in a streamed run.
 
         Raises:
             DeveloperMistake: as for `wrap_node_run`.
@@ -137,12 +137,12 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @contextmanager
     def mistakes_held(self) -> Generator[None]:
-        """Hold a developer's mistake that a call of this block comes to; PydanticAI is told that the call failed.
+        """Defer a developer's mistake of a call in this block; for PydanticAI the call fails.
 
-        What it is told reaches no model, because the mistake is raised before the model is asked again.
+        That failure does not reach a model, because the mistake is raised before the next request.
 
         Raises:
-            ToolFailed: the call came to one.
+            ToolFailed: the call had one.
         """
         try:
             yield
@@ -150,7 +150,7 @@ class HandrailCapability(AbstractCapability[Any]):
             if not mistakes_in(error):
                 raise
             self._mistakes.append(error)
-            raise ToolFailed("the call was not carried out") from error
+            raise ToolFailed("the call was not run") from error
 
     def _raise_mistakes(self) -> None:
         if self._mistakes:
@@ -161,7 +161,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def wrap_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Make a request, for as long as the deadline allows.
+        """Make a request, bounded by the deadline.
 
         Raises:
             PromptEvaluationError: the deadline passed, or the budget had been exceeded before (by another run).
@@ -188,7 +188,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Name a reply, count what it used and asks for, and see to it that every name in it reaches the pipeline.
+        """Name a reply, count its tokens and calls, and route every name in it to the pipeline.
 
         Raises:
             PromptEvaluationError: the budget is exceeded; none of the reply's calls is run.
@@ -205,7 +205,7 @@ class HandrailCapability(AbstractCapability[Any]):
         return set()
 
     def take_unknown(self, calls: Iterable[ToolCallPart], tools: dict[str, ToolsetTool[Any]]) -> None:
-        """Make a tool of each name that is none, so that its call reaches the pipeline."""
+        """Create a tool for each unknown name, so that its call reaches the pipeline."""
         for call in calls:
             if call.tool_name not in tools:
                 definition = ToolDefinition(name=call.tool_name, metadata=_UNKNOWN, toolset_id=self.toolset.id)
@@ -221,10 +221,10 @@ class HandrailCapability(AbstractCapability[Any]):
         args: RawToolArgs,
         handler: WrapToolValidateHandler,
     ) -> ValidatedToolArgs:
-        """Keep the hooks of others from calls that will be refused: there is nothing that they could judge.
+        """Skip other hooks for calls that will be refused.
 
-        These are calls of unknown tools, and calls of others' tools whose text holds a key twice in one object. Of such
-        a text PydanticAI's validation takes the last value without a word.
+        These are calls of unknown tools, and calls of foreign tools whose text has a duplicate key in one object, of
+        which PydanticAI's validation silently takes the last value.
 
         Raises:
             ToolFailed: a key is given twice. It spends none of PydanticAI's retries.
@@ -238,7 +238,7 @@ class HandrailCapability(AbstractCapability[Any]):
     async def refuse_misfit(
         self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
     ) -> None:
-        """Refuse a call of another's tool for its arguments, or return if it may go on with them.
+        """Refuse a call of a foreign tool for its arguments, or return if it may continue.
 
         Args:
             ctx: the run context of the call.
@@ -275,10 +275,10 @@ class HandrailCapability(AbstractCapability[Any]):
             return await handler(args)
 
     async def refuse_unknown(self, call: ToolCallPart, args: ValidatedToolArgs, ctx: RunContext[Any]) -> Any:  # noqa: ANN401 - PydanticAI's
-        """Let the pipeline answer a call of a tool that there is not.
+        """Let the pipeline answer a call of an unknown tool.
 
         Raises:
-            ToolFailed: always, with the names that there are.
+            ToolFailed: always, with the known names.
         """
         return await self.toolset.call(call.tool_name, args, ctx)
 
@@ -294,7 +294,7 @@ class HandrailCapability(AbstractCapability[Any]):
             raise PromptEvaluationError(str(error), phase="request") from error
 
     def _count(self, ctx: RunContext[Any], response: ModelResponse, calls: int) -> None:
-        """Report to the budget tracker, if there is one, and look whether the budget still holds."""
+        """Report to the budget tracker, if there is one, and check the budget."""
         tracker = self.executor.environment.budget_tracker
         if tracker is None:
             return
@@ -312,11 +312,11 @@ def _is_answer(tools: dict[str, ToolsetTool[Any]], name: str) -> bool:
 
 
 def repeated_key(args: RawToolArgs) -> ParseError | None:
-    """That an object in the arguments holds a key twice; `None` if none does, or they are not text that is JSON.
+    """The fault that an object in the arguments has a duplicate key; `None` if none has, or they are not JSON text.
 
-    What is not JSON is refused by the validation of the tool.
+    The validation of the tool refuses text that is not JSON.
     """
-    if not isinstance(args, str) or args.count(":") < 2:  # noqa: PLR2004 - a key that is given twice has two
+    if not isinstance(args, str) or args.count(":") < 2:  # noqa: PLR2004 - a duplicate key occurs twice
         return None
     try:
         faults = repeated_keys(args)

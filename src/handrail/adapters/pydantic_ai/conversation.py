@@ -1,10 +1,10 @@
-"""What a model and an agent or prompt have said to each other, stored in the session, so that another process resumes.
+"""The conversation of an agent or prompt with a model, stored in the session, so that another process can resume it.
 
-Each reply of the model is stored before any of its calls is carried out. A run that dies in between therefore leaves a
-reply whose calls have no answers; when it is resumed, the calls that have a final record are answered from the record,
-and only the others are carried out.
+Each reply of the model is stored before any of its calls runs. A run that dies in between therefore leaves a reply
+whose calls have no answers; when it is resumed, calls with a final record are answered from the record, and only the
+others run.
 
-A session has one conversation of an agent, and one of each prompt. `one_at_a_time` keeps a second run out of it.
+A session has one conversation of an agent, and one of each prompt. `one_at_a_time` excludes a second run.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, OpenCall
 
 Speaker = Literal["agent", "prompt"]
-"""Whose conversation it is: an agent's, which has one in its session, or a prompt's, which begins one each time."""
+"""The owner of a conversation: an agent, which has one in its session, or a prompt, which starts one each time."""
 
 _RUNNING: WeakKeyDictionary[Session, dict[tuple[Speaker, str], str]] = WeakKeyDictionary()
 _LOCK = threading.Lock()
-"""Guards `_RUNNING`: whose conversations of each session have a run, by kind, and for prompts by name."""
+"""Guards `_RUNNING`: the conversations of each session that have a run, by kind, and for prompts by name."""
 
 
 @stored_as("handrail.said")
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Messages of a conversation, in the order in which they were said. Its slice is a LOG.
+    """Messages of a conversation, in order. Its slice is a LOG.
 
     Attributes:
-        agent: the agent or prompt whose conversation it is.
-        messages: the messages as JSON, in the form that PydanticAI gives them.
+        agent: the agent or prompt of the conversation.
+        messages: the messages as PydanticAI's JSON.
         ended: whether a run ended with these messages, with an answer.
-        of: whether `agent` names an agent or a prompt.
-        whole: whether these are all messages of the conversation, and what was said before does not belong to it.
+        of: whether `agent` is an agent or a prompt.
+        whole: whether these are all messages of the conversation, so that earlier ones do not belong to it.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -60,7 +60,7 @@ class Said:
 
     @staticmethod
     def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
-        """The calls of the last reply of each conversation that have no answer in it; none of one that has ended."""
+        """The unanswered calls of the last reply of each conversation; none of one that has ended."""
         said = cast("Sequence[Said]", items)  # the items of the slice of this class
         speakers: dict[tuple[Speaker, str], None] = dict.fromkeys((each.of, each.agent) for each in said)
         for of, name in speakers:
@@ -70,20 +70,20 @@ class Said:
 
 
 class Conversation:
-    """The conversation of one agent or prompt in one session; the one owner of how much of it has been stored.
+    """The conversation of one agent or prompt in one session; tracks how much of it has been stored.
 
     Attributes:
-        history: what was said before this run.
+        history: the messages before this run.
         call_ids: the ids of all calls of the conversation.
     """
 
     __slots__ = ("_ended", "_kept", "_name", "_noted", "_of", "_session", "_whole", "call_ids", "history")
 
     def __init__(self, session: Session, name: str, *, of: Speaker = "agent") -> None:
-        """Read what was said so far.
+        """Load the stored messages.
 
         Raises:
-            AgentError: it cannot be read, or belongs to another agent.
+            AgentError: they cannot be read, or belong to another agent.
         """
         self._session = session
         self._name = name
@@ -93,8 +93,8 @@ class Conversation:
         other = next((each.agent for each in said if each.of == of == "agent" and each.agent != name), None)
         if other is not None:
             raise AgentError(
-                f"session {session.session_id!r} holds a conversation of agent {other}, so {name} cannot go on with "
-                "it; give each agent a session of its own"
+                f"session {session.session_id!r} holds a conversation of agent {other}, so {name} cannot continue "
+                "it; use a separate session for each agent"
             )
         self.history, self._ended = _read(said, name, of, f"session {session.session_id!r}")
         self._kept: Sequence[ModelMessage] = tuple(self.history)
@@ -108,7 +108,7 @@ class Conversation:
 
     @property
     def unanswered(self) -> tuple[ToolCallPart, ...]:
-        """The calls of the model's last reply that have no answer in the conversation."""
+        """The unanswered calls of the model's last reply."""
         return _unanswered(self.history)
 
     @property
@@ -124,7 +124,7 @@ class Conversation:
 
     @property
     def postpone(self) -> bool:
-        """Whether some of the last reply's calls were answered and others left open, as for an approval."""
+        """Whether some calls of the last reply were answered and others left open, as for an approval."""
         return bool(self.unanswered) and isinstance(self.history[-1], ModelRequest)
 
     @property
@@ -135,16 +135,16 @@ class Conversation:
 
     @property
     def resumable(self) -> list[ModelMessage]:
-        """The history without a last reply that asks for nothing: the model is asked for that one again."""
+        """The history without a final reply that has no calls: the model is asked for that one again."""
         last = self.history[-1] if self.history else None
         asks_nothing = isinstance(last, ModelResponse) and not last.tool_calls
         return self.history[:-1] if asks_nothing else self.history
 
     def adopt_records(self) -> None:
-        """Have the unanswered calls answered by records that were written before records named the reply.
+        """Let records without a reply, from older versions, answer the unanswered calls.
 
-        Only these calls are: other calls of the same ids are new ones. In a fork this holds for what the other session
-        had recorded as well, because the fork has begun with what those calls did.
+        Only these calls are answered: other calls with the same ids are new. In a fork this includes records of the
+        original session, because the fork started with the changes of those calls.
         """
         unanswered = {call.tool_call_id: call for call in self.unanswered}
         if not unanswered:
@@ -162,18 +162,18 @@ class Conversation:
             session.adopt_record(ref, adopted)
 
     def begin_anew(self) -> None:
-        """Begin another conversation: what was said before does not belong to it."""
+        """Start another conversation: earlier messages do not belong to it."""
         self.history, self._kept, self._noted = [], (), ()
         self._ended, self._whole = False, True
         self.call_ids.clear()
 
     def note(self, messages: Sequence[ModelMessage]) -> None:
-        """Store what has been said; in a session in memory not before `save_pending`.
+        """Store the messages; in a session in memory only at `save_pending`.
 
         No other process can resume a session in memory, and writing each reply as JSON takes time.
 
         Args:
-            messages: the whole conversation, which is not changed afterwards.
+            messages: the whole conversation; it must not be changed afterwards.
 
         Raises:
             SessionError: as for `save`.
@@ -183,24 +183,25 @@ class Conversation:
             self.save(messages)
 
     def save_pending(self) -> None:
-        """Store what has been noted, at the end of a run, however it ended."""
+        """Store the pending messages, at the end of a run, however it ended."""
         self.save(self._noted)
 
     def save(self, messages: Sequence[ModelMessage], *, ended: bool = False) -> None:
-        """Store what has been said since the last time; all of it, if messages have been dropped since.
+        """Store the new messages since the last call; all of them, if messages have been dropped since.
 
         Args:
             messages: the whole conversation.
             ended: whether the run has ended with an answer.
 
         Raises:
-            AgentError: a message holds what cannot be written as JSON. Lone surrogates are written as their escapes.
+            AgentError: a message has a value that cannot be written as JSON. Lone surrogates are written as their
+                escapes.
             SessionError: the session is closed, or has passed to another process.
-            StoreUnavailableError: its store does not answer.
+            StoreUnavailableError: its store is unavailable.
         """
         whole = self._whole or not _follows(self._kept, messages)
         new = list(messages if whole else messages[len(self._kept) :])
-        # What an agent's run ended with has been said; a prompt's conversation is finished by its mark.
+        # An agent's final messages are stored already; a prompt's conversation is finished by its mark.
         if new or (ended and self._of == "prompt"):
             self._session[Said].append(Said(self._name, self._as_json(new), ended, self._of, whole))
             self._kept, self._whole = tuple(messages), False
@@ -209,7 +210,7 @@ class Conversation:
         try:
             return ModelMessagesTypeAdapter.dump_json(messages).decode()
         except PydanticSerializationError:
-            pass  # models and tools may say lone surrogates, which have no UTF-8
+            pass  # models and tools may return lone surrogates, which have no UTF-8
         try:
             return to_json(escaped_within(ModelMessagesTypeAdapter.dump_python(messages, mode="json"))).decode()
         except PydanticSerializationError as error:
@@ -220,14 +221,14 @@ class Conversation:
 
 @contextmanager
 def one_at_a_time(session: Session, name: str, *, of: Speaker) -> Generator[None]:
-    """Keep other runs from a conversation until the end of the block.
+    """Exclude other runs from a conversation until the end of the block.
 
-    Runs side by side would not see what the other one is told, and their messages could not be told apart afterwards.
+    Concurrent runs would not see each other's messages, which could not be separated afterwards.
 
     Args:
         session: the session of the conversation.
-        name: the agent or prompt that is to run.
-        of: whether `name` names an agent or a prompt.
+        name: the agent or prompt to run.
+        of: whether `name` is an agent or a prompt.
 
     Raises:
         AgentError: an agent is running on this session.
@@ -250,12 +251,13 @@ def _in_use(session_id: str, running: str, name: str, of: Speaker) -> HandrailEr
     if of == "prompt":
         return PromptEvaluationError(
             f"{name} is being evaluated on session {session_id!r}. A stored session holds one conversation of each "
-            "prompt at a time; evaluate the other one on a session of its own, such as session.child()",
+            "prompt at a time; evaluate the other one on a separate session, such as session.child()",
             phase="request",
         )
     return AgentError(
-        f"agent {running} is running on session {session_id!r}, so {name} cannot begin there. A session holds one "
-        f"conversation of one agent, with one run at a time; begin when that run has ended, or run {name} on a session "
+        f"agent {running} is running on session {session_id!r}, so {name} cannot start there. A session holds one "
+        f"conversation of one agent, with one run at a time; start it when that run has ended, or run {name} on a "
+        "session "
         "of its own"
     )
 
@@ -278,7 +280,7 @@ def _read(said: Sequence[Said], name: str, of: Speaker, where: str) -> tuple[lis
                 f"part {number} of the conversation in {where} cannot be read by this version of PydanticAI: {error}"
             ) from error
         ended = each.ended
-    # PydanticAI does the same at the start of a run, and what has been stored is counted in messages.
+    # PydanticAI does the same at the start of a run, and the stored conversation is counted in messages.
     return repair_messages(history, repair_last_response=False), ended
 
 
@@ -298,10 +300,10 @@ def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
 
 
 def _records(event: ToolInvoked, call: ToolCallPart) -> bool:
-    """Whether an event records that call: of the same tool, asked for in the same words.
+    """Whether an event records that call: the same tool with the same arguments as written.
 
     The record of one of Handrail's tools has its name without any prefix. That of another tool has the arguments as
-    PydanticAI validated them, so more of them and in other forms, but the same names.
+    PydanticAI validated them, so more of them and in other forms, but with the same names.
     """
     if event.name != call.tool_name and not call.tool_name.endswith(f"_{event.name}"):
         return False
@@ -314,7 +316,7 @@ def _records(event: ToolInvoked, call: ToolCallPart) -> bool:
 
 
 def _follows(stored: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:
-    """Whether messages begin with those that have been stored."""
+    """Whether messages start with the stored ones."""
     if not stored:
         return True
     if len(messages) < len(stored):

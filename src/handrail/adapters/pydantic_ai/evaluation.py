@@ -1,23 +1,23 @@
-"""One evaluation of a prompt: its model, the answer that is declared, what comes of it, and what ends it.
+"""One evaluation of a prompt: its model, its declared answer, its response, and its errors.
 
-The model of a run is open for as long as the run. The answer is asked for by the schema of Handrail, and parsed by its
-codec, as strictly as arguments are.
+The model of a run is open during the run. The answer has a schema of Handrail, and is parsed by its codec, as strictly
+as arguments.
 
-What ends an evaluation is raised as `PromptEvaluationError` with the phase in which it happened:
+An error that ends an evaluation is raised as `PromptEvaluationError` with its phase:
 
 | what stopped the run | phase |
 |---|---|
-| the deadline, before or while the model was asked; a request that failed | `request` |
+| the deadline, before or during a request; a request that failed | `request` |
 | the provider did not answer: `ModelUnreachableError`, with host and cause | `request` |
-| the deadline while a call ran, and whatever else a call ends the run with | `tool`, from the pipeline |
-| a reply that is of no use: no answer, an answer of the wrong shape, a content filter | `response` |
+| the deadline during a call, and any other error by which a call ends the run | `tool`, from the pipeline |
+| an unusable reply: no answer, an answer of the wrong type, a content filter | `response` |
 | the budget, or one of PydanticAI's usage limits | `budget` |
 
-What is the developer's fault (`pydantic_ai.UserError`, a wrong key of a provider) is not raised as one of these.
+Errors of the developer (`pydantic_ai.UserError`, a wrong key of a provider) are not converted.
 
-Of a provider that does not answer, PydanticAI and the clients of providers say `Connection error.`. Host and reason
-stand in the exceptions that theirs are chained to: those of HTTP clients have the request, and the last one is an
-`OSError`.
+If a provider does not answer, PydanticAI and the provider clients only report `Connection error.`. Host and reason are
+in
+the chained exceptions: those of HTTP clients have the request, and the last one is an `OSError`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from handrail.serde import codec
 Out_co = TypeVar("Out_co", covariant=True)
 
 RUN_ERRORS = (AgentRunError, FallbackExceptionGroup)
-"""What PydanticAI raises when a run cannot go on."""
+"""The exceptions by which PydanticAI ends a run."""
 
 _MOST_CHAINED = 20
 
 
 def output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
-    """What PydanticAI is to ask the model for: text, or an object with the schema of a dataclass.
+    """The output type for PydanticAI: text, or an object with the schema of a dataclass.
 
     Raises:
         PromptValidationError: the dataclass refers to itself, for which PydanticAI has no schema.
@@ -79,10 +79,10 @@ def output_type(kind: type[Any] | None) -> type[str | dict[str, Any]]:
 
 
 def output_parser(kind: type[Any]) -> Callable[[Any], Any]:
-    """What makes a dataclass of an answer; one that does not fit goes back to the model with all its faults."""
+    """The parser of an answer into a dataclass; the faults of an answer that does not match go to the model."""
     answer = codec(kind)
 
-    def parse(given: Any) -> Any:  # noqa: ANN401 - what PydanticAI has decoded, and whatever the prompt declares
+    def parse(given: Any) -> Any:  # noqa: ANN401 - what PydanticAI has decoded, and the prompt's declared type
         try:
             return answer.parse(given)
         except ParseError as error:
@@ -97,10 +97,10 @@ class PromptResponse(Generic[Out_co]):
 
     Attributes:
         prompt_name: the name of the prompt.
-        text: what the model said in its last reply; may be empty beside a structured answer.
+        text: the text of the model's last reply; may be empty if the answer is structured.
         output: the answer as the prompt declares it: a dataclass, the text again for `str`, or `None`.
-        usage: the tokens that all requests of the run took.
-        messages: the whole conversation, as PydanticAI keeps it; hand it on as `message_history` to go on with it.
+        usage: the tokens of all requests of the run.
+        messages: the whole conversation, as PydanticAI messages; pass it as `message_history` to continue.
     """
 
     prompt_name: str
@@ -112,7 +112,7 @@ class PromptResponse(Generic[Out_co]):
 
 @asynccontextmanager
 async def open_model(model: Model | str) -> AsyncGenerator[Model]:
-    """A model as it is, or one of that name made anew: its connections belong to one event loop, and are closed."""
+    """A model as it is, or a new one of that name: its connections belong to one event loop, and are closed."""
     if isinstance(model, Model):
         yield model
     else:
@@ -121,17 +121,17 @@ async def open_model(model: Model | str) -> AsyncGenerator[Model]:
 
 
 def past_deadline(deadline: Deadline, when: str) -> PromptEvaluationError:
-    """The deadline passed outside of any call."""
+    """The error for a deadline that passed outside a call."""
     return PromptEvaluationError(f"the deadline ({deadline.expires_at.isoformat()}) passed {when}", phase="request")
 
 
 def over_budget(error: BudgetExceededError) -> PromptEvaluationError:
-    """The budget is exceeded."""
+    """The error for an exceeded budget."""
     return PromptEvaluationError(str(error), phase="budget")
 
 
 def evaluation_error(error: AgentRunError | FallbackExceptionGroup, prompt_name: str) -> PromptEvaluationError:
-    """PydanticAI stopped the run."""
+    """The error for a run that PydanticAI stopped."""
     if (unreached := unreachable(error, prompt_name)) is not None:
         return unreached
     phase = "request"
@@ -143,11 +143,11 @@ def evaluation_error(error: AgentRunError | FallbackExceptionGroup, prompt_name:
 
 
 def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError | None:
-    """The error that says which provider did not answer, and why; `None` if something else stopped the run.
+    """The error that names the unreachable provider and the reason; `None` if something else stopped the run.
 
     Args:
-        error: what PydanticAI raised. Of models that were tried one after the other, all must have been unreachable.
-        prompt_name: what was evaluated.
+        error: what PydanticAI raised. If several models were tried, all must have been unreachable.
+        prompt_name: the name of the prompt.
     """
     errors = error.exceptions if isinstance(error, FallbackExceptionGroup) else (error,)
     found = [each for each in map(_unreached, errors) if each is not None]
@@ -167,7 +167,7 @@ def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError
 
 
 def _unreached(error: BaseException) -> tuple[str, str | None, str] | None:
-    """Model, host and reason; `None` if the provider has answered, or the error is of something else."""
+    """Model, host and reason; `None` if the provider has answered, or for any other error."""
     if not isinstance(error, ModelAPIError) or isinstance(error, ModelHTTPError):
         return None
     chain = list(_chain(error))
@@ -178,14 +178,14 @@ def _unreached(error: BaseException) -> tuple[str, str | None, str] | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those that it is chained to; of a group the first one."""
+    """An exception and its chain; of a group the first one."""
     following: BaseException | None = error
     for _ in range(_MOST_CHAINED):
         if following is None:
             return
         yield following
         if isinstance(following, BaseExceptionGroup):
-            following = cast("BaseExceptionGroup[BaseException]", following).exceptions[0]  # whatever is in it
+            following = cast("BaseExceptionGroup[BaseException]", following).exceptions[0]  # it may contain anything
         else:
             following = following.__cause__ or following.__context__
 

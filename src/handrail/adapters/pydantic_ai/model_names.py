@@ -1,6 +1,6 @@
-"""Whether PydanticAI knows a model of some name; no provider is asked, and no package or key is needed.
+"""Checks whether PydanticAI supports a model name, without a request, package or key.
 
-A name is `provider:model`. Providers are known, their models are not: new ones come every week.
+A name is `provider:model`. The list of providers is fixed, that of their models is not: new ones appear every week.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LONGEST_SHOWN = 100
 
 
 def check_model_name(name: str, *, source: str = "") -> None:
-    """Make sure that a model may have that name.
+    """Check the name of a model.
 
     Args:
         name: the name.
-        source: who named it, for the message: `--model`, or `the agent file`.
+        source: where it was given, for the message: `--model`, or `the agent file`.
 
     Raises:
-        UnknownModelError: no provider is known by what stands before its colon, or one of the two parts is missing.
+        UnknownModelError: the provider before the colon is unknown, or one of the two parts is missing.
     """
     if name == _FOR_TESTS:
         return
@@ -55,14 +55,14 @@ def _is_provider(name: str) -> bool:
     try:
         infer_provider_class(name)
     except ImportError:
-        return True  # its package is missing, which is another matter
+        return True  # its package is missing, which is reported elsewhere
     except (ValueError, UserError):
         return False
     return True
 
 
 def _nearest(name: str, provider: str, model: str) -> str | None:
-    """The name that was probably meant; `None` if there is none like it."""
+    """The name that was probably meant; `None` if none is similar."""
     if model.strip():
         near = get_close_matches(provider[:_LONGEST_SHOWN], _providers())
         found = next((each for each in near if _is_provider(each)), None)
@@ -75,7 +75,7 @@ def _nearest(name: str, provider: str, model: str) -> str | None:
 
 
 def _provider_of(model: str) -> str | None:
-    """The provider of most of the listed models whose names begin with the same word, such as `gpt` or `claude`."""
+    """The most frequent provider of listed models whose names start with the same word, such as `gpt` or `claude`."""
     word = re.match(r"[a-z]{3,}", model)
     if word is None:
         return None
@@ -85,7 +85,7 @@ def _provider_of(model: str) -> str | None:
 
 
 def _providers() -> list[str]:
-    """The names that providers may have: those of PydanticAI's modules, and of the models that it lists."""
+    """The known provider names: those of PydanticAI's modules, and of the models that it lists."""
     modules = (module.name.replace("_", "-") for module in iter_modules(pydantic_ai.providers.__path__))
     listed = (each.partition(":")[0] for each in get_args(KnownModelName.__value__))
     return sorted({*modules, *listed} - {_FOR_TESTS})

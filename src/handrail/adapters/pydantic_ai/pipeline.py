@@ -1,14 +1,14 @@
-"""Every tool call of a PydanticAI agent through the pipeline: plain functions, toolsets and MCP servers too.
+"""Sends every tool call of a PydanticAI agent through the pipeline: of functions, toolsets and MCP servers.
 
     executor = ToolExecutor(prompt=prompt, session=session)
     agent = Agent("openai:gpt-5.2", tools=[look_up], toolsets=[mcp], capabilities=[PipelineCapability(executor)])
 
-The tools stay what they are. PydanticAI validates the arguments, those of functions once they are known to be what the
-schema says (`foreign.arguments`). Then the call takes the steps that every call takes (`handrail.runtime.invoke`), and
-in the middle of them the tool's own toolset carries it out.
+The tools are unchanged. PydanticAI validates the arguments; those of functions are first checked against the schema
+(`foreign.arguments`). Then the call goes through the steps of every call (`handrail.runtime.invoke`), in which the
+tool's own toolset runs it.
 
-A toolset may fail to close. PydanticAI closes those of a run together, and raises what the last one has raised. The
-traceback has the toolsets whose `__aexit__` the exception has passed.
+A toolset may fail to close. PydanticAI closes those of a run together, and raises the exception of the last one. The
+traceback has the toolsets whose `__aexit__` raised it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import RawToolArgs, ValidatedToolArgs, WrapToolExecuteHandler
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
 from pydantic_core import from_json
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
@@ -56,10 +56,10 @@ _log = logging.getLogger("handrail.adapters")
 
 @dataclass
 class PipelineCapability(HandrailCapability):
-    """Brings a prompt's tools to an agent, as `HandrailCapability` does, and sends all its other tools' calls along.
+    """Adds a prompt's tools to an agent, as `HandrailCapability` does, and sends the calls of its other tools along.
 
     Attributes:
-        policies: what judges the calls of the other tools.
+        policies: the policies of the other tools.
     """
 
     policies: Sequence[ToolPolicy] = ()
@@ -97,7 +97,7 @@ class PipelineCapability(HandrailCapability):
         """Answer a call of an unknown name with the names of all tools of the agent, or from the record.
 
         Raises:
-            ToolFailed: always, unless the record has it that the call succeeded when its tool was still there.
+            ToolFailed: always, unless the call has a record of success from when its tool existed.
         """
         manager = ctx.tool_manager
         known = {} if manager is None or manager.tools is None else manager.tools
@@ -123,13 +123,13 @@ class PipelineCapability(HandrailCapability):
         args: RawToolArgs,
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
-        """Have a call recorded whose arguments do not fit, and tell the model every fault of them.
+        """Record a call whose arguments do not fit, and report every fault to the model.
 
-        A call that the record answers goes on to there, whatever its arguments are taken for by now.
+        A call with a final record is answered from it, even if its arguments no longer fit.
 
         Raises:
             ToolFailed: the arguments do not fit the tool's schema. It spends none of PydanticAI's retries.
-            ModelRetry: as the tool's own validator raised it.
+            ModelRetry: raised by the tool's own validator.
         """
         record = self.final_record(ctx, call)
         if record is not None:
@@ -145,16 +145,16 @@ class PipelineCapability(HandrailCapability):
     async def refuse_misfit(
         self, ctx: RunContext[Any], *, call: ToolCallPart, args: RawToolArgs, error: ParseError
     ) -> None:
-        """Have a call recorded whose arguments cannot be taken, and tell the model; not one that has a final record.
+        """Record a call whose arguments are invalid, and report it to the model, unless it has a final record.
 
         Raises:
-            ToolFailed: the call has none.
+            ToolFailed: the call has no final record.
         """
         if self.final_record(ctx, call) is None:
             raise ToolFailed(await self._record_misfit(ctx, call, args, error))
 
     async def carry_out(self, call: ForeignCall, said: ToolMetadata) -> Any:  # noqa: ANN401 - whatever the tool returns
-        """Send a call of a foreign tool through the pipeline; what comes of it tells the table of `foreign`."""
+        """Send a call of a foreign tool through the pipeline; the table of `foreign.calls` lists the outcomes."""
         environment = self._environment_of(call, said)
         found = asked(call.context, environment.session)
         made = found.tool_call(call.name, call.arguments)
@@ -167,14 +167,13 @@ class PipelineCapability(HandrailCapability):
         return call.outcome(message)
 
     def asked(self, ctx: RunContext[Any], call: ToolCallPart) -> Asked:
-        """What the model asked for in a call, with the identity of the call."""
+        """The call as the model asked for it, with its identity."""
         return asked(ctx, self.executor.environment.session, call.tool_call_id)
 
     def final_record(self, ctx: RunContext[Any], call: ToolCallPart) -> ToolInvoked | None:
-        """The record from which the pipeline will answer a call; `None` if it will carry the call out.
+        """The record from which the pipeline will answer a call; `None` if it will run the call.
 
-        No approval is asked for a call that has one, and it is not refused because its tool is gone or takes other
-        arguments by now.
+        A call with a record needs no approval, and is not refused if its tool is gone or has changed its parameters.
         """
         ref = self.asked(ctx, call).ref
         if ref.reply is None or not ref.call_id:
@@ -186,7 +185,7 @@ class PipelineCapability(HandrailCapability):
         return record if isinstance(record, ToolInvoked) and record.final else None
 
     def _environment_of(self, call: ForeignCall, said: ToolMetadata) -> Environment:
-        """The environment for the calls of one foreign tool; kept, because it is the same for all of them."""
+        """The environment for the calls of one foreign tool; cached, because it is the same for all of them."""
         name, schema = call.name, call.schema
         kept = self._environments.get(name)
         if kept is None or kept[:2] != (said, schema):
@@ -197,7 +196,7 @@ class PipelineCapability(HandrailCapability):
     async def _record_misfit(
         self, ctx: RunContext[Any], call: ToolCallPart, args: RawToolArgs, error: ParseError
     ) -> str:
-        """Have the pipeline refuse a call at its second step; returns what the model is told."""
+        """Let the pipeline refuse a call at its second step; returns the message for the model."""
         tool = _Misfit(name=call.tool_name, description="", error=error)
         with self.mistakes_held():
             return (await self._invoke(self.asked(ctx, call), call.tool_name, _as_written(args), (tool,))).content
@@ -223,13 +222,13 @@ class PipelineCapability(HandrailCapability):
 
 @dataclass
 class ThroughPipeline(WrapperToolset[Any]):
-    """All toolsets of an agent; what is called through it is carried out by the pipeline.
+    """All toolsets of an agent; the pipeline runs the calls made through it.
 
     Attributes:
         wrapped: the toolsets.
         capability: the capability of the run.
         unanswered: the toolsets that have not answered a call, by the names of their tools. Functions always answer:
-            what they raise is what they say.
+            an exception is their answer.
     """
 
     capability: PipelineCapability
@@ -239,8 +238,8 @@ class ThroughPipeline(WrapperToolset[Any]):
     async def __aexit__(self, *args: object) -> bool | None:
         """Close the toolsets.
 
-        A connection that was lost in a call is reported again when it is closed. The model has been told of the call
-        by then, so that is logged and does not end the run. What other toolsets raise is raised.
+        A connection that was lost in a call is reported again when it is closed. The model has already received the
+        failure of the call, so the error is logged and does not end the run. Exceptions of other toolsets propagate.
         """
         try:
             return await super().__aexit__(*args)
@@ -252,13 +251,13 @@ class ThroughPipeline(WrapperToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools, once what they say of their effects has been understood.
+        """The tools, after their declared effects have been read.
 
-        Where a run is taken up again, its calls are about to be made of a reply that this run has not seen come: names
-        in it that are unknown by now reach the pipeline as those of a new reply do. The model is not asked in between.
+        In a resumed run, calls are made from a reply that this run has not received: names in it that are no longer
+        known reach the pipeline as those of a new reply do. There is no request in between.
 
         Raises:
-            PromptValidationError: a tool's metadata says what Handrail does not know.
+            PromptValidationError: a tool's metadata has an unknown value.
         """
         tools = await super().get_tools(ctx)
         for tool in tools.values():
@@ -273,12 +272,12 @@ class ThroughPipeline(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Carry a call out; the pipeline answers one that has a final record.
+        """Run a call; the pipeline answers one that has a final record.
 
         Raises:
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
-            ApprovalRequired: the call is put off.
-            DeveloperMistake: the program is at fault; the capability holds it until the other calls have ended.
+            ApprovalRequired: the call is postponed.
+            DeveloperMistake: the program is at fault; the capability defers it until the other calls have ended.
             RunAbortedError: the run is over.
         """
         if reaches_pipeline(tool.tool_def):
@@ -314,12 +313,12 @@ def _as_written(args: RawToolArgs | None) -> str | dict[str, Any]:
 
 
 def _parse_error(definition: ToolDefinition, args: RawToolArgs, error: Exception) -> ParseError:
-    """What is wrong with the arguments, in the words of our own tools."""
+    """The faults of the arguments, in the format of Handrail's own tools."""
     if not isinstance(error, ValidationError):
         return ParseError(str(error))
     lines = error.errors(include_url=False, include_input=False)
     if lines[0]["type"] == "json_invalid":
-        return ParseError(f"the arguments are no JSON: {lines[0]['msg']}")
+        return ParseError(f"the arguments are not JSON: {lines[0]['msg']}")
     data = _decoded(args)
     faults = faults_of(lines, definition.parameters_json_schema, data)
     return ParseError(fault_message(faults), faults=faults)
@@ -333,7 +332,7 @@ def was_raised_by(error: Exception, toolsets: Iterable[AbstractToolset[object]])
     """Whether closing one of these toolsets has raised an exception.
 
     Args:
-        error: what was raised while several toolsets were closed.
+        error: the exception raised while several toolsets were closed.
         toolsets: some of them.
     """
     closed = [

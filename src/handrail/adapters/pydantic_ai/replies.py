@@ -1,30 +1,30 @@
-"""Names the reply of a PydanticAI call: the one place that says which response of the model asked for it.
+"""Names the reply of a PydanticAI call, that is, the response of the model that asked for it.
 
 | the response | its name |
 |---|---|
 | has been named before | that name, from `metadata["handrail_reply"]` |
-| has an id of the provider's, which no other reply of the session has | that id |
-| has a `run_id`, or belongs to the run that is going on | `<run_id>:<ordinal among the responses of that run>` |
-| has neither, because the history was made by hand | a digest of its calls and of its position |
+| has a provider id that no other reply of the session has | that id |
+| has a `run_id`, or belongs to the current run | `<run_id>:<ordinal among the responses of that run>` |
+| has neither, because the history was created by hand | a digest of its calls and of its position |
 
-A name that cannot be stored, or begins as the replies of nested calls do, is replaced by its digest.
+A name that cannot be stored, or starts like the replies of nested calls, is replaced by its digest.
 
-No count starts with the process. The name is written into the metadata of the response, which are not sent to the
-model, so that another process, or a history from which messages have been dropped, finds the same one. A capability
+The name does not depend on the process. It is written into the metadata of the response, which are not sent to the
+model, so that another process, or a history from which messages have been dropped, has the same name. A capability
 writes it when the response arrives. A bare toolset writes it when the first call starts: in a history that was stored
 before, and has lost earlier responses since, the ordinal is not that of the run.
 
-Some servers give responses the same id again, or always. So the id does not name a response that arrives if it names
-another reply already:
+Some servers reuse ids of responses, or always send the same. So the id does not name a new response if it already names
+another reply:
 
 - an earlier response of the history;
-- a response that has arrived in this process, in whatever run on the session;
+- a response that has arrived in this process, in any run on the session;
 - the reply of a call of the same id that was recorded before the response arrived;
-- the reply of a call that was open when the session was first asked (`Session.open_calls`): its process may have been
-  killed after the effect and before the record.
+- the reply of a call that was open at the first request (`Session.open_calls`): its process may have been killed after
+  the effect and before the record.
 
-Claims and records from after the response arrived may be its own: durable execution delivers a response again, with the
-timestamp that it had. Where the store's clock is a server's, it is compared with that of this machine.
+Claims and records from after the response arrived may be its own: durable execution delivers a response again, with its
+original timestamp. If the store uses a server's clock, it is compared with that of this machine.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ STAMP = "handrail_reply"
 """The key in the metadata of a response under which its name is stored."""
 
 Words = str | dict[str, Any] | None
-"""The arguments of a call as the model wrote them; `None` if that is not known, or it wrote none."""
+"""The arguments of a call as the model wrote them; `None` if they are not known, or it wrote none."""
 
 
 class _Names(NamedTuple):
-    """Which provider's ids name replies of a session, as far as the history at hand does not say it.
+    """The provider ids that name replies of a session but are not in the current history.
 
     Attributes:
-        given: when the response arrived to which this process has given the name. It grows as the records do.
-        open: since when a reply has had the name, for those whose calls were open when the session was first asked.
+        given: when the response arrived to which this process gave the name. It grows with the records.
+        open: since when a reply has had the name, for those whose calls were open at the first request.
     """
 
     given: dict[str, datetime]
@@ -75,10 +75,10 @@ _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 class Asked(NamedTuple):
-    """What the model asked for, as the history has it.
+    """A call in the history.
 
     Attributes:
-        ref: the identity of the call. Its reply is `None` for a call that was made by hand, outside of any run.
+        ref: the identity of the call. Its reply is `None` for a call that was made outside any run.
         words: the arguments as the model wrote them.
     """
 
@@ -86,19 +86,19 @@ class Asked(NamedTuple):
     words: Words = None
 
     def tool_call(self, name: str, arguments: str | dict[str, Any]) -> ToolCall:
-        """The call for the pipeline: what is to run, and beside it what the model wrote if that is something else."""
+        """The call for the pipeline: the arguments to run, and those that the model wrote if they differ."""
         if self.words is None or _same(arguments, self.words):
             return ToolCall(self.ref.call_id, name, arguments)
         return ToolCall(self.ref.call_id, name, arguments, self.words)
 
 
 def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) -> Asked:
-    """What the model asked for in a call.
+    """The call as the model asked for it.
 
     Args:
         ctx: the run context of the call.
         session: the session of the call.
-        call_id: the id of the call; without one, that of the context.
+        call_id: the id of the call; by default that of the context.
     """
     call_id = (ctx.tool_call_id if call_id is None else call_id) or ""
     for place in range(len(ctx.messages) - 1, -1, -1):
@@ -107,21 +107,21 @@ def asked(ctx: RunContext[Any], session: Session, call_id: str | None = None) ->
             for part in response.tool_calls:
                 if part.tool_call_id == call_id:
                     return Asked(CallRef(_name_of(ctx, session, place, response), call_id), part.args)
-    # A call that a tool makes through the tool manager stands in no response.
+    # A call that a tool makes through the tool manager is not in a response.
     return Asked(CallRef(_storable(f"{ctx.run_id}:{ctx.run_step}") if ctx.run_id else None, call_id))
 
 
 def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, taken: set[str]) -> ModelResponse:
-    """A response that has just arrived, with its name, and with calls that can be stored, each with an id of its own.
+    """A copy of a new response, with its name, and with calls that can be stored, each with a unique id.
 
-    It is a copy, because a model may return one object for several replies; and a name that it brings along is that of
-    an earlier reply.
+    It is a copy, because a model may return one object for several replies; a name that it already has is that of an
+    earlier reply.
 
     Args:
         ctx: the run context of the request.
         session: the session of the run.
         response: the response.
-        taken: ids that no call of it may have; those of its calls are added.
+        taken: ids that none of its calls may have; those of its calls are added.
     """
     response = _with_storable_calls(response, taken)
     name = _new_name(ctx, session, ctx.messages, response)
@@ -129,12 +129,12 @@ def stamped(ctx: RunContext[Any], session: Session, response: ModelResponse, tak
 
 
 def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelResponse:
-    """A response whose calls have ids that are not taken; those that they have are taken from then on.
+    """A response whose calls have unused ids, which are then added to `taken`.
 
-    Some models begin to count anew in each reply, or give several calls of one reply the same id. Providers take
-    letters, digits, `_` and `-`. An id that no store could look up, of a megabyte or with a NUL, is replaced too: the
+    Some models restart their ids in each reply, or give several calls of one reply the same id. Providers accept
+    letters, digits, `_` and `-`. An id that a store cannot look up, of a megabyte or with a NUL, is replaced too: the
     conversation, its approvals and the sessions of called agents are stored under it. Lone surrogates are escaped
-    before anything is done, so that a call is the same one when its response comes from a store.
+    first, so that a call is the same when its response is loaded from a store.
     """
     changed: dict[int, ModelResponsePart] = {}
     for place, part in enumerate(response.parts):
@@ -153,9 +153,9 @@ def _with_storable_calls(response: ModelResponse, taken: set[str]) -> ModelRespo
 
 
 def _escaped_call(call: ToolCallPart) -> ToolCallPart:
-    """A call whose name and arguments have escapes in the place of lone surrogates.
+    """A call with the lone surrogates in its name and arguments escaped.
 
-    Of the arguments they become escapes of JSON, which the pipeline refuses as it refuses the surrogates.
+    In the arguments they become JSON escapes, which the pipeline refuses as it refuses the surrogates.
     """
     name, words = escape_surrogates(call.tool_name), call.args
     if isinstance(words, str):
@@ -179,7 +179,7 @@ def _escaped_call(call: ToolCallPart) -> ToolCallPart:
 
 
 def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
-    """The name of the response at that place of a history; it is not written into it."""
+    """The name of the response at that index of a history; it is not written into it."""
     response = messages[place]
     assert isinstance(response, ModelResponse)  # noqa: S101 - for the type checkers
     earlier = [message for message in messages[:place] if isinstance(message, ModelResponse)]
@@ -195,7 +195,7 @@ def name_in_history(messages: Sequence[ModelMessage], place: int) -> str:
 
 
 def _name_of(ctx: RunContext[Any], session: Session, place: int, response: ModelResponse) -> str:
-    """The name of the response at that place of the run's history; it is written into it."""
+    """The name of the response at that index of the run's history; it is written into it."""
     is_live = bool(ctx.run_id) and response.run_id == ctx.run_id
     if is_live and _stamp(response) is None:
         name = _new_name(ctx, session, ctx.messages[:place], response)
@@ -207,7 +207,7 @@ def _name_of(ctx: RunContext[Any], session: Session, place: int, response: Model
 
 
 def _new_name(ctx: RunContext[Any], session: Session, earlier: Sequence[ModelMessage], response: ModelResponse) -> str:
-    """A name for a response of the run that is going on, which has none yet."""
+    """A name for a response of the current run that has none yet."""
     responses = [message for message in earlier if isinstance(message, ModelResponse)]
     if _is_provider_id_of_its_own(response, responses):
         name = _storable(response.provider_response_id or "")
@@ -225,12 +225,12 @@ def _is_provider_id_of_its_own(response: ModelResponse, earlier: Sequence[ModelR
 
 
 def _is_taken(name: str, session: Session, response: ModelResponse) -> bool:
-    """Whether the name is that of another reply of the session; if not, it is that of this response from then on."""
+    """Whether the name is that of another reply of the session; if not, it becomes that of this response."""
     arrived = response.timestamp
     try:
         names = _names_of(session)
         records = [session.recorded_call(CallRef(name, call.tool_call_id)) for call in response.tool_calls]
-    except (StoreError, AgentError):  # no call is started without its store; another conversation cannot be read
+    except (StoreError, AgentError):  # no call starts without its store; another conversation cannot be read
         return True
     if names.given.get(name) == arrived:
         return False
@@ -252,7 +252,7 @@ def _names_of(session: Session) -> _Names:
 
 
 def _open_replies(session: Session) -> dict[str, datetime]:
-    """The replies of calls that are open, each with the time since when it has had its name.
+    """The replies of open calls, each with the time since when it has had its name.
 
     Raises:
         StoreError: the store cannot be read.
@@ -273,7 +273,7 @@ def _stamp(response: ModelResponse) -> str | None:
 
 
 def _sendable(call_id: str) -> str:
-    """The id of a call, or one made of its digest if no store could look it up."""
+    """The id of a call, or its digest if a store cannot look it up."""
     if is_storable_id(call_id):
         return call_id
     return f"call_{hashlib.sha256(call_id.encode(errors='surrogatepass')).hexdigest()[:32]}"

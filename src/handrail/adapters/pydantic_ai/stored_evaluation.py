@@ -1,7 +1,7 @@
-"""The stored conversation of an evaluation: begun, noted reply by reply, resumed, and never two of a prompt at once.
+"""The stored conversation of an evaluation: started, stored reply by reply, resumed, and exclusive for each prompt.
 
-Only evaluations on a stored session have one. An evaluation inside a call has none: what it does is undone with that
-call, so there is nothing to resume.
+Only evaluations on a stored session have one. An evaluation inside a call has none: it is rolled back with that call,
+so there is nothing to resume.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from pydantic_ai import ModelRequestContext, ModelResponse, RunContext
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import Conversation, one_at_a_time
@@ -21,7 +21,7 @@ from handrail.session import Session
 from handrail.transaction import current
 
 Unfinished = Literal["resume", "discard"]
-"""What becomes of an unfinished conversation of the prompt: it is resumed, or another one takes its place."""
+"""How an unfinished conversation of the prompt is treated: it is resumed, or replaced by a new one."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class NotedCapability(HandrailCapability):
     """A prompt's tools in an evaluation whose conversation is stored.
 
     Attributes:
-        conversation: what was said.
+        conversation: the conversation.
     """
 
     conversation: Conversation = field(kw_only=True)
@@ -38,7 +38,7 @@ class NotedCapability(HandrailCapability):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Store a reply before any of its calls is carried out."""
+        """Store a reply before any of its calls runs."""
         response = await super().after_model_request(ctx, request_context=request_context, response=response)
         self.conversation.note([*ctx.messages, response])
         return response
@@ -50,18 +50,18 @@ def stored_conversation(
 ) -> Generator[Conversation | None]:
     """The conversation of an evaluation, for the block; `None` if it is not stored.
 
-    It has a history if it is resumed.
+    A resumed conversation has a history.
 
     Args:
         session: the session of the evaluation.
         name: the name of the prompt.
-        continues: whether nothing new is said to the model: only then is an unfinished conversation resumed.
-        unfinished: what becomes of an unfinished one.
+        continues: whether there is no new user message: only then is an unfinished conversation resumed.
+        unfinished: how an unfinished one is treated.
 
     Raises:
-        PromptEvaluationError: the last conversation of the prompt is unfinished, and something new is to be said; or
+        PromptEvaluationError: the last conversation of the prompt is unfinished, and there is a new user message; or
             the prompt is being evaluated on this session.
-        AgentError: what was said cannot be read.
+        AgentError: the stored messages cannot be read.
         StoreError: the store cannot be read.
     """
     if unfinished not in get_args(Unfinished):
@@ -75,7 +75,8 @@ def stored_conversation(
             if not continues:
                 raise PromptEvaluationError(
                     f"the last evaluation of {name} in session {session.session_id!r} is unfinished. Resume it by "
-                    "leaving user_prompt out: calls that have a final record are answered from it. Or begin anew with "
+                    "leaving user_prompt out: calls that have a final record are answered from it. Or start a new "
+                    "one with "
                     "unfinished='discard'",
                     phase="request",
                 )

@@ -1,7 +1,7 @@
 """A prompt's tools as a PydanticAI toolset.
 
-Nothing is validated here: whatever the model wrote reaches the pipeline as it was written, so that what is wrong with
-it is told in the pipeline's words, as a failed tool return. A failed return spends none of PydanticAI's retries.
+Arguments are not validated here: they reach the pipeline as the model wrote them, so that the pipeline reports their
+faults, as a failed tool return. A failed return spends none of PydanticAI's retries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic_ai import RunContext, ToolDefinition, ToolFailed, ToolReturn, Tool
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.replies import asked
@@ -22,8 +22,8 @@ from handrail.prompt import Tool
 from handrail.serde import canonical_json
 
 PIPELINE_METADATA_KEY = "handrail"
-"""The key in a tool's metadata by which it is known that its calls reach the pipeline by themselves; the value is the
-name that the tool has there, whatever a prefix has made of it."""
+"""The key in a tool's metadata that marks tools whose calls reach the pipeline by themselves; the value is the name of
+the tool there, without any prefix."""
 
 
 def reaches_pipeline(definition: ToolDefinition) -> bool:
@@ -32,45 +32,45 @@ def reaches_pipeline(definition: ToolDefinition) -> bool:
 
 
 class RawArguments(dict[str, Any]):
-    """The arguments of a call: decoded, for the hooks that look at them, and as the text that the model wrote.
+    """The arguments of a call: decoded, for hooks, and as the text that the model wrote.
 
     Attributes:
-        text: what the model wrote.
+        text: the text that the model wrote.
     """
 
     def __init__(self, text: str, *, max_length: int) -> None:
-        """Decode what can be decoded; text that is no JSON object, or too long, is shown to hooks as no arguments."""
+        """Decode the text; text that is not a JSON object, or is too long, is shown to hooks as no arguments."""
         self.text = text
         self._readable = len(text) <= max_length
         super().__init__(self._decoded())
 
     def given(self) -> str | dict[str, Any]:
-        """The text, or what a hook has made of the arguments."""
-        # NaN differs from itself, so the decoded arguments go on where it is among them: they are refused either way.
+        """The text, or the arguments as a hook has changed them."""
+        # NaN differs from itself, so the decoded arguments are used if they have one: they are refused either way.
         return self.text if self == self._decoded() else dict(self)
 
     def _decoded(self) -> dict[str, Any]:
         try:
             found: object = from_json(self.text) if self._readable else None
-        except (ValueError, TypeError):  # the latter for half a character, which is no JSON
+        except (ValueError, TypeError):  # the latter for a lone surrogate, which is not JSON
             return {}
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}  # decoded JSON
 
 
 class AnyArguments:
-    """A validator that lets everything through; step 2 of the pipeline is the one that validates."""
+    """A validator that accepts everything; step 2 of the pipeline validates."""
 
     def __init__(self, *, max_length: int) -> None:
         """Show hooks no arguments of more than `max_length` characters."""
         self._max_length = max_length
 
     def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> RawArguments:  # noqa: ANN401 - PydanticAI's
-        """Keep the text."""
+        """Return the text unchanged."""
         text = input if isinstance(input, str) else input.decode("utf-8", "surrogateescape")
         return RawArguments(text, max_length=self._max_length)
 
     def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
-        """Keep an object as it is; anything else becomes the text of it."""
+        """Return an object unchanged, and any other value as its text."""
         if isinstance(input, dict):
             return cast("dict[str, Any]", input)  # decoded JSON
         return self.validate_json(json.dumps(input, default=str))
@@ -79,20 +79,20 @@ class AnyArguments:
 class HandrailToolset(AbstractToolset[Any]):
     """The tools and the guidance of a prompt, for any PydanticAI agent.
 
-    Calls of names that the agent does not know never reach a toolset: PydanticAI answers the first one itself, and ends
-    the run at the second. Use `HandrailCapability`, which brings this toolset along, to have the pipeline answer them.
+    Calls of unknown names never reach a toolset: PydanticAI answers the first one itself, and ends the run at the
+    second. With `HandrailCapability`, which includes this toolset, the pipeline answers them.
 
     Attributes:
-        executor: what carries the calls out.
-        validator: what the arguments of its tools go through.
+        executor: runs the calls.
+        validator: the validator of the arguments of its tools.
     """
 
     def __init__(self, executor: ToolExecutor, *, id: str | None = None) -> None:
         """Offer the tools of the executor's prompt.
 
         Args:
-            executor: what carries the calls out.
-            id: names the toolset among all of an agent; the name of the prompt without.
+            executor: runs the calls.
+            id: the id of the toolset within an agent; by default the name of the prompt.
         """
         rendered = executor.environment.rendered_prompt
         self.executor = executor
@@ -103,7 +103,7 @@ class HandrailToolset(AbstractToolset[Any]):
     @property
     @override
     def id(self) -> str:
-        """Names the toolset among all of an agent."""
+        """The id of the toolset within an agent."""
         return self._id
 
     @override
@@ -112,12 +112,12 @@ class HandrailToolset(AbstractToolset[Any]):
         return {name: self.tool(definition) for name, definition in self._definitions.items()}
 
     def tool(self, definition: ToolDefinition) -> ToolsetTool[Any]:
-        """A tool of this toolset, as PydanticAI keeps it. Nothing of it is retried, so no retries are granted."""
+        """A tool of this toolset, for PydanticAI. It has no retries, because nothing is retried."""
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=0, args_validator=self.validator)
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
-        """The text of the prompt; it is the same throughout the run, so providers may cache it."""
+        """The text of the prompt; constant throughout the run, so providers may cache it."""
         text = self.executor.environment.rendered_prompt.text
         return InstructionPart(text) if text else None
 
@@ -125,18 +125,19 @@ class HandrailToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[str]:
-        """Carry a call out; see `call`. PydanticAI's tool is of no interest, because the prompt has ours."""
+        """Run a call; see `call`. PydanticAI's tool is not used, because the prompt has Handrail's."""
         return await self.call(name, tool_args, ctx)
 
     async def call(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any]) -> ToolReturn[str]:
-        """Carry a call out, of whatever name; one that has a final record is answered from it.
+        """Run a call of any name; one that has a final record is answered from it.
 
         Returns:
-            The text that the model reads. The metadata, which no model sees, says whether it was `replayed`.
+            The text that the model reads. The metadata, which no model sees, has the flag `replayed`.
 
         Raises:
-            DeveloperMistake: the program is at fault, or the reply has asked for another call under the same id. A
-                `HandrailCapability` holds it until the other calls of the reply have ended; without one it ends them.
+            DeveloperMistake: the program is at fault, or the reply has another call with the same id. A
+                `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
+                them.
             ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
             RunAbortedError: the run is over.
         """
@@ -161,7 +162,7 @@ def _definition(tool: Tool[Any, Any], toolset_id: str) -> ToolDefinition:
 
 
 def _description(tool: Tool[Any, Any]) -> str:
-    """What the model is told of the tool: its description, and its examples, for which providers have no field."""
+    """The description for the model, with the examples, for which providers have no field."""
     examples = [
         f"Example ({example.description}): {canonical_json({} if example.input is None else example.input).decode()}"
         for example in tool.examples

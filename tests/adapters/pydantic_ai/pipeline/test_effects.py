@@ -245,7 +245,7 @@ async def test_an_effect_whose_value_cannot_be_handled_is_unknown() -> None:
         yield 1
 
     session, desk, ledger = Session(), Pay({"receipt": items()}), EffectLedger()
-    unread = Outcome.failed("nobody reads it")
+    unread = Outcome.failed("which is not read")
     script = called(pay("7"), pay("7"), c1=unread, c2=Outcome.failed("it is not known whether it took effect"))
     await play(pipeline(session, effect_ledger=ledger), script, tools=[desk.tool()])
     assert desk.paid == ["7"]
@@ -288,7 +288,7 @@ async def test_a_call_without_an_id_cannot_act_outside() -> None:
     """It could not be known again; one that acts here needs none."""
     session, desk = Session(), Pay()
     capability = pipeline(session)
-    with pytest.raises(ToolFailed, match="has no id by which it could be known again"):
+    with pytest.raises(ToolFailed, match="has no id that would identify a repeat"):
         await call_by_hand(capability, FunctionToolset[Any]([desk.tool()]), "pay", None, order_id="7")
     assert desk.paid == []
     assert await call_by_hand(capability, FunctionToolset[Any]([desk.pay]), "pay", None, order_id="7") == "paid 7"

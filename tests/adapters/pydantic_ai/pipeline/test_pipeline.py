@@ -37,7 +37,7 @@ async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_
     replies = [
         Reply(calls=[Call("jot", {"text": 7, "size": "big"})]),
         Reply(calls=[Call("jot", "{")], expect=Expect(messages={"call-1": Outcome.failed("$.text", "$.size")})),
-        Reply(calls=[Call("jot", {})], expect=Expect(messages={"call-2": Outcome.failed("no JSON")})),
+        Reply(calls=[Call("jot", {})], expect=Expect(messages={"call-2": Outcome.failed("not JSON")})),
         Reply(calls=[Call("jot", {"text": "milk"})], expect=Expect(messages={"call-3": Outcome.failed("$.text")})),
         DONE,
     ]

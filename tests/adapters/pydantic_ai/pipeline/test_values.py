@@ -194,7 +194,7 @@ async def _handing_on() -> Any:
 async def test_what_yields_asynchronously_is_a_failed_call(function: Any) -> None:
     """Nobody would read it, and the model would be told of an object at some address."""
     session = Session()
-    failed = Outcome.failed("give returns async_generator", "must collect them and return a list")
+    failed = Outcome.failed("give returns async_generator", "must collect its items and return a list")
     await play(pipeline(session), called(Call("give"), c1=failed), tools=[Tool(function, name="give")])
     assert (noted(session), [event.success for event in events(session)]) == ([], [False])
 

@@ -1,7 +1,7 @@
 """Tools that are not Handrail's.
 
-- `calls`: one such call, and what a lost answer means.
+- `calls`: one such call, and the treatment of a lost answer.
 - `effects`: its effect, from metadata or MCP hints.
-- `arguments`: the arguments of plain functions, read as their schema says.
+- `arguments`: the arguments of plain functions, read strictly by their schema.
 - `values`: its values as JSON.
 """

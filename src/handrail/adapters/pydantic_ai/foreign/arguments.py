@@ -1,9 +1,9 @@
-"""The arguments of plain functions are read as the schema says that the model sees, as those of Handrail's tools are.
+"""Reads the arguments of plain functions strictly by the schema that the model sees, like those of Handrail's tools.
 
-PydanticAI's validation takes more: `"2024"` for a moment in 1970, `true` and `"7"` for an integer. So what the model
-wrote is looked at first by a validator that is made from the signature; what passes goes to PydanticAI's, which makes
-the values. Left to PydanticAI's alone are tools that are made without a signature (`Tool.from_schema`, those of MCP
-servers), functions of `*args` or `**kwargs`, and the fields of pydantic models, which bring validators of their own.
+PydanticAI's validation accepts more: `"2024"` for a moment in 1970, `true` and `"7"` for an integer. So the arguments
+are first checked by a validator built from the signature; valid ones go to PydanticAI's validator, which creates the
+values. Only PydanticAI validates tools without a signature (`Tool.from_schema`, those of MCP servers), functions of
+`*args` or `**kwargs`, and the fields of pydantic models, which have their own validators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_ai import RunContext, Tool, ToolsetTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to_json
-from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
 from handrail.serde.adapter import BUILD_ERRORS, agreeing
 from handrail.serde.build import check_sayable
@@ -28,25 +28,25 @@ from handrail.serde.typed import BoundedCache, make_whole
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _EXACT: Final = frozenset({"int", "float", "bool", "str", "time"})
-"""What pydantic makes of other JSON unless it is told to be strict."""
+"""Types that pydantic converts from other JSON unless it is strict."""
 
 _MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 _UNCHECKED: Final = "any"
-"""The title of the validator of a tool that is made from a schema: it takes everything."""
+"""The title of the validator of a tool built from a schema: it accepts everything."""
 
 # Untyped, because type checkers want to see the fields written out.
 _typed_dict = cast("Callable[[str, Mapping[str, object]], Any]", TypedDict)
 
 
 class FunctionArguments:
-    """A validator of PydanticAI's, and before it one that takes what the schema says.
+    """A strict validator of the schema, followed by PydanticAI's.
 
     Attributes:
-        made: PydanticAI's, which makes the values.
+        made: PydanticAI's validator, which creates the values.
     """
 
     def __init__(self, made: Any, checked: SchemaValidator, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - PydanticAI's
-        """Check by `checked`, which fits `schema`, and make the values by `made`."""
+        """Check by `checked`, which matches `schema`, and create the values by `made`."""
         self.made = made
         self._check = checked
         self._schema = schema
@@ -62,7 +62,7 @@ class FunctionArguments:
         return self.made.validate_json(input, **options)
 
     def validate_python(self, input: Any, **options: Any) -> Any:  # noqa: ANN401 - PydanticAI's
-        """The values of decoded JSON; values that have been made before are left to PydanticAI.
+        """The values of decoded JSON; already created values are left to PydanticAI.
 
         Raises:
             ValidationError: the arguments do not fit.
@@ -73,7 +73,7 @@ class FunctionArguments:
         return self.made.validate_python(input, **options)
 
     def _agreed(self, data: str | bytes | bytearray, context: object) -> str | bytes | bytearray:
-        """`data` with `5` for `5.0` where an integer is asked for."""
+        """`data` with `5` for `5.0` where the schema has an integer."""
         try:
             self._check.validate_json(data, context=context)
         except ValidationError as error:
@@ -91,7 +91,7 @@ class FunctionArguments:
 def read_by_signature(
     tools: Mapping[str, ToolsetTool[Any]], toolset: AbstractToolset[Any]
 ) -> dict[str, ToolsetTool[Any]]:
-    """The tools of a toolset, of which those that are functions read their arguments as their schema says."""
+    """The tools of a toolset, with functions reading their arguments strictly by their schema."""
     validators: dict[int, FunctionArguments] = {}
 
     for tool in functions_of(toolset):
@@ -107,7 +107,7 @@ def read_by_signature(
 
 
 def functions_of(toolset: AbstractToolset[Any]) -> list[Tool[Any]]:
-    """The tools of a toolset that are made of functions, also below what only wraps them."""
+    """The function tools of a toolset, also below wrappers."""
     tools: list[Tool[Any]] = []
 
     def visit(leaf: AbstractToolset[Any]) -> None:
@@ -119,10 +119,10 @@ def functions_of(toolset: AbstractToolset[Any]) -> list[Tool[Any]]:
 
 
 def check_parameters(tool: Tool[Any]) -> None:
-    """Holds the parameters of a function to what those of Handrail's tools are held to.
+    """Checks the parameters of a function like those of Handrail's tools.
 
     Raises:
-        SchemaError: a model could not say the value of one, or not which of two it means; `path` begins with its name.
+        SchemaError: a model cannot write the value of one, or it is ambiguous; `path` starts with its name.
     """
     if tool.function_schema.validator.title == _UNCHECKED:
         return
@@ -135,7 +135,7 @@ def check_parameters(tool: Tool[Any]) -> None:
 
 
 _made: Final[BoundedCache[tuple[object, FunctionArguments | None]]] = BoundedCache()
-"""By function and validator; the validator is kept along, so that its id stays its own."""
+"""By function and validator; the validator is referenced, so that its id is not reused."""
 
 
 def _validator_of(tool: Tool[Any]) -> FunctionArguments | None:
@@ -153,13 +153,13 @@ def _make(tool: Tool[Any]) -> FunctionArguments | None:
             return None
         core = rebuilt(cast("Core", TypeAdapter[Any](kind).core_schema), _exact)
         checked = SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig(), published=True)), CoreConfig())
-    except BUILD_ERRORS:  # PydanticAI has found a way to read it, and is left to it
+    except BUILD_ERRORS:  # PydanticAI can read it, and does
         return None
     return FunctionArguments(described.validator, checked, described.json_schema)
 
 
 def _kind_of(function: Callable[..., Any], only: str | None) -> Any:  # noqa: ANN401 - a type
-    """The type of the arguments; `None` if it cannot be said.
+    """The type of the arguments; `None` if it cannot be expressed.
 
     Args:
         function: the function.
@@ -177,7 +177,7 @@ def _kind_of(function: Callable[..., Any], only: str | None) -> Any:  # noqa: AN
 
 
 def _hints_of(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """The types of the parameters that a model gives, by their names; `None` if it may give others."""
+    """The types of the parameters that a model supplies, by name; `None` if it may supply others."""
     hints = get_type_hints(function, include_extras=True)
     found: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -193,6 +193,6 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any] | None:
 
 
 def _exact(part: Core, *, was: Core, made: bool) -> Core:
-    """A part that converts nothing, where it is given JSON."""
+    """A part that converts nothing from JSON."""
     del was
     return {**part, "strict": True} if part["type"] in _EXACT and not made and "strict" not in part else part

@@ -1,36 +1,35 @@
-"""A call of a tool that is not Handrail's, on its way through the pipeline: a plain function, an MCP server's tool.
+"""A pipeline call of a tool that is not Handrail's: a plain function, an MCP server's tool.
 
-PydanticAI has validated its arguments, and carries it out by its own toolset; in between stand the steps that every
-call takes. The tool becomes a `ForeignTool`, whose handler carries out the call that is under way.
+PydanticAI has validated its arguments, and runs it by its own toolset, inside the steps of every call. The tool becomes
+a `ForeignTool`, whose handler runs the current call.
 
-| the toolset | the pipeline | PydanticAI is told |
+| the toolset | the pipeline | PydanticAI receives |
 |---|---|---|
-| returns | commits | what was returned, as it is, or as `foreign.values` has made it |
-| returns what nobody reads: an asynchronous iterator | rolls back; a failed call, its effect unknown | `ToolFailed` |
+| returns | commits | the returned value, unchanged or as converted by `foreign.values` |
+| returns an asynchronous iterator, which is not read | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ModelRetry` or `ToolFailed` | rolls back; a failed call | the same exception, lone surrogates escaped |
 | is external, and its time was up or its answer lost | rolls back; a failed call, its effect unknown | `ToolFailed` |
 | raises `ApprovalRequired` or `CallDeferred` | rolls back; postponed, so not recorded | the same exception |
 | raises `UsageLimitExceeded` | rolls back; ends the run | `PromptEvaluationError` of phase `budget` |
 | raises any other exception | rolls back; a failed call, logged | `ToolFailed` with type and message |
-| is not asked, because a step refuses the call | a failed call | `ToolFailed` with the refusal |
-| is not asked, because the call has a record, or the ledger the result | answers from it | what is recorded |
+| is not called, because a step refuses the call | a failed call | `ToolFailed` with the refusal |
+| is not called, because the call has a record, or the ledger the result | answers from it | the record |
 
-An MCP server may have been asked to carry a call out, and its answer lost. PydanticAI's `MCPToolset` makes one
-exception of many things: a server that refused a call, one that was too slow to answer, one that was gone before it
-did, and a gateway that answered in its place. To the model that is a call to be made again. For a tool that changes the
-world only the first proves that nothing was done.
+An MCP server may have received a call, and its answer may be lost. PydanticAI's `MCPToolset` raises the same exception
+for a server that refused a call, was too slow, or exited before it answered, and for a gateway that answered instead.
+The model would repeat the call. For a tool that changes the world only the refusal proves that nothing was done.
 
-The MCP SDK makes JSON-RPC errors of its own for what it finds without an answer, under the codes that servers use. So
-an error proves that nothing was done only by a code that says so, and that the SDK does not use for something else:
+The MCP SDK creates its own JSON-RPC errors for missing answers, with the codes that servers use. So an error proves
+that nothing was done only if its code means that, and the SDK does not use it otherwise:
 
-| code | says |
+| code | meaning |
 |---|---|
-| -32601, method not found | nothing was done, unless it stands for an HTTP status of 404 |
+| -32601, method not found | nothing was done, unless it represents an HTTP status of 404 |
 | -32602, invalid params | nothing was done |
-| any other | nothing: the answer may have been lost, or the server may have failed half-way |
+| any other | unknown: the answer may have been lost, or the server may have failed half-way |
 
-A server's error *result* is none of these: it is an answer. The codes are read off the exception: the SDK itself, an
-extra, is not imported.
+A server's error *result* is not one of these: it is an answer. The codes are read from the exception: the SDK itself,
+an extra, is not imported.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
 from handrail.adapters.pydantic_ai.foreign.effects import ToolMetadata
 from handrail.adapters.pydantic_ai.foreign.values import (
@@ -81,13 +80,13 @@ from handrail.serde.json_values import escape_surrogates
 _CONTEXT: ContextVar[ToolContext | None] = ContextVar("handrail_tool_context", default=None)
 
 NOTHING_HIDDEN = schema_masking({})
-"""That of a tool without secrets, or whose calls are only recorded."""
+"""The masking of a tool without secrets, or whose calls are only recorded."""
 
 _CALL: ContextVar[ForeignCall] = ContextVar("handrail_foreign_call")
-"""The call that is under way. A tool is made once for all its calls, so its handler finds out here which one it is."""
+"""The current call. A tool is created once for all its calls, so its handler looks up the call here."""
 
 _NOTHING = object()
-"""Stands for what a tool returns, as long as it has not."""
+"""The placeholder for the value of a tool that has not returned."""
 
 _METHOD_NOT_FOUND = -32601
 
@@ -95,19 +94,19 @@ _INVALID_PARAMS = -32602
 
 _HTTP_NOT_FOUND = "Not Found"
 """The SDK's message for an HTTP status of 404 without a JSON-RPC error, to which it gives the code -32601 (mcp 2.3.0,
-`client/streamable_http.py`). Whatever stands before the server may answer so, also after the server has acted."""
+`client/streamable_http.py`). A proxy in front of the server may answer so, also after the server has acted."""
 
 
 def tool_context() -> ToolContext | None:
-    """What a call of Handrail's own tools is given as `context`, for a function that is called as a foreign tool.
+    """The `ToolContext` of the current call, for a function that is called as a foreign tool.
 
-    It leads to the session, the resources and the idempotency key of the call that runs here; `None` outside of one.
+    It has the session, the resources and the idempotency key of the call; `None` outside a call.
     """
     return _CONTEXT.get()
 
 
 class _PlainJson:
-    """Keeps values of any type as the JSON that they have become."""
+    """Stores values of any type as their JSON."""
 
     def dump_json(self, value: object) -> bytes:
         return to_json(value)
@@ -116,14 +115,14 @@ class _PlainJson:
         return from_json(data)
 
 
-_PLAIN_JSON = cast("Codec[Any]", _PlainJson())  # it does of a codec what is asked of that of a result
+_PLAIN_JSON = cast("Codec[Any]", _PlainJson())  # it implements the part of a codec that results need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ForeignTool(Tool[Any, Any]):
-    """A tool that PydanticAI declares, validates and carries out; its name and description are not held to our forms.
+    """A tool that PydanticAI declares, validates and runs; its name and description are not checked.
 
-    Its parameters are the validated arguments as JSON has them; which of them are secret, the JSON Schema says.
+    Its parameters are the validated arguments as JSON; the JSON Schema marks the secret ones.
     """
 
     masking: Masking = NOTHING_HIDDEN
@@ -144,33 +143,33 @@ class ForeignTool(Tool[Any, Any]):
     @property
     @override
     def parameters_schema(self) -> dict[str, Any]:
-        """Nothing is known here of the arguments: PydanticAI has the schema."""
+        """An open schema: PydanticAI has that of the arguments."""
         return {"type": "object"}
 
     @override
     def parse(self, arguments: str | bytes | Mapping[str, Any], *, max_bytes: int | None = None) -> Any:
-        """The arguments, which PydanticAI has validated."""
+        """The arguments, validated by PydanticAI."""
         return arguments
 
     @override
     def with_secrets(self, params: object) -> object:
-        """The arguments of the call that is under way, with the secrets that validation has made of some of them."""
+        """The arguments of the current call, with the secrets that validation has created."""
         return _CALL.get().arguments_with_secrets()
 
     @override
     def fault_of(self, result: ToolResult[Any], *, stored: bool = False) -> str | None:
-        """Any value will do."""
+        """Accept any value."""
         return None
 
 
 class ForeignCall:
-    """One call of a foreign tool: what the toolset is handed, and what it answers.
+    """One call of a foreign tool: its arguments and its answer.
 
     Attributes:
         name: the name of the tool.
-        arguments: the validated arguments as JSON has them.
+        arguments: the validated arguments as JSON.
         context: PydanticAI's run context of the call.
-        answer_lost: whether the toolset has not answered: it raised what is not an answer of a tool.
+        answer_lost: whether the toolset has not answered: it raised an exception that is not an answer of a tool.
     """
 
     __slots__ = ("_args", "_returned", "_told", "_tool", "_toolset", "answer_lost", "arguments", "context", "name")
@@ -183,7 +182,7 @@ class ForeignCall:
         context: RunContext[Any],
         tool: ToolsetTool[Any],
     ) -> None:
-        """Take the call as `AbstractToolset.call_tool` gets it; `toolset` is what carries it out."""
+        """Create a call from the arguments of `AbstractToolset.call_tool`; `toolset` runs it."""
         self._toolset = toolset
         self.name = name
         self._args = args
@@ -196,17 +195,17 @@ class ForeignCall:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the tool's parameters, in which those are marked that hold secrets."""
+        """The JSON Schema of the tool's parameters, with secrets marked."""
         schema = self._tool.tool_def.parameters_json_schema
         return with_secrets_marked(schema, self.arguments_with_secrets()) if holds_secret(self._args) else schema
 
     def arguments_with_secrets(self) -> dict[str, Any]:
-        """As `arguments`, but with a secret in the place of its mask where validation has made one."""
+        """As `arguments`, but with the secrets that validation has created instead of their masks."""
         return plain_arguments(self._args, self._tool.tool_def, with_secrets=True)
 
     @contextmanager
     def under_way(self) -> Generator[None]:
-        """Make this the call that the handler of its tool carries out, in the block and in what it starts."""
+        """Make this the current call of its tool's handler, in the block and in what it starts."""
         token = _CALL.set(self)
         try:
             yield
@@ -214,7 +213,7 @@ class ForeignCall:
             _CALL.reset(token)
 
     def outcome(self, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
-        """What PydanticAI is told, now that the pipeline is through with the call.
+        """The answer for PydanticAI, after the pipeline has finished the call.
 
         Raises:
             ModelRetry: as the tool raised it.
@@ -229,7 +228,7 @@ class ForeignCall:
         return self._returned
 
     def postponed(self, error: CallPostponed) -> Never:
-        """Tell PydanticAI that the call is put off.
+        """Postpone the call in PydanticAI.
 
         Raises:
             ApprovalRequired: as the tool raised it, or because the question about the call was left open.
@@ -240,22 +239,22 @@ class ForeignCall:
         raise ApprovalRequired from error
 
     async def carry_out(self, context: ToolContext, *, acts_outside: bool) -> ToolResult[Any]:
-        """Have the toolset carry the call out; step 9 of the pipeline.
+        """Run the call by the toolset; step 9 of the pipeline.
 
         Raises:
-            CallPostponed: the call is put off.
-            ToolValidationError: the toolset says that it failed.
-            EffectUncertain: whether it took effect outside is not known.
-            Exception: what the toolset raises else.
+            CallPostponed: the call is postponed.
+            ToolValidationError: the toolset reports a failure.
+            EffectUncertain: it is not known whether the external effect happened.
+            Exception: any other exception of the toolset.
         """
         token = _CONTEXT.set(context)
         try:
             returned = await self._toolset.call_tool(self.name, self._args, self.context, self._tool)
-            # An iterator can be read once, and what it does on the way belongs to the call.
+            # An iterator can be read once, and its side effects belong to the call.
             self._returned, recorded = freeze_value(self.name, returned)
         except (ApprovalRequired, CallDeferred) as error:
             self._told = error
-            raise CallPostponed(f"{self.name} is put off: {str(error) or type(error).__name__}") from error
+            raise CallPostponed(f"{self.name} is postponed: {str(error) or type(error).__name__}") from error
         except (ModelRetry, ToolFailed) as error:
             self.answer_lost = is_answer_lost(error)
             if acts_outside and (isinstance(error.__context__, TimeoutError) or self.answer_lost):
@@ -280,9 +279,9 @@ class ForeignCall:
 
 
 def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
-    """The exception as the tool raised it; where it holds what no model is to read, a new one.
+    """The exception as the tool raised it, or a new one without text that the model must not read.
 
-    That is a lone surrogate, for which it has an escape, and the text of a developer's mistake that it was raised from.
+    That is a lone surrogate, which is escaped, and the text of a developer's mistake that it was raised from.
     """
     text = escape_surrogates(without_mistakes(error.message, error))
     if text == error.message:
@@ -291,7 +290,7 @@ def _escaped(error: ModelRetry | ToolFailed) -> ModelRetry | ToolFailed:
 
 
 def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
-    """A tool of that name, which carries out whatever call is under way."""
+    """A tool of that name, which runs the current call."""
     acts_outside = said.effect == "external"
 
     async def carry_out(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:
@@ -309,19 +308,20 @@ def foreign_tool(name: str, description: str, said: ToolMetadata, schema: Mappin
 
 
 def _not_said(effect: Effect) -> Effect | None:
-    """The effect as a tool declares it that nobody but a server, or nobody at all, has spoken for."""
+    """The effect of a tool whose effect only a server, or nothing, declares."""
     return None if effect == "state" else effect
 
 
 def plain_arguments(
     args: object, definition: ToolDefinition | None = None, *, with_secrets: bool = False
 ) -> dict[str, Any]:
-    """Validated arguments as JSON has them; what JSON cannot say is told in words.
+    """Validated arguments as JSON; a value that JSON cannot represent is described as text.
 
     Args:
-        args: what PydanticAI's validation has made of them.
-        definition: the tool's. The model of a function whose only parameter is one has its fields for parameters there.
-        with_secrets: whether secrets stay the objects that hold them, which JSON writes as asterisks.
+        args: the arguments as validated by PydanticAI.
+        definition: the definition of the tool. If the only parameter of a function is a model, its fields are the
+            parameters there.
+        with_secrets: whether secrets stay objects, which JSON writes as asterisks.
     """
     given: object = args
     found = as_json(args)
@@ -341,39 +341,39 @@ def plain_arguments(
 
 
 def _as_declared(arguments: dict[str, Any], args: object, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a function's only parameter, if that is a model: they are the parameters that its schema has."""
+    """The fields of a function's only parameter, if that is a model: they are the parameters in its schema."""
     if len(arguments) != 1 or not isinstance(args, dict):
         return arguments
     ((name, only),) = arguments.items()
-    (value,) = cast("dict[object, object]", args).values()  # whatever validation has made of it
+    (value,) = cast("dict[object, object]", args).values()  # validation may return anything
     declared: Any = schema.get("properties")
     declared = cast("dict[str, Any]", declared) if isinstance(declared, dict) else {}
     if not isinstance(only, dict):
         return arguments
     fields = cast("dict[str, Any]", only)  # JSON's keys are strings
     if not (isinstance(value, BaseModel) or is_dataclass(value)):
-        # Of a `TypedDict` validation makes a plain dict, as it is where a server takes whatever it is sent.
+        # Validation returns a plain dict for a `TypedDict`, as for a server that accepts anything.
         return fields if name not in declared and fields and fields.keys() <= declared.keys() else arguments
-    if name in declared:  # a field has the parameter's name, or the parameter is no only one and stands for itself
+    if name in declared:  # a field has the parameter's name, or the parameter is not the only one
         return arguments if _may_be_object(declared[name]) else fields
-    # Without a field of its own a model has room for others; what else takes any name is a function of `**models`.
+    # A model without fields accepts others; the only other case with any name is a function of `**models`.
     return fields if declared or schema.get("additionalProperties") is True else arguments
 
 
 def _may_be_object(schema: object) -> bool:
-    """Whether a schema may let an object through: it says nothing of types, or names that one."""
+    """Whether a schema may accept an object: it has no type, or that one."""
     if not isinstance(schema, Mapping):
         return True
     said = cast("Mapping[str, Any]", schema)  # a JSON object
     branches = said.get("anyOf")
     if isinstance(branches, list):
-        return any(_may_be_object(branch) for branch in cast("list[object]", branches))  # each is looked at there
+        return any(_may_be_object(branch) for branch in cast("list[object]", branches))  # each is checked there
     kind: object = said.get("type", "object")
     return kind == "object"
 
 
 def is_answer_lost(error: BaseException) -> bool:
-    """Whether an exception of a tool leaves open what a server has done, by itself or by what it was raised from."""
+    """Whether an exception of a tool, or one in its chain, leaves the server's action unknown."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -386,7 +386,7 @@ def is_answer_lost(error: BaseException) -> bool:
 
 def _says_so(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)  # of whatever it is
+        group = cast("BaseExceptionGroup[BaseException]", error)  # of any type
         return any(is_answer_lost(member) for member in group.exceptions)
     described: object = getattr(error, "error", None)
     code: object = getattr(described, "code", None)

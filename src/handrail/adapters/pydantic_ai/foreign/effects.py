@@ -1,16 +1,17 @@
-"""What a tool that is not Handrail's says of itself: in its metadata, or in the hints of an MCP server.
+"""The declared effect of a tool that is not Handrail's: from its metadata, or from the hints of an MCP server.
 
-A Python tool declares it in its metadata, with the words that Handrail's own tools have; so does a whole toolset, by
+A Python tool declares it in its metadata, with the values of Handrail's own tools; so does a whole toolset, by
 `toolset.with_metadata(effect="read")`:
 
     once = IdempotencyConfig(strategy="params", param_keys=("order_id",))
     Tool(pay, metadata={"effect": "external", "idempotency": once, "approval": "ask"})
     Tool(mail, metadata={"effect": External(not_applied_on=(ConnectionRefusedError,))})
 
-What Python declares is a promise of whoever writes the program, and wins. An MCP server's hints are the word of a
-stranger: the effect is guessed from them, and nothing else. Whether a call is allowed unasked, and when two calls are
-one effect, is never taken from a server: where only the hints say that a tool reads, a call is asked about unless a
-rule or Python says otherwise. Nor is a server believed that a tool only reads for which Python declares an idempotency.
+A declaration in Python comes from the program, and takes precedence. An MCP server's hints are untrusted: only the
+effect is inferred from them. Whether a call is allowed without approval, and when two calls are one effect, is never
+taken from
+a server: if only the hints declare a tool as reading, its calls need approval unless a rule or Python decides
+otherwise. The hint is also ignored for a tool with an idempotency in Python.
 
 | the hints say | effect | where no rule speaks |
 |---|---|---|
@@ -21,10 +22,10 @@ rule or Python says otherwise. Nor is a server believed that a tool only reads f
 | `openWorldHint: true`, and nothing of reading | `external` | the default for the effect |
 | anything else, or nothing | `state` | the default for the effect |
 
-A server that says of a tool that it writes has the defaults of MCP for what it leaves out (destructive, and open to the
-world): no transaction undoes what it did, so its calls are claimed in the ledger, and one that was cut off is not made
-again. Only one that says no to both is what a server says of a tool like Handrail's own `state` tools. A tool that
-claims to read only and to destroy contradicts itself, and is not believed.
+For a tool that is declared as writing, the defaults of MCP apply to omitted hints (destructive, and open world): no
+transaction can roll it back, so its calls are claimed in the ledger, and an interrupted one is not repeated. Only a
+tool with both hints false is like Handrail's own `state` tools. A tool that is declared as both read-only and
+destructive is contradictory; `readOnlyHint` is ignored.
 
 Hints: MCP specification, `ToolAnnotations`.
 """
@@ -43,27 +44,27 @@ from handrail.prompt import External, IdempotencyConfig
 from handrail.prompt.effect import Effect
 
 ApprovalDefault = Literal["allow", "ask", "deny"]
-"""What a tool wants done with its calls where no rule speaks."""
+"""The approval that a tool declares for calls without a matching rule."""
 
 _LONGEST = 80
 """Characters of a wrong value that a message quotes."""
 
 _NEAR = 0.5
-"""How alike a wrong word and the right one must be, for the right one to be proposed."""
+"""The similarity of a wrong and a valid value at which the valid one is proposed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolMetadata:
-    """What a tool says of itself.
+    """The declaration of a tool.
 
     Attributes:
         effect: what a call does to the world.
-        declares_effect: whether Python says so, and not only the hints of a server or nothing.
-        external: what Python says of an effect outside, beyond the word.
+        declares_effect: whether Python declares it, and not only the hints of a server or nothing.
+        external: the details of an external effect that Python declares.
         concurrent: whether it is slow, independent work, as for `handrail.prompt.Tool`.
-        idempotency: when two calls are one effect; their parameters are the arguments as JSON has them.
-        approval: what is done with a call where no rule speaks; `None` leaves that to the effect. `"ask"` for a tool
-            that PydanticAI knows to require approval, and for one that only the hints of a server call a reading one.
+        idempotency: when two calls are one effect; their parameters are the arguments as JSON.
+        approval: how a call without a matching rule is treated; `None` depends on the effect. `"ask"` for a tool that
+            requires approval in PydanticAI, and for one that only the hints of a server declare as reading.
     """
 
     effect: Effect = "state"
@@ -75,10 +76,10 @@ class ToolMetadata:
 
 
 def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
-    """What a tool says of itself.
+    """Read the declaration of a tool.
 
     Raises:
-        PromptValidationError: its metadata has a wrong value; the message names the tool and every key at fault.
+        PromptValidationError: its metadata has an invalid value; the message names the tool and every such key.
     """
     if not definition.metadata and definition.kind == "function":
         return _NOTHING_SAID
@@ -115,7 +116,7 @@ _NOTHING_SAID = ToolMetadata()
 
 
 def declared_effect(definition: ToolDefinition) -> Effect:
-    """What a tool says that its calls do to the world.
+    """Read the declared effect of a tool.
 
     Raises:
         PromptValidationError: as for `read_tool_metadata`.
@@ -124,7 +125,7 @@ def declared_effect(definition: ToolDefinition) -> Effect:
 
 
 def hinted_effect(annotations: object) -> Effect:
-    """What the hints of an MCP server let one guess; see the table above. Whatever is no hint says nothing."""
+    """The effect inferred from the hints of an MCP server; see the table above. Other values are ignored."""
     if not isinstance(annotations, Mapping):
         return "state"
     hints = cast("Mapping[object, object]", annotations)  # keys and values may be anything
@@ -166,7 +167,7 @@ _FAULTS: Mapping[str, Callable[[str, object], str | None]] = {
     "idempotency": _idempotency_fault,
     "approval": _approval_fault,
 }
-"""The keys of metadata that are Handrail's, and what finds the fault of a value; other keys belong to others."""
+"""Handrail's keys of metadata, with the functions that check their values; other keys are ignored."""
 
 
 def _choice_fault(key: str, value: object, choices: tuple[str, ...]) -> str | None:

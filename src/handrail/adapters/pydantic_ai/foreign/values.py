@@ -1,11 +1,11 @@
-"""Values of foreign tools: what they hold is read while the call lasts, and becomes JSON for the record and the model.
+"""Values of foreign tools: read during the call, and converted to JSON for the record and the model.
 
 | in a value that a tool returns | becomes |
 |---|---|
-| an iterator, wherever it stands in dicts, lists and tuples | the list of its items |
-| an asynchronous iterator there | a failed call, because nobody reads it |
-| what PydanticAI can tell the model | stays as it is; the record has it as JSON |
-| what it cannot: a lone surrogate, a list in itself, an object of some class | what the record has: JSON, or words |
+| an iterator, anywhere in dicts, lists and tuples | the list of its items |
+| an asynchronous iterator there | a failed call, because it is not read |
+| a value that PydanticAI can send to the model | unchanged; the record has it as JSON |
+| any other: a lone surrogate, a list in itself, an object of some class | the same as in the record: JSON, or text |
 | lone surrogates in the content or metadata of a `ToolReturn` | their escapes |
 """
 
@@ -27,21 +27,21 @@ from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.serde.secrets import SecretValue, is_secret_value, schema_masking
 
 NO_VALUE: Final = object()
-"""Stands for what JSON cannot say."""
+"""The placeholder for a value that JSON cannot represent."""
 
 _DEEPEST: Final = 200
 _SIMPLE: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class UnreadableValueError(ToolValidationError):
-    """A tool has run, and what it has returned cannot be handled. Never leaves the adapter."""
+    """A tool has run, and its return value is not supported. Never leaves the adapter."""
 
 
 def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
-    """What PydanticAI is handed of what a tool has returned, and what is recorded of it.
+    """The return value of a tool for PydanticAI, and its record.
 
     Raises:
-        UnreadableValueError: an asynchronous iterator is in it.
+        UnreadableValueError: it contains an asynchronous iterator.
         Exception: what an iterator raises.
     """
     if _is_return(returned):
@@ -59,37 +59,37 @@ def freeze_value(name: str, returned: object) -> tuple[Any, Any]:
 
 
 def to_plain_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as JSON has it; what JSON cannot say is told in words."""
+    """A value as JSON; one that JSON cannot represent is described as text."""
     found = as_json(value)
     return to_plain_text(value) if found is NO_VALUE else found
 
 
 def as_json(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as JSON has it; `NO_VALUE` if it cannot say it."""
+    """A value as JSON; `NO_VALUE` if JSON cannot represent it."""
     if _is_simple_text(value):
         return value
     try:
         return from_json(to_json(value, serialize_unknown=True, inf_nan_mode="strings"))
-    except Exception:  # noqa: BLE001 - it holds itself or a lone surrogate, or its own code fails: told in words
+    except Exception:  # noqa: BLE001 - it contains itself or a lone surrogate, or its own code fails: described as text
         return NO_VALUE
 
 
 def to_plain_text(value: object) -> str:
-    """How Python writes a value."""
+    """The `repr` of a value."""
     try:
         return repr(value).encode("utf-8", "backslashreplace").decode()
-    except Exception:  # noqa: BLE001 - it cannot even be looked at: told by its type
+    except Exception:  # noqa: BLE001 - its `repr` fails: described by its type
         return f"(a value of type {type(value).__name__} that cannot be shown)"
 
 
 def secrets_put_back(found: object, value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """JSON that a value has become, with the secrets of the value in the places of their masks.
+    """The JSON of a value, with its secrets instead of their masks.
 
-    Two calls that differ in a secret alone differ in it. A set of secrets has no places; it becomes them in order.
+    Two calls that differ only in a secret differ in it. A set of secrets becomes a sorted list of them.
 
     Args:
-        found: what `as_json` has made of the value.
-        value: the value: dicts, lists, models and dataclasses are looked into.
+        found: the result of `as_json` for the value.
+        value: the value: dicts, lists, models and dataclasses are traversed.
     """
     if is_secret_value(value):
         return value
@@ -112,13 +112,13 @@ def holds_secret(value: object, depth: int = 0) -> bool:
 
 
 def with_secrets_marked(schema: Mapping[str, Any], arguments: Mapping[str, object]) -> Mapping[str, Any]:
-    """The JSON Schema of parameters, with a mark at those that hold secrets which it does not show.
+    """The JSON Schema of parameters, with a mark at unmarked secrets.
 
-    pydantic marks `SecretStr` and `SecretBytes`; of `Secret[T]` it writes what `T` is.
+    pydantic marks `SecretStr` and `SecretBytes`; for `Secret[T]` it writes the schema of `T`.
 
     Args:
         schema: the schema.
-        arguments: the arguments of a call as JSON, with the secrets in their places.
+        arguments: the arguments of a call as JSON, with their secrets.
     """
     left = schema_masking(schema).mask(arguments)
     hidden = [name for name, value in left.items() if holds_secret(value)] if is_object(left) else []
@@ -130,7 +130,7 @@ def with_secrets_marked(schema: Mapping[str, Any], arguments: Mapping[str, objec
 
 
 def _named(value: object) -> Mapping[object, object]:
-    """The parts of a value by the names that they have in JSON; what has other names there is left out."""
+    """The parts of a value by their names in JSON; parts with other names there are omitted."""
     if isinstance(value, Mapping):
         return cast("Mapping[object, object]", value)
     if isinstance(value, BaseModel):
@@ -143,7 +143,7 @@ def _named(value: object) -> Mapping[object, object]:
 
 def _ordered(value: object) -> Sequence[object]:
     if isinstance(value, AbstractSet):
-        members = cast("AbstractSet[object]", value)  # each is looked at
+        members = cast("AbstractSet[object]", value)  # each is checked
         return sorted(filter(is_secret_value, members), key=_revealed)
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
@@ -153,23 +153,23 @@ def _revealed(secret: SecretValue) -> str:
 
 
 def _read(name: str, value: object, within: tuple[int, ...]) -> object:
-    """The value with its iterators read; it is the very same one if there are none.
+    """The value with its iterators read; the same object if there are none.
 
     Args:
         name: the tool, for the error.
-        value: a part of what the tool has returned.
-        within: the ids of what the part stands in.
+        value: a part of the return value of the tool.
+        within: the ids of the containers of the part.
     """
     if type(value) in _SIMPLE or len(within) > _DEEPEST or id(value) in within:
-        return value  # too deep, or in itself: JSON cannot say it, so it will be told in words
+        return value  # too deep, or in itself: JSON cannot represent it, so it is described as text
     if isinstance(value, AsyncIterator):
         raise UnreadableValueError(
-            f"{name} returns {type(cast('object', value)).__name__}, which yields its items one by one while others "
-            "run, and nobody reads it: the tool must collect them and return a list"
+            f"{name} returns {type(cast('object', value)).__name__}, an asynchronous iterator, which is not read: "
+            "the tool must collect its items and return a list"
         )
     inner = (*within, id(value))
     if isinstance(value, Iterator):
-        return [_read(name, item, inner) for item in cast("Iterator[object]", value)]  # each is looked at in its turn
+        return [_read(name, item, inner) for item in cast("Iterator[object]", value)]  # each is checked in its turn
     if isinstance(value, dict):
         entries = cast("dict[object, object]", value)  # as above
         read = {key: _read(name, item, inner) for key, item in entries.items()}
@@ -184,10 +184,10 @@ def _read(name: str, value: object, within: tuple[int, ...]) -> object:
 
 
 def _can_be_told(value: object) -> bool:
-    """Whether PydanticAI can write a value where a message has it, and read that again."""
+    """Whether PydanticAI can write a value in a message, and read it again."""
     if _is_simple_text(value):
         return True
-    message = [[[[[[[[value]]]]]]]]  # not less deep than a value stands in a history
+    message = [[[[[[[[value]]]]]]]]  # at least as deep as a value in a history
     try:
         from_json(tool_return_ta.dump_json(message, by_alias=True))
     except Exception:  # noqa: BLE001 - as for `as_json`
@@ -196,7 +196,7 @@ def _can_be_told(value: object) -> bool:
 
 
 def _escaped_content(content: Any) -> Any:  # noqa: ANN401 - PydanticAI's
-    """What a tool adds for the model, with escapes in the place of lone surrogates; the very same if it has none."""
+    """What a tool adds for the model, with lone surrogates escaped; the same object if it has none."""
     if isinstance(content, TextContent):
         text = escape_surrogates(content.content)
         return content if text == content.content else TextContent(text, metadata=content.metadata)
