@@ -1,4 +1,4 @@
-"""The `handrail` command: run agents, look at a store, and decide what only a person can decide.
+"""The `handrail` command: run agents, inspect a store, and resolve effects that need a human decision.
 
 ::
 
@@ -8,8 +8,8 @@
     handrail ledger list|show|reconcile|invalidate|prune
     handrail completion bash|zsh|fish
 
-Exit codes: 0 it was done; 1 it was refused, or there is no such thing, or the store cannot be used; 2 the command line
-is wrong; 3 a run waits for approvals; 130 interrupted; 141 whoever read the output has gone.
+Exit codes: 0 done; 1 refused, not found, or the store cannot be used; 2 the command line is invalid; 3 a run waits for
+approvals; 130 interrupted; 141 output pipe closed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Carry one command out, and return its exit code; `argv` is what stands after the command's name.
+    """Run one command, and return its exit code; `argv` is the command line after the command's name.
 
-    Nothing is raised: what goes wrong is said on standard error, in one line.
+    Nothing is raised: an error is printed on standard error, in one line.
     """
     missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
     if missing:
@@ -35,10 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"handrail: the command line needs {' and '.join(missing)}, {install}\n")
         return 1
     try:
-        # Without `argv` the process is this command, and nobody else's.
+        # Without `argv` the whole process is this command.
         with interrupted_once() if argv is None else nullcontext():
-            from handrail.cli.application import run  # noqa: PLC0415 - needs the extra, which has just been looked for
+            from handrail.cli.application import run  # noqa: PLC0415 - needs the extra, which has just been checked
 
             return run(sys.argv[1:] if argv is None else argv)
-    except KeyboardInterrupt:  # while modules are imported, or while a command is carried out
+    except KeyboardInterrupt:  # while modules are imported, or while a command runs
         return INTERRUPTED

@@ -1,4 +1,4 @@
-"""From a command line to an exit code: the commands are put together here, and what goes wrong is reported here.
+"""Assembles the commands, runs one, and reports its errors.
 
 `handrail completion` prints what a shell needs to complete commands, options and files.
 """
@@ -36,7 +36,7 @@ from handrail.cli.sessions import fork_session, list_sessions, show_session
 from handrail.errors import HandrailError
 
 _SILENCE = logging.NullHandler()
-"""For what the libraries log: what goes wrong is told once, by the exception."""
+"""The logger of the libraries: an error is reported once, by the exception."""
 
 _HELP = """Run agents in which every tool call is a transaction, look into a store of sessions and effects, and decide
 what only a person can decide.
@@ -48,7 +48,7 @@ _EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store 
 wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 whoever read the output has gone."""
 
 CompletionShell = Literal["bash", "zsh", "fish"]
-"""The shells that a script can be printed for."""
+"""The shells with a completion script."""
 
 _COMPLETION_HELP = """Print the script with which a shell completes the commands and options of `handrail`.
 
@@ -93,10 +93,10 @@ def application() -> App:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Carry one command out, and return its exit code."""
+    """Run one command, and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a key may be in a script that the terminal cannot write
+            stream.reconfigure(errors="backslashreplace")  # a key may have characters that the terminal cannot encode
     for name in ("handrail", "psycopg"):
         logging.getLogger(name).addHandler(_SILENCE)
     try:
@@ -111,7 +111,7 @@ def run(argv: Sequence[str]) -> int:
     except ReaderGoneError:
         _give_output_up()
         return READER_GONE
-    except OutputError as error:  # the disk that standard output goes to is full, say
+    except OutputError as error:  # for example, the disk of standard output is full
         _give_output_up()
         with suppress(OutputError):
             Screen().fault(f"the output cannot be written: {error}")
@@ -126,7 +126,7 @@ def _told(argv: Sequence[str]) -> int:
         answer: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
     except CycloptsError as error:
         show_traceback(Screen(), error)
-        # The words that name a command, not what else was typed: that may be the password of a store.
+        # Only the words that name a command: the others may contain the password of a store.
         words = app.parse_commands(argv)[0]
         Screen().fault(f"{error} (see {' '.join(('handrail', *words, '--help'))})")
         return USAGE
@@ -149,7 +149,7 @@ def _closed(stream: IO[str] | None) -> bool:
 
 
 def _file_fault(error: OSError) -> str:
-    """An error of a file that nobody expected, with its path."""
+    """An unexpected error of a file, with its path."""
     if error.filename is not None:
         return f"{error.filename}: {os_error_text(error)}"
     if isinstance(error, FileNotFoundError) and folder_here() == GONE:
@@ -158,7 +158,7 @@ def _file_fault(error: OSError) -> str:
 
 
 def _give_output_up() -> None:
-    """Let what is still buffered go nowhere; when the interpreter ends, writing it would fail once more."""
+    """Discard what is still buffered; writing it at the end of the interpreter would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -171,13 +171,13 @@ def _check_text(argv: Sequence[str]) -> None:
 
 
 def add_completion(app: App) -> None:
-    """Give an application the command `completion`, which knows all its commands."""
+    """Add the command `completion` for all commands of an application."""
 
     def completion(
         shell: Annotated[CompletionShell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
         /,
         *,
-        debug: Debug = False,  # noqa: ARG001 - for the help; it is taken out before the command line is parsed
+        debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
     ) -> int:
         Screen().raw(app.generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
         return 0

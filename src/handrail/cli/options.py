@@ -1,6 +1,6 @@
-"""What all commands take: which store, and for whom to print.
+"""The options of all commands: the store and the output format.
 
-A path that was typed and cannot be looked at is named in the error.
+An error about a path that cannot be accessed names the path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from handrail.store import Store
 from handrail.store import open as open_store
 
 GONE = "which is gone"
-"""What is said of the folder in which the command was typed, if it has been removed."""
+"""Describes the current folder in messages, if it has been removed."""
 
 PathStatus = Literal["file", "folder", "other", "nothing"]
 """What stands at a path."""
@@ -28,20 +28,20 @@ PathStatus = Literal["file", "folder", "other", "nothing"]
 _SQLITE = "sqlite:///"
 
 EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
-"""URLs of stores that more than one process can see."""
+"""URLs of stores that several processes can open."""
 
 PAGE = 50
-"""How many rows a table shows unless `--limit` says otherwise; JSON shows all."""
+"""How many rows a table shows without `--limit`; JSON shows all."""
 
 Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table shows {PAGE} unless told; JSON all.")]
 """How many rows to print."""
 
 
 def path_status(path: Path) -> PathStatus:
-    """What stands at a path, links followed.
+    """What is at a path, with links followed.
 
     Raises:
-        CycloptsError: that cannot be found out: the name is too long, or a folder on the way may not be searched.
+        CycloptsError: it cannot be accessed: the name is too long, or a folder above it may not be searched.
     """
     try:
         mode = path.stat().st_mode
@@ -55,7 +55,7 @@ def path_status(path: Path) -> PathStatus:
 
 
 def folder_here() -> str:
-    """The folder in which the command was typed, for messages."""
+    """The current folder, for messages."""
     try:
         return str(Path.cwd())
     except OSError:
@@ -74,7 +74,7 @@ class StoreOptions:
 
     Attributes:
         store: the URL of the store, as it was typed.
-        format: for whom to print.
+        format: the output format.
         debug: whether tracebacks are shown.
     """
 
@@ -98,7 +98,7 @@ class StoreOptions:
         """Open the store, for reading unless `writing` is given; it is closed by leaving its `with` block.
 
         Raises:
-            CycloptsError: no store is named, or one that no second process can see.
+            CycloptsError: no store is named, or one in memory.
             StoreError: the store cannot be used.
         """
         if not self.store:
@@ -114,7 +114,7 @@ class StoreOptions:
         except StoreReadOnlyError as error:
             if writing:
                 raise
-            # Opening for reading needs to write nothing, unless the tables are still to be made or brought forward.
+            # Opening for reading writes nothing, unless the tables have to be made or migrated.
             told = (
                 "has no tables of this version of Handrail yet, and a command that only reads makes none. Open it with"
             )
@@ -124,15 +124,15 @@ class StoreOptions:
 
 
 AS_SET = StoreOptions()
-"""Nothing said on the command line."""
+"""The defaults."""
 
 
 def check_there(url: str) -> None:
-    """Make sure that no command creates the SQLite database that it is to work on.
+    """Check that the SQLite database exists, so that no command creates it.
 
     Raises:
         StoreError: there is no such file.
-        CycloptsError: whether there is one cannot be found out.
+        CycloptsError: the path cannot be accessed.
     """
     name = unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else ""
     if name and path_status(Path(name)) == "nothing":

@@ -1,7 +1,7 @@
-"""How a command ends: its exit codes, and Ctrl-C. The first Ctrl-C ends what is done in order, another one the process.
+"""The end of a command: exit codes, and Ctrl-C. The first Ctrl-C stops the command in order, another ends the process.
 
-A process that ends at once leaves nothing half done for good: what its calls have changed counts only where they have
-ended, and the ledger holds what may have happened as unknown.
+A process that ends at once leaves nothing inconsistent: changes of unfinished calls are not committed, and the ledger
+records effects that may have happened as unknown.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 DONE = 0
-"""It was done."""
+"""Success."""
 
 FAILED = 1
-"""It was refused, it failed, or there is no such thing."""
+"""Refused, failed, or not found."""
 
 USAGE = 2
-"""The command line is wrong, or a file or name that it leads to; nothing has run."""
+"""The command line, or a file or name in it, is invalid; nothing has run."""
 
 WAITING = 3
 """A run waits for approvals; it is stored, and can be resumed."""
 
 READER_GONE = 141
-"""Nobody reads the output any more: 128 and the number of the signal."""
+"""The output pipe is closed: 128 and the number of the signal."""
 
 INTERRUPTED = 130
-"""The exit code: 128 and the number of the signal, as shells have it."""
+"""The exit code: 128 and the number of the signal, as in shells."""
 
 _PATIENCE_SECONDS = 0.5
 _ENOUGH = 3
@@ -48,7 +48,7 @@ def interrupted_once() -> Generator[None]:
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # who started the process has taken care of it
+    if before is not signal.default_int_handler:  # the parent process handles it
         yield
         return
     signal.signal(signal.SIGINT, obey)
@@ -66,7 +66,7 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
 
     Args:
         stop: stops what the block does, in order.
-        late: called once, in a thread of its own, if the block goes on for half a second nevertheless.
+        late: called once, in a thread of its own, if the block is still running after half a second.
     """
     count = 0
     timer = threading.Timer(_PATIENCE_SECONDS, late)
@@ -82,7 +82,7 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
             _leave(number, frame)
 
     before = signal.getsignal(signal.SIGINT)
-    # In another thread Python takes no signals, and a process that was started to ignore this one goes on to do so.
+    # Python handles no signals in other threads, and a process that was started to ignore this one still ignores it.
     ours = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
     if ours:
         signal.signal(signal.SIGINT, obey)
@@ -95,11 +95,11 @@ def interruptible(stop: Callable[[], object], late: Callable[[], object]) -> Gen
 
 
 def wake_on_signals(loop: AbstractEventLoop) -> None:
-    """Have signals wake an event loop: one that arrives just before the loop waits would be seen by it much later.
+    """Let signals wake an event loop, which would notice one that arrives just before it waits much later.
 
-    asyncio listens for signals once it has a handler for any. That one does nothing, because its signal means nothing.
+    asyncio listens for signals once it has a handler for any. The handler for an unused signal does nothing.
     """
-    with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):  # Windows; a thread that takes none
+    with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):  # Windows; a thread that handles none
         loop.add_signal_handler(signal.SIGWINCH, lambda: None)
 
 

@@ -1,14 +1,13 @@
-"""What a command says, and where: tables and JSON on standard output, remarks and questions on standard error.
+"""The output of commands: tables and JSON on standard output, remarks and questions on standard error.
 
-On a terminal a table fits the width: it leaves columns out if it must, and says so. In a pipe it is plain text,
-aligned, without colours, and nothing of it is cut.
+On a terminal a table fits the width: it leaves columns out if necessary, and reports which. In a pipe it is plain text,
+aligned, without colours, and nothing is cut.
 
-That a stream cannot be written is kept apart from every other error of files. Text on its way to a terminal holds
-nothing that a terminal obeys.
+Errors of writing to a stream have a type of their own. Text for a terminal contains no control characters.
 
-`--debug` on any command, or `HANDRAIL_DEBUG=1`, shows tracebacks. Without them a command says in one line what went
-wrong. With them the traceback stands above that line, and that of every tool, policy and subscriber that raises while
-the run goes on is shown, too.
+`--debug` on any command, or `HANDRAIL_DEBUG=1`, shows tracebacks. Without them a command reports an error in one line.
+With them the traceback precedes that line, and the traceback of every tool, policy and subscriber that raises while the
+run continues is shown, too.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _GAP = 2
 _LEAST_OF_CUT = 16
 
 Row = Sequence[str]
-"""The cells of a row, in the order of the columns; what the terminal would obey is taken out of them here."""
+"""The cells of a row, in the order of the columns; they may contain control characters, which are escaped here."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -50,18 +49,18 @@ _PASSWORD_OPTION = re.compile(r"(password|passfile|sslpassword)=[^\s&'\"]*", re.
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 NO_VALUE_CELL = "-"
-"""What a cell of a table shows that has no value."""
+"""A table cell without a value."""
 
 DEBUG_VARIABLE = "HANDRAIL_DEBUG"
-"""The environment variable that asks for tracebacks, unless it is empty or says no."""
+"""The environment variable that turns tracebacks on, unless it is empty or negative."""
 
 DEBUG_OPTION = "--debug"
-"""The option that does."""
+"""The option that turns them on."""
 
 _HELP = f"Show the traceback of whatever is raised. {DEBUG_VARIABLE}=1 does so for all commands."
 
 Debug = Annotated[bool, Parameter(name=DEBUG_OPTION, help=_HELP)]
-"""The option as a parameter, for the help of a command and for completion; `without_option` takes it out before."""
+"""The option as a parameter, for help and completion; `without_option` removes it before parsing."""
 
 _NO = frozenset({"", "0", "no", "off", "false"})
 
@@ -69,15 +68,15 @@ _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
 
 class OutputError(OSError):
-    """A standard stream cannot be written: the disk behind it is full, say."""
+    """A standard stream cannot be written, for example because the disk is full."""
 
 
 class ReaderGoneError(OutputError):
-    """Nobody reads the output any more."""
+    """The output pipe is closed."""
 
 
 class GuardedStream:
-    """A stream whose errors say that they are of the output; all else is the stream's own."""
+    """A stream that raises `OutputError` when it cannot be written; all else is delegated to the stream."""
 
     __slots__ = ("_stream",)
 
@@ -111,8 +110,8 @@ class GuardedStream:
 
 
 def output(stream: IO[str] | None) -> IO[str] | None:
-    """The stream, with errors that say that they are of the output; `None` if the process was started without it."""
-    # A process whose standard stream was closed has None there, whatever the type says. What rich needs is all there.
+    """The stream as a `GuardedStream`; `None` if the process was started without it."""
+    # A closed standard stream is None, despite the type. A GuardedStream has all that rich needs.
     return None if stream is None else cast("IO[str]", GuardedStream(stream))
 
 
@@ -127,10 +126,10 @@ class Column:
 
     Attributes:
         name: its heading.
-        right: whether it is flushed right, as numbers are.
-        cut: whether its cells may be cut to what the terminal has left; else a long cell goes on in the next line.
-        spare: the columns with the highest number are left out first where a terminal is too narrow; 0 stays always.
-        styles: how cells look on a terminal, by their text.
+        right: whether it is right-aligned, as for numbers.
+        cut: whether its cells may be cut to the width of the terminal; else a long cell continues on the next line.
+        spare: the columns with the highest number are left out first if a terminal is too narrow; 0 is never left out.
+        styles: the styles of cells on a terminal, by their text.
     """
 
     name: str
@@ -142,9 +141,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The standard streams of the process, as a command writes to them.
+    """The standard streams of the process, for the output of a command.
 
-    They are those of the moment when it is made: what a program prints while it runs can be sent elsewhere then.
+    The streams are those at construction, so that what other code prints later can be redirected.
     """
 
     out: Console = field(default_factory=lambda: _console(sys.stdout))
@@ -153,7 +152,7 @@ class Screen:
     # ------------------------------------------------------------------------------------------------------ for people
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
-        """Print rows under each other, with a heading."""
+        """Print rows with a heading."""
         cells = [[clean(cell) for cell in row] for row in rows]
         widths = [
             max(cell_len(column.name), *(cell_len(row[place]) for row in cells), 0)
@@ -165,7 +164,7 @@ class Screen:
             self._aligned(columns, cells, widths)
 
     def record(self, fields: Iterable[tuple[str, str]], *, aside: bool = False) -> None:
-        """Print names and values, a pair a line; `aside` on standard error, where a question follows."""
+        """Print names and values, a pair a line; with `aside` on standard error, before a question."""
         console = self.err if aside else self.out
         pairs = [(name, clean_lines(value)) for name, value in fields]
         if console.is_terminal:
@@ -185,41 +184,41 @@ class Screen:
         self._write(self.out, clean(text))
 
     def raw(self, text: str) -> None:
-        """Print text on standard output as it is, for whatever reads the pipe."""
+        """Print text on standard output unchanged, for a program that reads the pipe."""
         self._write(self.out, text)
 
     def stream(self, text: str) -> None:
-        """Print a piece of text on standard output at once, without what a terminal obeys; tabs and lines stay."""
+        """Print a piece of text on standard output at once, with control characters except tab and LF escaped."""
         self.out.file.write("\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n")))
         self.out.file.flush()
 
     def block(self, heading: str, text: str) -> None:
-        """Print a heading, and text under it, set in."""
+        """Print a heading, and text under it, indented."""
         self.out.print(Text(clean(heading), style="bold"), soft_wrap=True)
         self._write(self.out, "  " + clean_lines(text).replace("\n", "\n  "))
 
     def remark(self, text: str) -> None:
-        """Print a word beside the output: what was left out, or how to see more."""
+        """Print a remark on standard error: what was left out, or how to see more."""
         self.err.print(Text(clean(text), style="dim"), soft_wrap=True)
 
     def fault(self, text: str) -> None:
-        """Print in one line why a command was not carried out; passwords in it are not shown."""
+        """Print in one line why a command failed; passwords are masked."""
         self.err.print(Text(clean(f"handrail: {' '.join(without_passwords(text).split())}")), soft_wrap=True)
 
     def problem(self, text: str) -> None:
-        """Print what is wrong as `fault` does, but with its lines: there may be a list in it."""
+        """Print an error as `fault` does, but on several lines: it may contain a list."""
         lines = clean_lines(f"handrail: {without_passwords(text).strip()}")
         self.err.print(Text(lines.replace("\n", "\n  ")), soft_wrap=True)
 
     def trace(self, text: str) -> None:
-        """Print a traceback as it stands, without what a terminal obeys; passwords in it are not shown."""
+        """Print a traceback, with control characters escaped and passwords masked."""
         self.err.print(Text(clean_lines(without_passwords(text).rstrip())), soft_wrap=True)
 
     # ---------------------------------------------------------------------------------------------------- for programs
 
     def json(self, document: Mapping[str, Any], *, lines: bool = False) -> None:
-        """Print one JSON document, set in for people too, or as one of many lines."""
-        # Where the stream is not UTF-8, ASCII is what JSON can always be said in.
+        """Print one JSON document, indented, or on one line."""
+        # If the stream is not UTF-8, ASCII can represent any JSON.
         ascii_only = (self.out.encoding or "").lower().replace("-", "") != "utf8"
         self._write(self.out, clean_json(json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2)))
 
@@ -227,11 +226,11 @@ class Screen:
 
     @property
     def can_ask(self) -> bool:
-        """Whether a person sits before it: standard input and standard error are terminals."""
+        """Whether a person can answer: standard input and standard error are terminals."""
         return all(stream is not None and stream.isatty() for stream in _asked_on())
 
     def ask(self, question: str) -> str | None:
-        """What the person types, without the blanks around it; `None` at the end of the input."""
+        """What the person types, stripped; `None` at the end of the input."""
         self.prompt(question)
         line = sys.stdin.readline()
         if not line:
@@ -240,11 +239,11 @@ class Screen:
         return line.strip()
 
     def prompt(self, question: str) -> None:
-        """Print a question; what is typed comes behind it."""
+        """Print a question; the answer is typed after it."""
         self.err.print(Text(clean(question)), end=" ", soft_wrap=True)
 
     def end_prompt(self) -> None:
-        """End the line of a question to which nothing was typed."""
+        """End the line of a question without an answer."""
         self.err.print()
 
     # --------------------------------------------------------------------------------------------------------- private
@@ -283,22 +282,22 @@ class Screen:
 
     @staticmethod
     def _write(console: Console, text: str) -> None:
-        """Print text as it is: neither wrapped nor cut, whatever the width."""
+        """Print text unchanged: neither wrapped nor cut at any width."""
         console.file.write(text + "\n")
 
 
 def _console(stream: IO[str] | None) -> Console:
-    # With nothing in the place of a stream, rich writes to the process's own: to none, that is.
+    # Without a stream, rich writes to the process's own, which is None.
     return Console(file=output(stream), highlight=False, markup=False, emoji=False)
 
 
 def _asked_on() -> tuple[IO[str] | None, ...]:
-    """Where questions are put and answered; a process that was started without a stream has `None` there."""
+    """The streams for questions and answers; `None` for one that the process was started without."""
     return (sys.stdin, sys.stderr)
 
 
 def _kept(columns: Sequence[Column], widths: Sequence[int], available: int) -> list[int]:
-    """The places of the columns that fit; those that may not be left out stay in any case."""
+    """The indexes of the columns that fit; those that must not be left out are always included."""
     kept = list(range(len(columns)))
     while True:
         needed = sum(
@@ -311,9 +310,9 @@ def _kept(columns: Sequence[Column], widths: Sequence[int], available: int) -> l
 
 
 def clean(text: str) -> str:
-    r"""The text in one line, with an escape such as `\x1b` for each character that would steer a terminal.
+    r"""The text in one line, with an escape such as `\x1b` for each control character.
 
-    Models write keys, messages and tags; none of them may move the cursor, or turn the reading direction about.
+    Models write keys, messages and tags; none of them may move the cursor, or reverse the text direction.
     """
     return _CONTROLS.sub(_escaped, text)
 
@@ -324,14 +323,14 @@ def clean_lines(text: str) -> str:
 
 
 def clean_json(document: str) -> str:
-    r"""A JSON document without characters that would steer a terminal: in its strings stand `\u` escapes for them."""
+    r"""A JSON document with `\u` escapes for control characters in its strings."""
     return _CONTROLS.sub(
         lambda found: found.group() if found.group() == "\n" else f"\\u{ord(found.group()):04x}", document
     )
 
 
 def without_passwords(text: str) -> str:
-    """The text without what stands where URLs carry passwords."""
+    """The text with passwords in URLs masked."""
     return _PASSWORD_OPTION.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
@@ -361,22 +360,22 @@ def format_when(time: datetime | None) -> str:
 
 
 def without_option(argv: Sequence[str]) -> list[str]:
-    """A command line without the option, wherever it stands before `--`: before the command, too.
+    """A command line without the option, at any place before `--`, also before the command.
 
-    It is taken out before the command line is parsed, because that may fail.
+    It is removed before the command line is parsed, because parsing may fail.
     """
     options = list(takewhile(lambda word: word != "--", argv))
     return [*(word for word in options if word != DEBUG_OPTION), *argv[len(options) :]]
 
 
 def is_set(environment: Mapping[str, str]) -> bool:
-    """Whether the environment asks for tracebacks."""
+    """Whether the environment turns tracebacks on."""
     return environment.get(DEBUG_VARIABLE, "").strip().lower() not in _NO
 
 
 @contextmanager
 def debugging() -> Generator[None]:
-    """A block in which what is raised is shown with its traceback, and what is logged with one too."""
+    """A block in which errors, and logged exceptions, are shown with their tracebacks."""
     handler = _Tracebacks()
     log = logging.getLogger("handrail")
     log.addHandler(handler)
@@ -389,13 +388,13 @@ def debugging() -> Generator[None]:
 
 
 def show_traceback(screen: Screen, error: BaseException) -> None:
-    """Print the traceback of an error that is about to be told, if tracebacks are asked for."""
+    """Print the traceback of an error that is about to be reported, if tracebacks are on."""
     if _DEBUGGING.get():
         screen.trace("".join(traceback.format_exception(error)))
 
 
 class _Tracebacks(logging.Handler):
-    """Prints the tracebacks of what is logged: exceptions that a run survives are shown nowhere else."""
+    """Prints the tracebacks of logged exceptions: those that do not end a run are not shown elsewhere."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1] is not None:

@@ -1,4 +1,4 @@
-"""`handrail sessions`: what sessions a store has, what is in one, and a branch of one."""
+"""`handrail sessions`: lists the sessions of a store, shows one, and forks one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _MOST_NAMED = 10
 """How many calls of one id a message names."""
 
 _MOST_RECORDS = 1000
-"""How many records of one id are read to see whether only one reply has a call of it."""
+"""How many records of one id are read to check that only one reply has a call with it."""
 
 SessionId = Annotated[str, Parameter(metavar="SESSION", help="The id of the session, as `sessions list` shows it.")]
 """Which session."""
@@ -108,7 +108,7 @@ def show_session(  # noqa: PLR0913 - they are its options
         now = store.now()
         _know_conversations()
         open_calls = open_calls_in_store(store, row)
-        # Bounded by the head of the row, so that row and entries are of one moment while somebody writes.
+        # Bounded by the head of the row, so that row and entries are consistent while another process writes.
         entries = store.entries(session, after=after, until=row.head, type_name=type)
         if options.as_json:
             shown = [entry_json(entry, session_id=session, store=store.url) for entry in islice(entries, size)]
@@ -171,7 +171,7 @@ def fork_session(
 
 
 def _know_conversations() -> None:
-    """Load the classes by which agents store what was said and asked, so that the calls in it are listed."""
+    """Load the classes with which agents store conversations, so that the calls in them are listed."""
     with suppress(ImportError):  # without the extra no agent runs here
         import_module("handrail.agents")
 
@@ -180,7 +180,7 @@ def found_session(store: Store, session_id: str) -> SessionRow:
     """The row of a session.
 
     Raises:
-        SessionNotFoundError: there is none.
+        SessionNotFoundError: it does not exist.
     """
     row = store.find(session_id)
     if row is None:
@@ -191,14 +191,14 @@ def found_session(store: Store, session_id: str) -> SessionRow:
 
 
 def _end_of_call(store: Store, session: str, at: str) -> int:
-    """The number of the entry that records a call; `at` is `REPLY/CALL`, or an id that one reply alone has.
+    """The number of the entry that records a call; `at` is `REPLY/CALL`, or an id that only one reply has.
 
     Raises:
-        SessionError: there is none, or several replies have a call of that id.
+        SessionError: it does not exist, or several replies have a call of that id.
     """
     named = CallRef.parse(at)
     shown, number = shorten(at, _LONGEST_SHOWN), None
-    if named.reply is not None:  # `/CALL` is the one for which no reply was stated
+    if named.reply is not None:  # `/CALL` is the call without a reply
         number = store.record_of_call(session, CallRef(named.reply or None, named.call_id).stored)
     for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):
         if number is not None:
@@ -230,7 +230,7 @@ def _print_entries(screen: Screen, entries: list[SessionEntry], *, full: bool) -
 
 
 def _set_in(items: str) -> str:
-    """Items as JSON on many lines; as they are, if they are no JSON."""
+    """Items as indented JSON; unchanged if they are not JSON."""
     try:
         return json.dumps(json.loads(items), ensure_ascii=False, indent=2)
     except ValueError:
@@ -248,7 +248,7 @@ def _tag(text: str) -> tuple[str, str]:
 
 
 def tags_of(row: SessionRow) -> str:
-    """The tags of a session, as `--tag` takes them."""
+    """The tags of a session, in the form of `--tag`."""
     return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or NO_VALUE_CELL
 
 
@@ -280,7 +280,7 @@ def session_json(row: SessionRow) -> dict[str, Any]:
 
 
 def change(entry: SessionEntry) -> str:
-    """What an entry does to its slice: `-2 +1 at 4` takes two items away at index 4, and puts one there."""
+    """What an entry does to its slice: `-2 +1 at 4` removes two items at index 4, and inserts one there."""
     if entry.role == "event":
         return NO_VALUE_CELL
     parts = [f"-{entry.removed}"] if entry.removed else []

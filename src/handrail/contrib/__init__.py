@@ -1,1 +1,1 @@
-"""Parts that come with Handrail and that nothing in it depends on: suites of tools."""
+"""Suites of tools that ship with Handrail; nothing in the package depends on them."""

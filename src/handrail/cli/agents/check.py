@@ -1,6 +1,6 @@
-"""Carrying out `handrail check`: everything that can be known of an agent without asking a model.
+"""Runs `handrail check`: everything that can be checked about an agent without a request to a model.
 
-What is wrong is gathered, not raised: a person mends all of it and then checks again.
+Problems are collected, not raised: a person fixes all of them and then checks again.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _RULE_COLUMNS = (
 
 @dataclass(slots=True)
 class Findings:
-    """What is found out of an agent; filled as it is found.
+    """The findings about an agent; filled during the check.
 
     Attributes:
         file: its file; `None` if that cannot be read.
         model: the model that would run it; `None` if none is named.
         tools: the tools that it would be offered.
         problems: what is wrong with it and its project.
-        warnings: approval rules that may fit nothing.
+        warnings: approval rules that may match nothing.
     """
 
     file: AgentFile | None = None
@@ -83,14 +83,14 @@ class Findings:
     warnings: list[str] = field(default_factory=list[str])
 
     def note(self, *errors: HandrailError) -> None:
-        """Add the problems that errors are made of."""
+        """Add the problems that errors contain."""
         self.problems = once([*self.problems, *(problem for error in errors for problem in problems_of(error))])
 
 
 def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
-    """Check an agent, print what is found, and return the exit code."""
+    """Check an agent, print the findings, and return the exit code."""
     screen = Screen()
-    # Standard output is for the findings alone: what modules and factories print goes to standard error.
+    # Standard output is only for the findings: what modules and factories print goes to standard error.
     with redirect_stdout(sys.stderr):
         findings = found(agent_file, rules)
     if as_json:
@@ -125,7 +125,7 @@ def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
 
 
 def found(agent_file: Path, rules: Path | None = None) -> Findings:
-    """Read everything that belongs to an agent, and make its tools as if it began to run.
+    """Read everything that belongs to an agent, and make its tools as for a run.
 
     Args:
         agent_file: the agent file.
@@ -157,7 +157,7 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
             findings.note(error)
             return findings
         made = asyncio.run(_make_tools(findings, project, resolved, findings.file.name, held))
-        if is_sound:  # else what is missing is told already, and rules that name it are not at fault
+        if is_sound:  # else missing names are reported already, and rules that use them are not at fault
             _check_rules(findings, unmatched_rules(held, project, findings.file, made))
     return findings
 
@@ -168,7 +168,7 @@ def _check_rules(findings: Findings, unmatched: Sequence[Unmatched]) -> None:
 
 
 def _note_settings(findings: Findings, project: Project) -> None:
-    """Look at the names of model and store alone: no provider is asked, and no store is opened."""
+    """Check only the names of model and store, without a request to a provider or opening a store."""
     try:
         check_name(findings.model)
     except CycloptsError as error:
@@ -183,7 +183,7 @@ def _resolved(findings: Findings, file: AgentFile, project: Project) -> Resolved
     try:
         return resolve(file, project.registry)
     except AgentError as error:
-        # Where a module cannot be used, what it would have brought is missing everywhere: that is told already.
+        # If a module cannot be used, its names are missing everywhere: that is reported already.
         if not any(isinstance(problem, DiscoveryError) for problem in findings.problems):
             findings.note(error)
         return None
@@ -192,7 +192,7 @@ def _resolved(findings: Findings, file: AgentFile, project: Project) -> Resolved
 async def _make_tools(
     findings: Findings, project: Project, resolved: Mapping[str, ResolvedAgent], name: str, rules: ApprovalRules
 ) -> Listings:
-    """Make the tools of the agent, and of those that it can call: their names may be taken twice as well."""
+    """Make the tools of the agent, and of those that it can call: their names may be duplicates as well."""
     made: dict[str, Listing] = {}
     for called in _called(resolved, name):
         agent = LoadedAgent(project, resolved[called])
@@ -205,7 +205,7 @@ async def _make_tools(
         except (AgentError, DocumentError) as error:
             findings.note(error)
             continue
-        except Exception as error:  # noqa: BLE001 - factories and servers of tools raise whatever they like
+        except Exception as error:  # noqa: BLE001 - factories and servers of tools may raise anything
             findings.note(AgentError(f"the tools of {called} cannot be made: {format_problem(error, project.folder)}"))
             continue
         made |= inspection.listings
@@ -215,7 +215,7 @@ async def _make_tools(
 
 
 def _note_model(findings: Findings, file: AgentFile) -> None:
-    """Look at the name of the model of an agent that can be called."""
+    """Check the name of the model of an agent that can be called."""
     try:
         check_name(None if file.model is None else NamedModel(file.model, f"for agent {file.name}"))
     except CycloptsError as error:
@@ -223,7 +223,7 @@ def _note_model(findings: Findings, file: AgentFile) -> None:
 
 
 def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:
-    """An agent and all that it can call, however far down; those that cannot be resolved are told already."""
+    """An agent and all that it can call, at any depth; those that cannot be resolved are reported already."""
     reached = [name]
     for agent in reached:  # grows while it is walked
         values = (entry.value for entry in resolved[agent].toolsets)
@@ -233,7 +233,7 @@ def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:
 
 
 def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
-    """What is found out of an agent, for programs."""
+    """The findings about an agent, for programs."""
     file, model = findings.file, findings.model
     return {
         "file": str(agent_file),

@@ -1,4 +1,4 @@
-"""`handrail run`, `handrail check` and `handrail new`: what they take. What they do needs the extra `agents`."""
+"""The parameters of `handrail run`, `check` and `new`. To run them needs the extra `agents`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from handrail.cli.screen import Debug
 
 RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
 leads to, is wrong, and nothing has run; 3 the run waits for approvals, and is stored; 130 interrupted by Ctrl-C."""
-"""What the exit codes of `handrail run` mean."""
+"""The exit codes of `handrail run`."""
 
 RUN_USAGE = "Usage: handrail run [OPTIONS] AGENT_FILE [INPUT]"
-"""How `handrail run` is typed. The shell's words behind AGENT_FILE are all taken, to say that INPUT needs quotes."""
+"""The usage of `handrail run`. All words after AGENT_FILE are accepted, to report that INPUT needs quotes."""
 
 CHECK_CODES = (
     """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is wrong."""
 )
-"""What the exit codes of `handrail check` mean."""
+"""The exit codes of `handrail check`."""
 
 NEW_CODES = (
     """Exit codes: 0 the folder is there; 1 it was there already, or cannot be written; 2 the command line is wrong."""
 )
-"""What the exit codes of `handrail new` mean."""
+"""The exit codes of `handrail new`."""
 
 
 def run_agent(
@@ -50,7 +50,7 @@ def run_agent(
     _need_extra()
     check_agent_path(agent_file, input)
 
-    from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been looked for
+    from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been checked
 
     return execute_run(agent_file, input[0] if input else None, choices)
 
@@ -66,7 +66,7 @@ def check_agent(
         Literal["table", "json"],
         Parameter(help="`table` for people; `json` for programs: one document, with the schemas too."),
     ] = "table",
-    debug: Debug = False,  # noqa: ARG001 - for the help; it is taken out before the command line is parsed
+    debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
 ) -> int:
     """Check an agent without a model: all files of its project, all names, and the tools that a run would have.
 

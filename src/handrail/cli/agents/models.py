@@ -1,4 +1,4 @@
-"""Which model runs an agent: a provider's, by its name, or one that plays a script."""
+"""The model that runs an agent: a provider's, by its name, or one that plays a script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from handrail.serde.near_paths import did_you_mean
 from handrail.testing import ScriptedModel
 
 SCRIPT_PREFIX = "script:"
-"""Before the file of a script, in the place of a model's name."""
+"""The prefix of a script file, in place of a model's name."""
 
 MODEL_OPTION = "--model"
 """The option that names a model, or a script."""
@@ -31,11 +31,11 @@ _SCRIPTED_BY = (MODEL_OPTION, MODEL_VARIABLE)
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """The name of a model, and who named it.
+    """The name of a model, and where it was given.
 
     Attributes:
         name: the name.
-        source: who named it, for messages.
+        source: where it was given, for messages.
     """
 
     name: str
@@ -43,14 +43,14 @@ class NamedModel:
 
     @property
     def typed(self) -> bool:
-        """Whether it counts for every agent of a run, whatever their files say."""
+        """Whether it applies to every agent of a run, instead of the models in their files."""
         return self.source == MODEL_OPTION or self.name.startswith(SCRIPT_PREFIX)
 
 
 def chosen_model(
     typed: str | None, file: str | None, project: str | None, environment: Mapping[str, str]
 ) -> NamedModel | None:
-    """The model that counts: what was typed, else the agent file, else the project, else the environment."""
+    """The model in effect: from the command line, else the agent file, else the project, else the environment."""
     named = (
         (typed, MODEL_OPTION),
         (file, "the agent file"),
@@ -61,11 +61,11 @@ def chosen_model(
 
 
 def opened_model(named: NamedModel | None) -> Model:
-    """The model of a name; no provider is asked.
+    """The model of a name, without a request to a provider.
 
     Raises:
-        CycloptsError: there is no name, no such model, or what it needs is not there: a key, a package, a file.
-        ScriptError: the file holds no script.
+        CycloptsError: there is no name, no such model, or a key, package or file that it needs is missing.
+        ScriptError: the file does not hold a script.
     """
     if named is None:
         raise CycloptsError(
@@ -82,10 +82,10 @@ def opened_model(named: NamedModel | None) -> Model:
 
 
 def check_name(named: NamedModel | None) -> None:
-    """Make sure that a model may have that name; no provider is asked, and no package or key is needed.
+    """Check the name of a model, without a request to a provider, a package or a key.
 
     Raises:
-        CycloptsError: no provider is known by what stands before its colon, or a script may not be named there.
+        CycloptsError: the provider before its colon is unknown, or a script is not permitted there.
     """
     if named is None:
         return
@@ -102,7 +102,7 @@ def check_name(named: NamedModel | None) -> None:
 
 
 def check_played(model: Model | None) -> None:
-    """Make sure that a model that plays a script has played it to its end.
+    """Check that a model that plays a script has played it to its end.
 
     Raises:
         ScriptError: it has not; the message names the replies that are left.

@@ -148,11 +148,11 @@ FILES = {
 
 
 def create_agent(name: str, parent: Path) -> int:
-    """Write the folder of a new agent, and say what to do with it.
+    """Write the folder of a new agent, and print how to use it.
 
     Raises:
         CycloptsError: no agent may have that name.
-        AgentError: the folder is there already, or cannot be written.
+        AgentError: the folder already exists, or cannot be written.
     """
     if not EXPORT_NAME_PATTERN.fullmatch(name):
         raise CycloptsError(msg=f"{name!r} names no agent: a name is 1 to 64 letters (a to z), digits, `_` and `-`")
@@ -174,10 +174,10 @@ def create_agent(name: str, parent: Path) -> int:
 
 
 def write_agent_folder(name: str, parent: Path) -> Path:
-    """Write the folder of a new agent, whole or not at all, and return it.
+    """Write the folder of a new agent atomically, and return it.
 
     Raises:
-        AgentError: it is there already, or cannot be written.
+        AgentError: it already exists, or cannot be written.
     """
     folder = parent / name
     try:

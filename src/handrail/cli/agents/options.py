@@ -1,4 +1,4 @@
-"""What `handrail run` and `handrail check` are told on the command line. Nothing here needs the extra `agents`."""
+"""The options of `handrail run` and `handrail check`. This module does not need the extra `agents`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file
 """Which agent."""
 
 Approve = Literal["ask", "later", "approve-all", "deny-all"]
-"""What becomes of questions: `later` leaves them all open, for a stored session."""
+"""How questions are answered: `later` leaves them all open, for a stored session."""
 
 _AGENT = ".agent"
 _ANY = Path("AGENT_FILE")
@@ -34,14 +34,14 @@ class RunChoices:
     Attributes:
         stdin: whether to read INPUT from standard input, even if that is a terminal.
         model: the model, as it was typed.
-        approve: what becomes of questions.
+        approve: how questions are answered.
         rules: the file of approval rules; `None` for the project's.
         root: the folder that the run works on.
         max_depth: how deep agents may call each other.
-        request_limit: how often models may be asked.
+        request_limit: how many requests to models are allowed.
         store: the URL of the store, as it was typed.
-        session: the session to resume or to begin.
-        format: for whom to print.
+        session: the session to resume or to start.
+        format: the output format.
         debug: whether tracebacks are shown.
     """
 
@@ -105,10 +105,10 @@ class RunChoices:
         return self.format == "json"
 
     def check(self) -> None:
-        """Make sure that what was typed can be meant.
+        """Check that the values are valid.
 
         Raises:
-            CycloptsError: it cannot.
+            CycloptsError: one is not.
         """
         for name, number in (("--max-depth", self.max_depth), ("--request-limit", self.request_limit)):
             if number < 1:
@@ -123,14 +123,14 @@ class RunChoices:
 
 
 AS_TYPED = RunChoices()
-"""Nothing said on the command line."""
+"""The defaults."""
 
 
 def check_rules_path(rules: Path | None) -> None:
-    """Make sure that a file of approval rules is there, if one was typed.
+    """Check that a file of approval rules exists, if one was given.
 
     Raises:
-        CycloptsError: it is not.
+        CycloptsError: it does not.
     """
     found = "file" if rules is None else path_status(rules)
     if rules is None or found not in {"folder", "nothing"}:
@@ -142,15 +142,15 @@ def check_rules_path(rules: Path | None) -> None:
 
 
 def check_agent_path(path: Path, words: Sequence[str] = ()) -> None:
-    """Make sure that an agent file is there, and that INPUT is one word for the shell.
+    """Check that an agent file exists, and that INPUT is one word for the shell.
 
     Args:
         path: the agent file, as it was typed.
-        words: what was typed behind it.
+        words: what was typed after it.
 
     Raises:
-        CycloptsError: it is not; the message has the nearest path, or the agent files in the folder that was typed.
-            INPUT that stands without quotes is several words, and is told with it.
+        CycloptsError: it does not; the message has the nearest path, or the agent files in the folder that was typed.
+            INPUT without quotes is several words, and is reported with it.
     """
     fault, meant = _path_fault(path)
     faults = [fault] if fault else []
@@ -164,7 +164,7 @@ def check_agent_path(path: Path, words: Sequence[str] = ()) -> None:
 def _path_fault(path: Path) -> tuple[str, Path]:
     """What is wrong with the path of an agent file, empty if nothing is; and the path that was probably meant.
 
-    Where none is like it, that is the word by which the help names it.
+    If none is similar, that is the word by which the help names it.
     """
     found = path_status(path)
     if found == "folder":

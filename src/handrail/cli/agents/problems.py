@@ -1,4 +1,4 @@
-"""What is wrong with an agent or its run, in words: every problem for itself."""
+"""Messages about problems with an agent or its run, one for each problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from handrail.cli.screen import Screen, show_traceback
 from handrail.errors import AgentError, HandrailError
 from handrail.serde.formatting import count_noun
 
-_LINES = 22  # of 24: two are left to say how many others there are
+_LINES = 22  # of 24: two are left for the number of the others
 _COLUMNS = 80
 _LONGEST_LINE = 300
 _BEFORE = len("handrail: ")
@@ -20,7 +20,7 @@ _ALL_OF_THEM = "handrail check FILE --format json has all."
 
 
 def problems_of(error: HandrailError) -> list[HandrailError]:
-    """The problems that an error is made of, in their order, each once; the error itself if it is but one."""
+    """The problems that an error contains, in order, each once; the error itself if it is a single one."""
     if not isinstance(error, AgentError) or not error.problems:
         return [error]
     return once(problem for part in error.problems for problem in problems_of(part))
@@ -32,14 +32,14 @@ def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
 
 
 def print_problem(screen: Screen, error: HandrailError) -> None:
-    """Print the problems that an error is made of; see `print_problems`."""
+    """Print the problems that an error contains; see `print_problems`."""
     print_problems(screen, problems_of(error))
 
 
 def print_problems(screen: Screen, problems: Sequence[HandrailError]) -> None:
-    """Print problems, those of one class after the other: of each class at most a screenful.
+    """Print problems by class, at most a screenful of each.
 
-    Where tracebacks are shown, those of all problems stand above.
+    If tracebacks are shown, those of all problems come first.
     """
     for problem in problems:
         show_traceback(screen, problem)
@@ -56,7 +56,7 @@ def print_problems(screen: Screen, problems: Sequence[HandrailError]) -> None:
 
 
 def fold_lines(message: str) -> str:
-    """A message whose long lines go on in further ones, set in below them."""
+    """A message with its long lines wrapped and indented."""
     return "\n".join(part for line in message.splitlines() for part in _parts(line))
 
 
@@ -68,9 +68,9 @@ def _parts(line: str) -> list[str]:
 
 
 def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:
-    """As many messages as a screen of 24 lines and 80 columns has room for, and how many others there are.
+    """As many messages as fit on a screen of 24 lines and 80 columns, and how many others there are.
 
-    A first message that does not fit is cut, and says so at its end.
+    A first message that does not fit is cut, and ends with a note of that.
     """
     shown: list[str] = []
     room = _LINES
@@ -84,12 +84,12 @@ def within_a_screen(messages: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _rows(line: str) -> int:
-    """How many lines of a screen a line takes, with what is printed before it."""
+    """How many lines of a screen a line needs, including its prefix."""
     return -(-(len(line) + _BEFORE) // _COLUMNS)
 
 
 def _cut(message: str) -> str:
-    """The lines of a message that a screen has room for, and at its end how much of it is left out."""
+    """The lines of a message that fit on a screen, and how much of it is left out."""
     kept: list[str] = []
     room = _LINES - 1
     for line in message.splitlines():
@@ -102,7 +102,7 @@ def _cut(message: str) -> str:
 
 
 def format_problem(error: Exception, folder: Path) -> str:
-    """An exception that is none of Handrail's: its type, its message, its notes, and where in the user's code it arose.
+    """An exception of other code: its type, message and notes, and where in the user's code it was raised.
 
     Args:
         error: the exception.

@@ -1,8 +1,8 @@
-"""What a run does, told while it goes on: for a person as lines and streaming text, for a program as one JSON a line.
+"""Reports the progress of a run: for a person as lines and streaming text, for a program as one JSON object a line.
 
-Standard output carries the answer and nothing else. Before a person, that is the text of the agent that was started, as
-the model writes it; in a pipe it is the final answer, once it is there; for a program it is the events. Which agent
-calls which tool is told on standard error.
+Standard output carries only the answer. On a terminal, that is the text of the agent that was started, as the model
+writes it; in a pipe it is the final answer, when it is complete; for a program it is the events. Which agent calls
+which tool is reported on standard error.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ CANNOT_ASK = (
     "There is no terminal to ask on, so calls that need approval are denied. Say --approve approve-all, --approve "
     "later with a stored session, or what is allowed in --rules FILE."
 )
-"""What is said once when a call is denied because there is nobody to ask."""
+"""Printed once, when a call is denied because there is no terminal."""
 
 
 class TextProgress:
-    """Tells a person what a run does. One for each run; it remembers what of the text stands on the screen."""
+    """Reports a run to a person. One for each run; it remembers which text has been printed."""
 
     __slots__ = ("_nobody", "_screen", "_spoken", "_streams", "_texts")
 
@@ -55,7 +55,7 @@ class TextProgress:
         self._nobody = False
 
     def __call__(self, event: RunEvent) -> None:
-        """Tell of an event."""
+        """Report an event."""
         match event:
             case RunStarted():
                 begun = "goes on" if event.resumed else "started"
@@ -72,7 +72,7 @@ class TextProgress:
             case CallEnded():
                 self._remark(f"{_path(event.path)}: {event.tool} {_outcome(event)}")
             case QuestionAsked():
-                self._end_line()  # the question is put by who asks it
+                self._end_line()  # the approver prints the question
             case QuestionDecided():
                 self._decided(event)
             case RunEnded():  # pragma: no branch - these are all
@@ -96,7 +96,7 @@ class TextProgress:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
     def _told_so_far(self, path: tuple[str, ...]) -> None:
-        """Print what an agent said before a call: it is no part of its answer."""
+        """Print an agent's text before a call, which is not part of its answer."""
         if said := self._texts.pop(path, "").strip():
             self._remark(f"{_path(path)}: {said}")
         if len(path) == 1:
@@ -143,7 +143,7 @@ class JsonProgress:
 
 
 def event_json(event: RunEvent, *, at: str) -> dict[str, Any]:
-    """An event, for programs: `event` is the name of its class with underscores, `at` when it was told."""
+    """An event, for programs: `event` is the name of its class with underscores, `at` when it was reported."""
     name = _CAMEL.sub("_", type(event).__name__).lower()
     return {"event": name, "at": at, **_jsonable(event)}
 
@@ -156,7 +156,7 @@ def _jsonable(value: object) -> Any:  # noqa: ANN401 - any value of JSON
     if isinstance(value, list | tuple):
         return [_jsonable(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no such number
+        return str(value)  # not a JSON number
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

@@ -1,9 +1,9 @@
-"""Asking a person on a terminal whether a call may run.
+"""Asks a person on a terminal whether a call may run.
 
-Everything on the screen was written by a model or by a stranger's tool, so nothing of it is obeyed, and each argument
-stands on a line of its own, as JSON has it, so that no value can pass for something else.
+Everything shown was written by a model or an untrusted tool, so control characters are escaped, and each argument is
+JSON on a line of its own, so that no value can look like something else.
 
-What the person types is read on the event loop, so that Ctrl-C ends the waiting at once.
+The answer is read on the event loop, so that Ctrl-C ends the waiting at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.cli.screen import Screen, clean
 
 MOST_SHOWN = 300
-"""How many characters of an argument are shown unless the person asks for the whole of it."""
+"""How many characters of an argument are shown, unless the person requests all of it."""
 
 _LATER_NEEDS_A_STORE = "Later is only for a stored session: give --store. This call waits for an answer now."
 
@@ -33,12 +33,12 @@ class TerminalAsker:
     __slots__ = ("_can_wait", "_screen")
 
     def __init__(self, screen: Screen, *, can_wait: bool) -> None:
-        """Ask on `screen`; with `can_wait`, a question may be left for later."""
+        """Ask on `screen`; with `can_wait`, a question may be left open."""
         self._screen = screen
         self._can_wait = can_wait
 
     async def __call__(self, call: GatedCall) -> Answer:
-        """Ask about a call until there is an answer; the end of the input is a no."""
+        """Ask about a call until there is an answer; the end of the input counts as no."""
         self._screen.record(question_fields(call), aside=True)
         while True:
             typed = await self._typed(_choices(call, can_wait=self._can_wait))
@@ -60,7 +60,7 @@ class TerminalAsker:
                 case "w":
                     self._screen.record(question_fields(call, whole=True), aside=True)
                 case _:
-                    pass  # a stray key decides nothing: the question is put again
+                    pass  # another key is not an answer: ask again
 
     async def _typed(self, prompt: str) -> str | None:
         forget_typed(sys.stdin)
@@ -76,7 +76,7 @@ class TerminalAsker:
 
 
 def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, str]]:
-    """What a person must know of a call to decide about it; `whole` for its arguments uncut."""
+    """What a person must know about a call to decide; `whole` for its arguments uncut."""
     fields = [
         ("approve?", f"{'/'.join(call.path)} wants to call {clean(call.tool)}"),
         ("effect", call.effect),
@@ -90,9 +90,9 @@ def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, 
 def argument_lines(
     arguments: Mapping[str, Any], reached: Mapping[str, str] | None = None, *, whole: bool = False
 ) -> list[str]:
-    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is told.
+    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is added.
 
-    A path that leads through a link to another one is shown with that: `path = "l" -> "secret.txt"`.
+    A path that leads through a link is shown with its target: `path = "l" -> "secret.txt"`.
     """
     led = {name: f" -> {shown_value(path, whole=whole)}" for name, path in (reached or {}).items()}
     return [
@@ -101,7 +101,7 @@ def argument_lines(
 
 
 def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -> str:
-    """A value as JSON, in one line without what a terminal obeys; cut to `most` characters, with the length told."""
+    """A value as JSON, in one line without control characters; cut to `most` characters, with its length added."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     if whole or len(text) <= most:
         return clean(text)
@@ -121,15 +121,15 @@ if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead i
 
 
 def forget_typed(stream: TextIO) -> None:
-    """Forget what was typed so far: it must not answer a question that nobody has seen yet."""
+    """Discard what was typed so far: it must not answer a question that was not shown yet."""
     if sys.platform != "win32":  # pragma: no branch
         termios.tcflush(stream.fileno(), termios.TCIFLUSH)
 
 
 async def read_typed_text(stream: TextIO) -> str | None:
-    """The next line that is typed, without the blanks around it; `None` at the end of the input.
+    """The next line that is typed, stripped; `None` at the end of the input.
 
-    No thread is left behind that would hold on to the keyboard when the run is ended.
+    No thread is left that would block on the keyboard after the run.
     """
     descriptor = stream.fileno()
     line = b""

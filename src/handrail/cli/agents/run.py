@@ -1,4 +1,4 @@
-"""Carrying out `handrail run`: agent, model and session are made ready, and then the agent runs to its end.
+"""Runs `handrail run`: prepares agent, model and session, and runs the agent.
 
 The input is typed on the command line, or read from standard input.
 """
@@ -45,16 +45,16 @@ _WAITED_FOR = "Interrupted; a call that cannot be stopped is being waited for. C
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can begin.
+    """A run that is ready to start.
 
     Attributes:
         agent_file: the agent file, as it was typed.
         agent: the agent.
-        input: what it is told; `None` to go on with a session.
+        input: its input; `None` to resume a session.
         model: the model of all agents, instead of those that the files name; `None` for theirs.
-        rules: the rules instead of the project's; `None` for theirs.
+        rules: the rules instead of the project's; `None` for the project's.
         store: the URL of the store; `None` for none.
-        choices: what else was typed.
+        choices: the other options.
     """
 
     agent_file: Path
@@ -66,7 +66,7 @@ class PreparedRun:
     choices: RunChoices
 
     def resuming(self, session: Session) -> str:
-        """The command that goes on with the run."""
+        """The command that resumes the run."""
         typed = self.choices.store
         kept = [] if typed is None else ["--store", without_passwords(typed)]
         return shlex.join(["handrail", "run", str(self.agent_file), *kept, "--session", session.session_id])
@@ -76,13 +76,13 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
     """Run an agent, and return the exit code.
 
     Raises:
-        CycloptsError: the command line is wrong, or what it names is not there.
+        CycloptsError: the command line is invalid, or names something that does not exist.
         HandrailError: the store or the session cannot be used, or the run failed.
     """
     pydantic_ai.BANNER_ENABLED = False
     choices.check()
     screen = Screen()
-    # Standard output is for the answer alone: what modules, factories and tools print goes to standard error.
+    # Standard output is only for the answer: what modules, factories and tools print goes to standard error.
     with redirect_stdout(sys.stderr):
         try:
             run = _prepared(agent_file, given, choices)
@@ -102,7 +102,7 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
     agent = load_agent(agent_file)
     config = agent.project.config
     named = chosen_model(choices.model, agent.file.model, config.model, os.environ)
-    model = opened_model(named)  # also where it is opened again later: what it lacks is told before anything runs
+    model = opened_model(named)  # also if it is opened again later: errors are reported before anything runs
     store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
     check_stored(store, choices)
     return PreparedRun(
@@ -117,7 +117,7 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
 
 
 def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
-    """Carry the run out, telling of it, and say what has come of it."""
+    """Run the agent, and report its progress and outcome."""
     teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
         screen.remark(f"Session {session.session_id} is kept in {without_passwords(run.store or '')}.")
@@ -130,7 +130,7 @@ def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     try:
         with interruptible(listener.interrupted, late):
             result = asyncio.run(_listened(run, session, screen, listener))
-    except asyncio.CancelledError as error:  # only Ctrl-C cancels the whole
+    except asyncio.CancelledError as error:  # only Ctrl-C cancels the whole run
         raise KeyboardInterrupt from error
     except Exception as error:
         if error is listener.failure:
@@ -149,12 +149,12 @@ def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
 
 
 def _told_failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
-    """Say why a run failed, and return the exit code."""
+    """Report why a run failed, and return the exit code."""
     if isinstance(error, AgentError):
         print_problem(screen, error)
         nothing_ran = not listener.heard or isinstance(error, ApprovalRulesError)
         return USAGE if nothing_ran else FAILED
-    # What a provider, a factory or a toolset of the program raises comes with the place where it was raised.
+    # An error of a provider, factory or toolset of the program is reported with the place where it was raised.
     show_traceback(screen, error)
     known = isinstance(error, HandrailError | AgentRunError | UserError)
     screen.fault(
@@ -203,11 +203,11 @@ def _interrupt_at_once() -> None:
 
 
 class _Listener:
-    """Hands events to who tells of them; when nobody reads what it writes any more, the run is stopped.
+    """Passes events to the reporter; stops the run when the output pipe is closed.
 
     Attributes:
-        heard: whether anything has happened.
-        failure: why telling failed, if it did.
+        heard: whether there was any event.
+        failure: why reporting failed, if it did.
         interrupt: what the first Ctrl-C does.
         stop: stops the run.
     """
@@ -222,7 +222,7 @@ class _Listener:
         self.interrupt: Callable[[], object] = _interrupt_at_once
 
     def interrupted(self) -> None:
-        """Take the first Ctrl-C."""
+        """Handle the first Ctrl-C."""
         self.interrupt()
 
     def __call__(self, event: RunEvent) -> None:
@@ -237,15 +237,15 @@ class _Listener:
 
 
 def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = False) -> str | None:
-    """What the agent is told; `None` if nothing is.
+    """The input of the agent; `None` if there is none.
 
     Args:
         given: what was typed.
-        stream: standard input, which is read if nothing is given and no person sits before it; `None` if there is none.
+        stream: standard input, which is read if nothing is given and it is not a terminal; `None` if there is none.
         reading: whether to read it in any case.
 
     Raises:
-        CycloptsError: what is given is empty, or no text in UTF-8.
+        CycloptsError: the input is empty, or not UTF-8 text.
     """
     if given is not None:
         if reading:
@@ -272,7 +272,7 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
 
 
 def no_input(agent_file: object) -> CycloptsError:
-    """The error for a run that begins with nothing."""
+    """The error for a run without input."""
     return CycloptsError(
         msg=f'what is the agent to do? Write handrail run {agent_file} "INPUT", or hand INPUT over on standard input; '
         "without INPUT, only a session that is not finished goes on: --session ID"

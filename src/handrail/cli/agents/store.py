@@ -1,4 +1,4 @@
-"""Where the session of a run is kept."""
+"""Where the session of a run is stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from handrail.store import Store
 from handrail.store import open as open_store
 
 STORE_VARIABLE = "HANDRAIL_STORE"
-"""The environment variable that names a store where nothing else does."""
+"""The environment variable that names the store by default."""
 
 _SQLITE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")
@@ -28,26 +28,26 @@ _WAIT = timedelta(seconds=1)  # a run holds its session for much longer, or ends
 
 
 def chosen_store(typed: str | None, project: str | None, folder: Path, environment: Mapping[str, str]) -> str | None:
-    """The URL that counts: what was typed, else the project's, from its folder, else the environment's.
+    """The URL in effect: from the command line, else the project, relative to its folder, else the environment.
 
-    `None` for none, and for a store in memory: nobody could ever resume what it keeps.
+    `None` for none, and for a store in memory, whose sessions could never be resumed.
     """
     url = typed or (within(folder, project) if project else environment.get(STORE_VARIABLE, "").strip())
     return None if not url or url.startswith("memory:") else url
 
 
 def within(folder: Path, url: str) -> str:
-    """The URL of a store, with the path of a SQLite database taken from `folder`."""
+    """The URL of a store, with the path of a SQLite database resolved from `folder`."""
     if not url.startswith(_SQLITE):
         return url
     return f"{_SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(_SQLITE))))}"
 
 
 def check_stored(url: str | None, choices: RunChoices) -> None:
-    """Make sure that what is to be kept can be kept.
+    """Check that there is a store if the options need one.
 
     Raises:
-        CycloptsError: there is no store to keep it in.
+        CycloptsError: there is no store.
     """
     wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
     if wants and url is None:
@@ -57,7 +57,7 @@ def check_stored(url: str | None, choices: RunChoices) -> None:
 
 
 def check_url(url: str | None) -> None:
-    """Make sure that a URL has the form of one that names a store; nothing is opened.
+    """Check that a URL has the form of a store URL, without opening it.
 
     Raises:
         StoreError: it has not.
@@ -70,11 +70,11 @@ def check_url(url: str | None) -> None:
 
 @contextmanager
 def opened_session(url: str | None, session_id: str) -> Generator[Session | None]:
-    """The session of that id, resumed or begun, for this block; `None` without a store.
+    """The session of that id, resumed or new, for this block; `None` without a store.
 
     Raises:
         StoreError: the store cannot be used.
-        SessionError: the session is open elsewhere, or holds what the project does not know.
+        SessionError: the session is open elsewhere, or holds types that the project does not know.
     """
     if url is None:
         yield None

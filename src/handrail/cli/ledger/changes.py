@@ -1,4 +1,4 @@
-"""`handrail ledger reconcile|invalidate|prune`: what a person decides about effects.
+"""`handrail ledger reconcile|invalidate|prune`: a person's decisions about effects.
 
 `reconcile` and `invalidate` act on the rows that they have shown: one that somebody has changed since stays as it is.
 
@@ -36,12 +36,12 @@ _CHANGED = "has been changed by somebody else in the meantime, so it was left as
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectFinding:
-    """What a person says of an effect.
+    """A person's finding about an effect.
 
     Attributes:
-        happened: whether it has happened; `None` while that is not said.
-        message: what the model is told of it, if it has.
-        value: its value as JSON text, if it has; `None` if nobody knows it.
+        happened: whether it has happened; `None` until that is decided.
+        message: the message for the model, if it has.
+        value: its value as JSON text, if it has; `None` if unknown.
         ttl: how long that is replayed.
         why: how it is known that it has not happened.
     """
@@ -72,10 +72,10 @@ class EffectFinding:
     why: Annotated[str | None, Parameter(metavar="TEXT", help="If it has not: how that is known; for people.")] = None
 
     def check(self) -> None:
-        """Make sure that what was said goes together.
+        """Check that the options are consistent.
 
         Raises:
-            CycloptsError: it does not, or the value is no JSON.
+            CycloptsError: they are not, or the value is not JSON.
         """
         if self.why is not None and self.happened:
             raise CycloptsError(msg="--why goes with --not-happened; of what has happened, --message tells")
@@ -89,19 +89,19 @@ class EffectFinding:
 
     @property
     def lasting(self) -> timedelta | None:
-        """How long it is known, as the ledger takes it."""
+        """The time to live, in the form of the ledger."""
         return None if self.ttl == "never" else self.ttl
 
     def of(self, row: EffectRow) -> EffectResult | NotApplied:
-        """The finding, as the ledger takes it."""
+        """The finding, in the form of the ledger."""
         if not self.happened:
             return NotApplied(self.why or "a person has found that it did not happen")
-        # ASCII: a lone surrogate is JSON, but no UTF-8.
+        # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
         return EffectResult(_told(row) if self.message is None else self.message, value)
 
     def asked(self, screen: Screen, row: EffectRow) -> EffectFinding | None:
-        """The finding with what the person answers; `None` if the person decides nothing."""
+        """The finding with the person's answers; `None` without a decision."""
         answer = (screen.ask("Has it happened? [y = yes, n = no, Enter = leave it as it is]") or "").lower()
         if answer in {"n", "no"}:
             why = self.why or screen.ask("How is that known, for people who look later?")
@@ -118,7 +118,7 @@ class EffectFinding:
 
 
 NOT_GIVEN = EffectFinding()
-"""Nothing said on the command line."""
+"""The defaults."""
 
 
 def _told(row: EffectRow) -> str:
@@ -126,7 +126,7 @@ def _told(row: EffectRow) -> str:
 
 
 def _fault_of_json(text: str) -> str:
-    """Why a text is no JSON; empty if it is."""
+    """Why a text is not JSON; empty if it is."""
     try:
         json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
@@ -134,7 +134,7 @@ def _fault_of_json(text: str) -> str:
     return ""
 
 
-def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` asks for
+def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` requires
     raise ValueError(f"{name} is no number of JSON")
 
 
@@ -159,7 +159,7 @@ def reconcile_effect(
     with options.open(writing=True) as store:
         row = found_effect(store, key, partition)
         now = store.now()
-        resolved_row(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if there is nothing to find out
+        resolved_row(row, NotApplied(), now=now, ttl=DAY, forget=DAY)  # raises if its outcome is known
         if finding.happened is None:
             ((_, beside),) = found_beside(store, [row])
             screen.record(show.effect_fields(row, now, beside), aside=True)
@@ -187,7 +187,7 @@ class Removal:
     """How to remove effects.
 
     Attributes:
-        force: whether to remove those too that could then happen twice.
+        force: whether to remove also those that could then happen twice.
         yes: whether to remove without asking.
         dry_run: whether to remove nothing.
     """
@@ -260,7 +260,7 @@ def prune_effects(*, dry_run: DryRun = False, options: StoreOptions = AS_SET) ->
 
 @dataclass(frozen=True, slots=True)
 class _Removed:
-    """What came of a removal: the rows that were to go, those that went, and how many were to stay."""
+    """The outcome of a removal: the selected rows, the removed ones, and how many were excluded."""
 
     going: Sequence[Shown]
     removed: Sequence[Shown]

@@ -1,7 +1,7 @@
-"""`handrail ledger`: what effects a ledger knows of. What changes it is in `handrail.cli.ledger.changes`.
+"""`handrail ledger`: shows the effects of a ledger. `handrail.cli.ledger.changes` changes them.
 
-Effects are described in words for people and as JSON for programs. `Beside` is what the store knows of an effect beside
-its row: which agent asked for it, and what was learned late.
+Effects are shown as text for people and as JSON for programs. `Beside` is what the store holds about an effect besides
+its row: which agent requested it, and late reports.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from handrail.store import EffectRow, Store, Testimony
 from handrail.store.processes import process_in_words
 
 EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
-"""The status of an effect, and what the time has made of it: `lapsed` is running no longer in anybody's hands, and
+"""The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and
 `expired` is done or failed so long ago that it counts as absent."""
 
 STATE_STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
-"""How the states look on a terminal."""
+"""The styles of the states on a terminal."""
 
 _TESTIMONY, _DUPLICATE = "testimony", "possible duplicate"
 
@@ -49,10 +49,10 @@ _AWAITED = {
 }
 
 _SAID: Final = "handrail.said"
-"""The stored name of what is said; read as JSON, because the extra that defines it may not be installed."""
+"""The stored type name of conversations; read as JSON, because the extra that defines it may not be installed."""
 
 _TAG: Final = "agent"
-"""The tag of a session that names its agent, where a program has given it one."""
+"""The tag of a session that names its agent, if a program has set it."""
 
 _FIRST_READ, _GROWTH = 16, 16
 
@@ -83,7 +83,7 @@ Partition = Annotated[
 
 
 def call_of(entry: SessionEntry) -> str:
-    """The call of an entry, as `sessions fork --at` takes it: `REPLY/CALL`, or the id where no reply was stated."""
+    """The call of an entry, in the form of `sessions fork --at`: `REPLY/CALL`, or the id if it has no reply."""
     return str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else NO_VALUE_CELL
 
 
@@ -121,14 +121,14 @@ def open_call_json(call: OpenCall) -> dict[str, Any]:
 
 
 def state(row: EffectRow, now: datetime) -> EffectState:
-    """The state of an effect, as tables show it and `--status` takes it."""
+    """The state of an effect, as in tables and `--status`."""
     if lease_expired(row, now):
         return "lapsed"
     return "expired" if key_expired(row, now) else row.status
 
 
 def term(row: EffectRow, now: datetime) -> str:
-    """How long the state of an effect lasts, or since when it has been over."""
+    """How long the state of an effect lasts, or how long ago it ended."""
     if row.lease_until is not None:
         left = row.lease_until - now
         return (
@@ -146,11 +146,11 @@ def term(row: EffectRow, now: datetime) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What is known of an effect from elsewhere than its row.
+    """What is known about an effect from outside its row.
 
     Attributes:
         agent: the agent, or the prompt, whose call has claimed it last; empty if that is not known.
-        testimony: what former owners have said of it, in the order of their fencing tokens.
+        testimony: what former owners have reported, in the order of their fencing tokens.
     """
 
     agent: str = ""
@@ -161,7 +161,7 @@ _NOTHING_BESIDE = Beside()
 
 
 def state_cell(row: EffectRow, now: datetime, beside: Beside) -> str:
-    """The state of an effect, and whether former owners have said something of it, or it may have happened twice."""
+    """The state of an effect, and whether former owners have reported on it, or it may have happened twice."""
     if any(possible_duplicate(row, said) for said in beside.testimony):
         return f"{state(row, now)}, {_DUPLICATE}"
     return f"{state(row, now)}, {_TESTIMONY}" if beside.testimony else state(row, now)
@@ -184,7 +184,7 @@ def effect_cells(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE
 
 
 def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> list[tuple[str, str]]:
-    """All that is known of an effect, for people."""
+    """All that is known about an effect, for people."""
     arguments, written = arguments_texts(row)
     fields = [
         ("key", row.key),
@@ -214,14 +214,14 @@ def effect_fields(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESID
 
 
 def _testimony_line(row: EffectRow, said: Testimony) -> str:
-    """What a former owner says, in one line."""
+    """The report of a former owner, in one line."""
     words = said.message or said.note.partition("\n")[0]
     duplicate = "; the effect may have happened twice" if possible_duplicate(row, said) else ""
     return f"{format_when(said.given_at)}, fence {said.fence}: {said.status}{f', {words}' if words else ''}{duplicate}"
 
 
 def arguments_texts(row: EffectRow) -> tuple[str, str]:
-    """The arguments of an effect, and what the model wrote if that was something else; both set in."""
+    """The arguments of an effect, and what the model wrote if that differs; both indented."""
     if row.arguments is None:
         return _NOT_RECORDED, ""
     try:
@@ -252,7 +252,7 @@ def _in_line(arguments: object) -> str:
 
 
 def value_text(row: EffectRow) -> str:
-    """The value of a done effect, set in; empty for the others."""
+    """The value of a done effect, indented; empty for others."""
     if row.status != "done":
         return ""
     if row.value is None:
@@ -264,10 +264,10 @@ def value_text(row: EffectRow) -> str:
 
 
 def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE) -> dict[str, Any]:
-    """All that is known of an effect, for programs.
+    """All that is known about an effect, for programs.
 
     `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
-    `value_text`, and `value` is null then, as it is where `value_unavailable` says that there is none. `arguments` is
+    `value_text`, and `value` is null then, as it is if `value_unavailable` is true. `arguments` is
     null if they were not recorded, and a string if they were cut; `written` is what the model wrote, and null if that
     is the arguments.
     """
@@ -300,11 +300,11 @@ def effect_json(row: EffectRow, now: datetime, beside: Beside = _NOTHING_BESIDE)
 
 
 Shown: TypeAlias = tuple[EffectRow, Beside]
-"""An effect, with what is known beside its row."""
+"""An effect, with what is known besides its row."""
 
 
 def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
-    """Effects, each with what is known beside its row; each session is looked at once.
+    """Effects, each with what is known besides its row; each session is read once.
 
     Raises:
         StoreError: the store cannot be read.
@@ -320,7 +320,7 @@ def found_beside(store: Store, rows: Iterable[EffectRow]) -> list[Shown]:
 
 
 def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
-    """Whether a former owner of an effect says that it is done, and another may have done it as well.
+    """Whether a former owner of an effect reports that it is done, and another may have done it as well.
 
     Raises:
         StoreError: the store cannot be read.
@@ -329,16 +329,16 @@ def is_possible_duplicate(store: Store, row: EffectRow) -> bool:
 
 
 def _testimony(store: Store, row: EffectRow) -> tuple[Testimony, ...]:
-    """What former owners say. Only an effect that has passed to another, or was taken from one, can have any."""
+    """The reports of former owners. Only an effect that another owner has taken over can have any."""
     return store.testimony(row.effect_id) if row.fence > 1 else ()
 
 
 def _agent_of(store: Store, session_id: str) -> str:
-    """The agent of a session: the one whose conversation it holds, or that its tag names; empty if there is neither."""
+    """The agent of a session: that of its conversation, or that in its tag; empty if there is neither."""
     session = store.find(session_id) if session_id else None
     if session is None:
         return ""
-    # A conversation begins near the beginning of its session, so little is read of a long one.
+    # A conversation begins near the start of its session, so little of a long one is read.
     read, until = 0, _FIRST_READ
     while read < session.head:
         for entry in store.entries(session_id, after=read, until=min(until, session.head), type_name=_SAID):
@@ -348,7 +348,7 @@ def _agent_of(store: Store, session_id: str) -> str:
 
 
 def _speaker(items: bytes) -> str:
-    """Who has said the first of these; empty if they cannot be read."""
+    """The speaker of the first of these; empty if they cannot be read."""
     try:
         said: Any = json.loads(items)
         return str(said[0]["agent"])
@@ -363,9 +363,9 @@ class EffectFilter:
 
     Attributes:
         status: their states; empty for all.
-        tool: their tool, if it matters.
-        session: the session that they belong to, if it matters.
-        possible_duplicate: whether only those that may have happened twice.
+        tool: their tool; `None` for any.
+        session: the session that they belong to; `None` for any.
+        possible_duplicate: whether to list only those that may have happened twice.
     """
 
     status: Annotated[
@@ -392,7 +392,7 @@ class EffectFilter:
     ] = False
 
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
-        """Whether a row is among them."""
+        """Whether a row matches."""
         return (
             (not self.status or state(row, now) in self.status)
             and self.tool in {None, row.tool}
@@ -454,7 +454,7 @@ def print_effects(screen: Screen, shown: Iterable[Shown], now: datetime) -> None
 
 
 def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
-    """The newest rows first; at most `limit` of them, without keeping the others."""
+    """The newest rows first; at most `limit` of them, without holding the others in memory."""
     if limit is None:
         return sorted(rows, key=_age, reverse=True)
     return heapq.nlargest(limit, rows, key=_age)
@@ -464,7 +464,7 @@ def found_effect(store: Store, key: str, partition: str | None) -> EffectRow:
     """The row of a key; without a partition, of the only one that has it.
 
     Raises:
-        LedgerError: there is none, or several partitions have the key.
+        LedgerError: it does not exist, or several partitions have the key.
     """
     if partition is not None:
         row = store.get(partition, key)

@@ -1,17 +1,17 @@
-"""The planning suite: four tools that keep a plan in the session, and the guidance for them.
+"""The planning suite: four tools for a plan in the session, and the guidance for them.
 
-A handler returns what is to happen (`SetupPlan`, `AddStep`, `UpdateStep`), and the reducers of this module make the
-`Plan` of it when the call succeeds; so a call that is rolled back has not planned anything. What becomes of a plan is
-decided in `new_plan`, `with_added_steps` and `with_updated_step`, for handlers and reducers alike. The rules:
+A handler returns an event (`SetupPlan`, `AddStep`, `UpdateStep`), and the reducers of this module update the `Plan`
+when the call succeeds; so a call that is rolled back does not change the plan. Handlers and reducers both use
+`new_plan`, `with_added_steps` and `with_updated_step`. The rules:
 
 * Steps are numbered 1, 2, 3, ... in the order in which they are added. No tool removes a step, so a number is never
-  given twice in one plan. A new plan starts at 1 again.
+  reused in one plan. A new plan starts at 1 again.
 * A plan is completed when it has steps and all of them are done, and active otherwise. So a completed plan becomes
-  active again when a step is added to it or taken up again.
-* The objective and the titles of steps are stripped of white space at both ends; then they are neither empty nor longer
+  active again when a step is added or set to another status.
+* The objective and the titles of steps are stripped of white space at both ends; then they must not be empty or longer
   than `MAX_TITLE` characters.
 
-The guidance is one text for all strategies, in which only the mindset differs.
+The guidance is the same for all strategies, except for the mindset.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "done"]
-"""How far a step is."""
+"""The status of a step."""
 
 PlanStatus: TypeAlias = Literal["active", "completed"]
-"""Whether there is something left to do."""
+"""The status of a plan."""
 
 MAX_TITLE = 500
 """The longest objective and the longest title, in characters."""
 
 _MOST_FAULTS = 20
-"""So many faults of a plan are told; one more line says how many are left out."""
+"""How many faults of a plan are listed; one more line counts the others."""
 
 _LONGEST_SHOWN = 100
-"""Digits of an unknown number that are given back."""
+"""Digits of an unknown number that an error repeats."""
 
 _MOST_LISTED = 500
 """Bytes of the numbers of steps in an error."""
@@ -92,12 +92,12 @@ E = TypeVar("E")
 
 @dataclass(slots=True, frozen=True)
 class PlanStep:
-    """One thing to be done.
+    """One step of a plan.
 
     Attributes:
         step_id: its number in the plan, from 1.
-        title: what is to be done, or what has come of it.
-        status: how far it is.
+        title: what is to be done, or its outcome.
+        status: its status.
     """
 
     step_id: int
@@ -108,7 +108,7 @@ class PlanStep:
 @stored_as("handrail.plan")
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What is to be achieved, and the steps that lead there. A session holds one at most: `session[Plan].latest()`.
+    """An objective, and the steps to it. A session holds at most one: `session[Plan].latest()`.
 
     Attributes:
         objective: what the plan is to achieve.
@@ -132,7 +132,7 @@ class Plan:
 @stored_as("handrail.setup_plan")
 @dataclass(slots=True, frozen=True)
 class SetupPlan:
-    """A plan is begun, in place of the one there is.
+    """A new plan, in place of the present one.
 
     Attributes:
         objective: what the plan is to achieve.
@@ -183,11 +183,11 @@ class UpdateStep:
 @stored_as("handrail.read_plan")
 @dataclass(slots=True, frozen=True)
 class ReadPlan:
-    """The plan is asked for."""
+    """A request for the plan."""
 
 
 def new_plan(event: SetupPlan) -> Plan:
-    """The plan that a setup begins.
+    """The plan that a setup makes.
 
     Raises:
         ToolValidationError: the objective or a title is empty or too long; the message names every fault.
@@ -210,7 +210,7 @@ def with_added_steps(plan: Plan, event: AddStep) -> Plan:
 
 
 def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
-    """The plan with one step changed; an equal plan if the step was so already.
+    """The plan with one step changed; an equal plan if nothing differs.
 
     Raises:
         ToolValidationError: there is no such step, nothing is to be changed, or the title is empty or too long.
@@ -224,7 +224,7 @@ def with_updated_step(plan: Plan, event: UpdateStep) -> Plan:
         raise ToolValidationError(f"$.step_id: the plan has no step {asked}. Its steps are {numbers}.")
     if event.title is None and event.status is None:
         raise ToolValidationError(
-            f"nothing is to be changed in step {event.step_id}; give a title, a status (pending, in_progress or done), "
+            f"step {event.step_id} has nothing to change; give a title, a status (pending, in_progress or done), "
             "or both."
         )
     if event.title is not None:
@@ -298,10 +298,10 @@ def planning_guidance(strategy: PlanningStrategy) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlanningToolsSection(Section[None]):
-    """A section with the tools by which a model keeps a plan: `session[Plan].latest()` is the plan.
+    """A section with planning tools: `session[Plan].latest()` is the plan.
 
-    Making it registers the reducers on `session`; making another one for the same session adds nothing. A call that
-    runs on another session (one made by `session.child()`, say) registers them there first, and keeps its plan there.
+    Making it registers the reducers on `session`, once. A call that runs on another session (such as one made by
+    `session.child()`) registers them there first, and its plan is stored there.
 
     Attributes:
         session: the session that holds the plan.
@@ -325,7 +325,7 @@ class PlanningToolsSection(Section[None]):
         _register(self.session)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance; of all that it says, only the mindset depends on the strategy."""
+        """The guidance; only the mindset depends on the strategy."""
         return planning_guidance(self.strategy)
 
 
@@ -378,7 +378,7 @@ class _Planner:
         self._ensure_reducers(context.session)
         before = _existing(context.session[Plan])
         after = with_updated_step(before, params)
-        note = f"Nothing has changed: step {params.step_id} was so already.\n" if after == before else ""
+        note = f"Nothing has changed: step {params.step_id} already has these values.\n" if after == before else ""
         return _will_be(after, params, note=note)
 
     def read_plan(self, params: ReadPlan, *, context: ToolContext) -> ToolResult[Plan]:  # noqa: ARG002 - has no fields
@@ -391,7 +391,7 @@ class _Planner:
 
 
 def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
-    """The event, for the reducers; for the model, who knows what it asked for, the plan that they will make of it."""
+    """The event, for the reducers; for the model, the resulting plan."""
     return ToolResult.ok(event, f"{note}{plan.render()}", exclude_value_from_context=True)
 
 

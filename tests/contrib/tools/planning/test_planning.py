@@ -157,7 +157,7 @@ def test_update_that_changes_nothing_is_told_so() -> None:
     run = planned()
     before = run.session[Plan].latest()
     assert run.told("planning_update_step", step_id=2, title=" Upload ", status="pending") == snapshot("""\
-Nothing has changed: step 2 was so already.
+Nothing has changed: step 2 already has these values.
 Plan (active, 0 of 2 steps done): Ship it
 1. [pending] Build
 2. [pending] Upload\

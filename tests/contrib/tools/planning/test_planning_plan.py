@@ -143,7 +143,7 @@ def test_update_without_title_and_status_is_refused() -> None:
     with pytest.raises(ToolValidationError) as caught:
         with_updated_step(TWO_STEPS, UpdateStep(1))
     assert str(caught.value) == snapshot(
-        "nothing is to be changed in step 1; give a title, a status (pending, in_progress or done), or both."
+        "step 1 has nothing to change; give a title, a status (pending, in_progress or done), or both."
     )
 
 

@@ -59,7 +59,7 @@ src/deep/odd[1].py (6 bytes)\
 def test_file_in_place_of_a_folder_is_refused_by_glob(run: SuiteRun) -> None:
     """Nothing lies in it."""
     assert run.refused("glob_files", pattern="*", path="README.md") == snapshot(
-        "$.path: README.md is no folder but a file, and links are not followed. Name a folder."
+        "$.path: README.md is not a folder but a file, and links are not followed. Name a folder."
     )
     assert run.refused("glob_files", pattern="*", path="nope").startswith("there is no file or folder 'nope'")
 

@@ -128,7 +128,7 @@ def test_nothing_moves_from_one_filesystem_to_another(tree: Tree) -> None:
     assert (type(error), error.path) == (PathConflictError, "notes/a.py")
     assert str(error) == snapshot(
         "'src/a.py' and 'notes/a.py' lie in different filesystems, and nothing moves from one to another. Write the "
-        "file anew there, then remove it here."
+        "file there, then remove it here."
     )
     assert tree.source.exists("a.py")
 
@@ -138,15 +138,15 @@ def test_error_of_a_part_says_where_its_paths_begin(tree: Tree) -> None:
     error = refusal(lambda: tree.whole.read_text("src/nope/c.py"))
     assert (type(error), error.path) == (PathNotFoundError, "src/nope/c.py")
     assert str(error) == snapshot(
-        "in 'src', where paths begin anew: there is no file or folder 'nope/c.py'. The folder '.' exists: list it to "
-        "see what it holds."
+        "in 'src', where paths are relative: there is no file or folder 'nope/c.py'. The folder '.' exists: list it "
+        "to see what it holds."
     )
 
 
 def test_error_of_a_move_says_once_where_paths_begin(tree: Tree) -> None:
     """Both paths begin in the same part."""
     error = refusal(lambda: tree.whole.move("src/nope.py", "src/a.py"))
-    assert str(error).count("where paths begin anew") == 1
+    assert str(error).count("where paths are relative") == 1
     assert error.path.count("src") == 1
 
 
@@ -194,7 +194,7 @@ def test_call_that_only_reads_may_not_write_to_a_part(tree: Tree) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/", "a\\b", "./a", "a/"])
 def test_name_of_a_mount_is_the_name_of_a_folder(name: str) -> None:
     """It is the first part of each path."""
-    with pytest.raises(ValueError, match="is no name of a folder; mount under one such as 'src'"):
+    with pytest.raises(ValueError, match="is not the name of a folder; mount under one such as 'src'"):
         MountedFilesystem({name: InMemoryFilesystem()})
 
 
@@ -206,7 +206,7 @@ def test_what_is_mounted_is_a_filesystem_and_there_once() -> None:
     with pytest.raises(ValueError, match="nothing to mount"):
         MountedFilesystem({})
     wrong: Any = "notes"
-    with pytest.raises(TypeError, match="'a' is to be a str, which is no Filesystem"):
+    with pytest.raises(TypeError, match="'a' is a str, not a Filesystem"):
         MountedFilesystem({"a": wrong})
 
 

@@ -1,4 +1,4 @@
-"""The handler of the shell suite: from what a model asks for to a program, and from its end to what the model reads."""
+"""The handler of the shell suite: makes a program of a model's request, and a result of its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1"
 @stored_as("handrail.shell_run")
 @dataclass(frozen=True, slots=True)
 class ShellRun:
-    """A program is to be run.
+    """A request to run a program.
 
     Attributes:
         command: its bare name, and its arguments.
@@ -50,7 +50,7 @@ class ProgramEnded:
         command: its bare name, and its arguments.
         folder: where it was started.
         code: its exit code; negative for the signal that killed it.
-        output: what it has written to its output and error output.
+        output: its output and error output.
         left_out: how many bytes in the middle of it are left out.
     """
 
@@ -61,8 +61,8 @@ class ProgramEnded:
     left_out: int = 0
 
     def render(self) -> str:
-        """What it has written."""
-        return self.output or f"{self.command[0]} has written nothing."
+        """Its output."""
+        return self.output or f"{self.command[0]} wrote nothing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ShellSettings:
 
     Attributes:
         seconds: how long one may take.
-        max_output_bytes: how much is kept of what it writes.
+        max_output_bytes: how much of its output is returned.
         environment: all of its environment.
     """
 
@@ -86,7 +86,7 @@ class ShellHandler:
 
     Attributes:
         root: where programs run, without links.
-        filesystem: what undoes their changes there, if anything does.
+        filesystem: rolls back their changes there; `None` for a plain folder.
         rules: what may be run.
         programs: where the programs are; `None` for one that is not installed.
         terms: how they run.
@@ -109,7 +109,7 @@ class ShellHandler:
             run.stop()
             await asyncio.wait((work,))
             with suppress(Exception):
-                work.result()  # so that nobody is told that it was never asked for
+                work.result()  # so that asyncio does not log that its exception was never retrieved
             raise
         return work.result()
 
@@ -143,7 +143,7 @@ class ShellHandler:
         return self._told(ProgramEnded(command, path, ended.code, ended.output, ended.left_out), ended, rule)
 
     def _place(self, folder: str) -> tuple[str, ArgumentPath]:
-        """A folder that a command names, in its shortest form, and where it is."""
+        """The folder that a command names, in its shortest form, and its location."""
         try:
             path = normalise(folder)
         except FilesystemError as error:
@@ -163,7 +163,11 @@ class ShellHandler:
             return ToolResult.ok(value)
         name, undone = value.command[0], ""
         if not rule.reads:
-            undone = " What it changed in the folder is undone." if self.filesystem else " Nothing of it is undone."
+            undone = (
+                " Its changes in the folder are rolled back."
+                if self.filesystem
+                else " Its changes are not rolled back."
+            )
         if ended.how == "exited":
             end = f"has ended with exit code {ended.code}" if ended.code > 0 else f"was ended by {_signal(-ended.code)}"
             return ToolResult.error(f"{name} {end}.{undone}", value)
@@ -174,7 +178,7 @@ class ShellHandler:
 
 
 def _checked(command: Command) -> Command:
-    """A command whose tokens a program can be given."""
+    """The command, checked to be one that can be passed to a program."""
     if not command:
         raise ToolValidationError('$.command: it is empty. Give a program and its arguments: ["ls", "-l"].')
     if any(character.isspace() for character in command[0]):
@@ -197,7 +201,7 @@ def _checked(command: Command) -> Command:
             )
         if "\0" in token:
             raise ToolValidationError(
-                f"$.command[{number}]: it holds a NUL character, which no argument can. Leave it out."
+                f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
             )
     return command
 

@@ -1,13 +1,13 @@
-"""Files that programs do not get: what a run keeps from its file tools, `shell_run` does not hand to a program either.
+"""Files that programs may not access: what is hidden from a run's file tools, `shell_run` protects from programs too.
 
 | a command | |
 |---|---|
-| names a path that is kept back, by itself or through a link | is refused |
-| is one that reads more than the files that it names, or is not known not to | is refused while anything is kept back |
-| the same, where its `ShellRule`, or the approval rule that allows the call, says `reads_everything` | runs |
+| names a protected path, by itself or through a link | is refused |
+| reads or may read more than the files that it names | is refused while anything is protected |
+| the same, where its `ShellRule`, or the approval rule that allows the call, sets `reads_everything` | runs |
 
-A program is not watched while it runs. What it does with the files that it is given, and what other names a file has on
-the disk (a hard link), no rule about paths can say.
+A program is not monitored while it runs. Rules about paths cannot control what it does with the files that it is given,
+nor the other names of a file on disk (hard links).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from handrail.prompt import ToolContext
 
 @dataclass(frozen=True, slots=True)
 class ProgramPaths:
-    """What a run keeps from the programs that its calls run. A run of an agent binds it for every toolset.
+    """The paths protected from the programs that a run's calls start. A run of an agent binds it for every toolset.
 
     Attributes:
-        path_filter: what the run keeps back from its file tools.
-        kept_in: what toolsets of the run keep back, beside that, in a folder in which programs run.
+        path_filter: the filter of the run's file tools.
+        kept_in: the additional filter of the run's toolsets, for a folder in which programs run.
         show_git: whether `.git` may be named to a program, as it exists for the file tools.
-        reads_everything: whether the rules of the run let a call run programs that read every file; given the context
-            of the call and its parameters.
+        reads_everything: whether the rules of the run allow a call to run programs that read every file; called with
+            the context of the call and its parameters.
     """
 
     path_filter: PathFilter
@@ -44,11 +44,11 @@ class ProgramPaths:
 
 @dataclass(frozen=True, slots=True)
 class ProgramReach:
-    """What one command may reach.
+    """What one command may access.
 
     Attributes:
-        path_filter: what is kept back from it.
-        named: the same, and what may only not be named.
+        path_filter: what is protected from it.
+        named: the same, and paths that must not be named.
         everything: whether it may read everything that it does not name.
     """
 
@@ -58,7 +58,7 @@ class ProgramReach:
 
     @classmethod
     def of(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
-        """What a call may reach that runs programs in a folder, `root`: all where nothing is bound."""
+        """What a call that runs programs in the folder `root` may access: everything if nothing is bound."""
         paths = context.resources.get(ProgramPaths, None)
         if paths is None:
             return cls()
@@ -94,7 +94,7 @@ class ProgramReach:
 
 
 def _paths_named(token: str, place: ArgumentPath) -> Iterator[str]:
-    """The paths that a token may name, relative to the root: as they are spelled, and what they lead to."""
+    """The paths that a token may name, relative to the root: as spelled, and what they lead to."""
     folder = os.fspath(place.folder)
     for candidate in paths_in(token):
         whole = candidate if candidate.startswith("/") else f"{folder}/{candidate}"

@@ -1,10 +1,10 @@
-"""One run of a program, from its start to the end of all that it has started.
+"""One run of a program, from its start to the end of all processes that it has started.
 
-A program is started as the head of a session and process group of its own. One thread reads what it writes and sees to
-its time; any other may stop it. However it ends, the group is killed, then the program is waited for and its pipes are
-closed. It is waited for last because its process id, which names the group, is nobody else's until then.
+A program is started as the leader of a session and process group of its own. One thread reads its output and enforces
+its timeout; any other thread may stop it. However it ends, the group is killed, then the program is waited for and its
+pipes are closed. It is waited for last because until then its process id, which names the group, cannot be reused.
 
-A process that leaves the group on purpose (a daemon) is not found again.
+A process that leaves the group (a daemon) is not killed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import Literal
 from handrail.clock import Clock
 
 How = Literal["exited", "timeout", "stopped"]
-"""By itself, because its time was over, or because `ProgramRun.stop` was called."""
+"""How a program ended: by itself, by the timeout, or because `ProgramRun.stop` was called."""
 
 _CHUNK = 1 << 16
 _MOST_CHUNKS_AFTER_END = 64
-"""What may still be in the pipe when the program has ended: more than pipes hold, and not all that a daemon writes."""
+"""The most that is read from the pipe after the end: more than a pipe holds, but bounded if a daemon writes on."""
 
 _SECONDS_AFTER_END = 1.0
-"""How long to wait then for the rest of the group, which has been killed, to let go of the pipe."""
+"""How long to wait then for the rest of the group, which has been killed, to close the pipe."""
 
 _INSIDE_A_CHARACTER = range(0x80, 0xC0)
-"""The bytes of UTF-8 that no character begins with."""
+"""The UTF-8 continuation bytes."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between two looks at a program that writes nothing."""
+"""Seconds between two polls of a program that writes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Program:
         environment: all of its environment.
         input: what it can read.
         seconds: how long it may take.
-        max_output_bytes: how much is kept of what it writes.
+        max_output_bytes: how much of its output is returned.
     """
 
     line: tuple[str, ...]
@@ -66,9 +66,9 @@ class ProgramExit:
     """How a program has ended.
 
     Attributes:
-        how: what has ended it.
+        how: what ended it.
         code: its exit code; negative for the signal that killed it.
-        output: what it has written to its output and error output, as it came.
+        output: its output and error output, in the order written.
         left_out: how many bytes in the middle of it are left out.
     """
 
@@ -84,7 +84,7 @@ class ProgramOutput:
     __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
 
     def __init__(self, max_bytes: int) -> None:
-        """Keep so much of it."""
+        """Store at most `max_bytes` of it."""
         self._most_head = max_bytes // 2
         self._most_tail = max_bytes - self._most_head
         self._head = bytearray()
@@ -93,11 +93,11 @@ class ProgramOutput:
 
     @property
     def left_out(self) -> int:
-        """How many bytes are not kept."""
+        """How many bytes are left out."""
         return max(0, self._total - self._most_head - self._most_tail)
 
     def add(self, chunk: bytes) -> None:
-        """Take in what was written."""
+        """Add output."""
         self._total += len(chunk)
         room = self._most_head - len(self._head)
         self._head += chunk[:room]
@@ -106,10 +106,11 @@ class ProgramOutput:
             del self._tail[: -self._most_tail]
 
     def text(self) -> str:
-        """What is kept, with a line in the place of what is not. Bytes that are no UTF-8 and NUL have signs instead."""
+        """The stored output, with a line for what is left out, and signs for NUL and bytes that are not UTF-8."""
         if not self.left_out:
             return _text(bytes(self._head + self._tail))
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))  # no part of a character
+        # Without an incomplete character.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = bytes(self._tail[-self._most_tail :])
         start = next((at for at, byte in enumerate(tail[:4]) if byte not in _INSIDE_A_CHARACTER), 0)
         return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
@@ -129,7 +130,7 @@ class ProgramRun:
         self._done = False
 
     def stop(self) -> None:
-        """Kill the program and all of its group, or keep it from being started; it ends at once, but not in here."""
+        """Kill the program and its group, or prevent its start; does not wait for the end."""
         with self._lock:
             self._stopped = True
             self._kill()
@@ -138,7 +139,7 @@ class ProgramRun:
         """Run a program to its end; if it was stopped before, it is not started.
 
         Raises:
-            OSError: it cannot be started; or somebody else has waited for it, so that nobody knows how it ended.
+            OSError: it cannot be started; or other code has waited for it, so that its exit code is unknown.
         """
         output = ProgramOutput(program.max_output_bytes)
         with self._lock:
@@ -154,7 +155,7 @@ class ProgramRun:
         return ProgramExit(how, code, output.text(), output.left_out)
 
     def _followed(self, process: subprocess.Popen[bytes], program: Program, output: ProgramOutput) -> bool:
-        """Read and write until the program has ended; false if its time was over before."""
+        """Read and write until the program has ended; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         stdout, stdin = process.stdout, process.stdin
@@ -188,7 +189,7 @@ class ProgramRun:
         finally:
             if process.stdin is not None:
                 process.stdin.close()
-            if process.stdout is not None:  # pragma: no branch - it was asked for
+            if process.stdout is not None:  # pragma: no branch - it was requested
                 self._read_rest(process.stdout.fileno(), output)
                 process.stdout.close()
             with self._lock:
@@ -197,7 +198,7 @@ class ProgramRun:
         return code
 
     def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:
-        """Read until nobody of the group holds the pipe any more; a daemon that does is not waited for long."""
+        """Read until no process of the group holds the pipe; the wait for a daemon is bounded."""
         end = self._clock.monotonic() + _SECONDS_AFTER_END
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
@@ -208,12 +209,12 @@ class ProgramRun:
 
     def _kill(self) -> None:
         if self._process is not None and not self._done:
-            with suppress(ProcessLookupError, PermissionError):  # it has ended; only what has ended is left (macOS)
+            with suppress(ProcessLookupError, PermissionError):  # it has ended; only ended processes are left (macOS)
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _started(program: Program) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - no shell; what may be run is what this is for
+    return subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
         program.line,
         cwd=program.folder,
         env=dict(program.environment),
@@ -226,7 +227,7 @@ def _started(program: Program) -> subprocess.Popen[bytes]:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a program has ended; it is not waited for, so that its id stays its own where the system can do that."""
+    """Whether a program has ended; it is not waited for, where possible, so that its id is not reused."""
     if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
         return process.poll() is not None
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -238,14 +239,14 @@ def _wait_for_end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read(descriptor: int, output: ProgramOutput) -> bool:
-    """Take in what is there to be read; false at the end."""
+    """Read the available output; false at the end."""
     chunk = os.read(descriptor, _CHUNK)
     output.add(chunk)
     return bool(chunk)
 
 
 def _fed(descriptor: int, feed: memoryview) -> memoryview:
-    """Write what the pipe takes, and return the rest; nothing is left if the program does not want it."""
+    """Write what the pipe accepts, and return the rest; empty if the program has closed the pipe."""
     try:
         return feed[os.write(descriptor, feed[:_CHUNK]) :]
     except BrokenPipeError:

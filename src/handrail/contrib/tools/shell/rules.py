@@ -1,17 +1,16 @@
 """What a model may run: rules about the tokens of a command, and the places that its arguments may name.
 
-A command is a sequence of tokens: a program, and its arguments as the program gets them. There is no shell, so nothing
-in a token means anything but to the program. A rule names a program by its bare name and says how the command may go
-on; what no rule allows is refused.
+A command is a sequence of tokens: a program, and its arguments as the program gets them. There is no shell, so only the
+program interprets a token. A rule names a program by its bare name and defines how the command may continue; a command
+that no rule allows is refused.
 
-Rules say what a model *should* run. A program that they let run can do whatever the process may do: the boundary around
-it is the isolation of the process, not this module.
+Rules define what a model *should* run. A program that they allow can do whatever the process may do: the security
+boundary is the isolation of the process, not this module.
 
-`READING` and `GIT_READING` are rules to start from: programs that only look, with the options that cannot make them do
-anything else. Options are listed and not forbidden, so that one that a later version of a program brings along is
-refused. Left out is whatever writes (`find -delete`, `sort -o`), starts programs (`find -exec`, `rg --pre`), follows
-links in folders (`grep -R`, `find -L`), takes names of files from a file (`wc --files0-from`), or never ends (`tail
--f`).
+`READING` and `GIT_READING` are rules to start from: programs that only read, with the options that keep it so. Options
+are allowed by name, so that one that a later version of a program adds is refused. Left out are options that write
+(`find -delete`, `sort -o`), start programs (`find -exec`, `rg --pre`), follow links in folders (`grep -R`, `find -L`),
+read names of files from a file (`wc --files0-from`), or never end (`tail -f`).
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _MOST_LISTED = 6
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _GLOB = re.compile(r"[*?\[]")
 _OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
-"""An absolute path, or a step to the folder above, at the start of a token or of what an option or prefix is given."""
+"""An absolute path, or a step to the folder above, at the start of a token or of the value of an option or prefix."""
 
 _SEPARATOR = re.compile(r"[=:,@]")
 _JOINED = re.compile(r"-[^-]")
-"""A token whose letters are options, the last of which a value may follow."""
+"""A token whose letters are options; a value may follow the last one."""
 
 _FIND = (
     "-name -iname -path -ipath -regex -iregex -regextype -type -size -empty -newer -mtime -mmin -maxdepth -mindepth "
@@ -101,7 +100,7 @@ class ArgumentPath:
 
 @dataclass(frozen=True, slots=True)
 class ShellRule:
-    """Commands that may be run: those that begin with `prefix`, as far as the other fields do not forbid them.
+    """Commands that may be run: those that begin with `prefix`, unless the other fields forbid them.
 
     `ShellRule(("git", "log"), options=("-p", "--oneline"))` allows `git log -p src`, and no other option.
 
@@ -114,17 +113,17 @@ class ShellRule:
             `-o` every joined form with that letter.
         exact: whether nothing may follow the prefix.
         confined: whether arguments that lead out of the root are refused: absolute paths, `..`, and links.
-        reads: whether such a command changes nothing anywhere. Then the tree is not kept before it.
-        runs: the tokens that are run in the place of the prefix, for options that must always be there; the prefix
-            itself without.
+        reads: whether such a command changes nothing anywhere. Then the tree is not saved before it.
+        runs: the tokens that are run in place of the prefix, for options that must always be there; by default the
+            prefix itself.
         reads_beyond_with: globs of tokens with which such a command reads other files than its arguments name, as
             `forbid` has them: `("-r", "--recursive")` for `grep`; `()` if it never does. `None` if it may at any time,
             as most programs do: one that lists folders, and one that runs code.
-        reads_everything: whether such a command runs though a run keeps files back
+        reads_everything: whether such a command may run although files are protected from the run's programs
             (`handrail.contrib.tools.shell.path_guard`).
 
     Raises:
-        PromptValidationError: a field cannot be what it is; the message says what would be right.
+        PromptValidationError: a field is invalid; the message names what is valid.
     """
 
     prefix: Command
@@ -152,11 +151,11 @@ class ShellRule:
                 given = repr(program[0]) if program else "nothing"
                 raise PromptValidationError(
                     f"{name} of a shell rule begins with the bare name of a program, such as 'git', and not with "
-                    f"{given}: a rule holds for the one program that is found under the name"
+                    f"{given}: a rule is for the one program that is found under the name"
                 )
         if self.runs and any(map(_GLOB.search, self.prefix)):
             raise PromptValidationError(
-                "a shell rule with runs has no globs in its prefix: what they fit would be lost"
+                "a shell rule with runs cannot have globs in its prefix: what they match would be lost"
             )
         for option in self.options or ():
             if not option.startswith("-") or option in {"-", "--"}:
@@ -171,12 +170,12 @@ class ShellRule:
 
     @property
     def label(self) -> str:
-        """How the commands begin, for messages."""
+        """The start of the commands, for messages."""
         return f"`{' '.join(self.prefix)}`{' and nothing more' if self.exact else ''}"
 
     @property
     def described(self) -> str:
-        """The commands in words, with what may follow; long lists of options are left to the refusal of another one."""
+        """The commands in words, with what may follow; long lists of options appear only in the refusal of another."""
         told = self.label
         if self.options is not None and not self.exact:
             listed = "a few options" if len(self.options) > _MOST_LISTED else " ".join(self.options)
@@ -186,20 +185,20 @@ class ShellRule:
         return told
 
     def fits(self, command: Command) -> bool:
-        """Whether a command is one that this rule speaks of."""
+        """Whether this rule applies to a command."""
         return len(command) >= len(self.prefix) and all(map(fnmatchcase, command, self.prefix))
 
     def line(self, command: Command) -> Command:
-        """What is run for a command that fits."""
+        """What is run for a matching command."""
         return (*self.runs, *command[len(self.prefix) :]) if self.runs else command
 
     def reads_beyond(self, command: Command) -> bool:
-        """Whether a command that fits may read other files than its arguments name."""
+        """Whether a matching command may read other files than its arguments name."""
         patterns = self.reads_beyond_with
         return patterns is None or any(_forbids(pattern, token) for pattern in patterns for token in command[1:])
 
     def fault(self, command: Command, place: ArgumentPath) -> str | None:
-        """Why a command that fits must not run, in words; `None` if it may."""
+        """Why a matching command must not run, in words; `None` if it may."""
         following = len(self.prefix)
         if self.exact and len(command) > following:
             return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {format_command(command[following])}"
@@ -216,7 +215,7 @@ class ShellRule:
         if is_following and self.options is not None and not _is_among(self.options, token):
             known = " ".join(self.options)
             return (
-                f"{format_command(token)} is none of the options allowed with {self.label}: "
+                f"{format_command(token)} is not one of the options allowed with {self.label}: "
                 f"{known or 'there are none'}. "
                 "Give the value of an option with one letter as the next token, and a file whose name begins with '-' "
                 "as './-name'"
@@ -236,10 +235,10 @@ def match_command(
         rules: what may be run.
         command: the command.
         place: where it is to run.
-        also: what else stands against a command that a rule allows, in words; `None` if nothing does.
+        also: another reason against a command that a rule allows, in words; `None` if there is none.
 
     Raises:
-        ToolValidationError: none does; the message says why not, and what is allowed.
+        ToolValidationError: no rule allows it; the message gives the reason, and what is allowed.
     """
     fitting = sorted((rule for rule in rules if rule.fits(command)), key=lambda rule: -len(rule.prefix))
     faults: list[str] = []
@@ -257,15 +256,15 @@ def match_command(
 
 
 def format_command(token: str) -> str:
-    """A token as messages quote it: not longer than anyone needs to know it by."""
+    """A token as messages quote it, shortened if it is long."""
     return repr(token if len(token) <= _LONGEST_SHOWN else f"{token[:_LONGEST_SHOWN]}...")
 
 
 def rules_of(allow: object) -> tuple[ShellRule, ...]:
-    """The rules that are declared, each as a `ShellRule` or as the tokens of its prefix.
+    """The declared rules, each given as a `ShellRule` or as the tokens of its prefix.
 
     Raises:
-        PromptValidationError: something else is declared; the message names every fault.
+        PromptValidationError: a declaration is invalid; the message names every fault.
     """
     if isinstance(allow, str | bytes) or not isinstance(allow, Sequence):
         raise PromptValidationError(
@@ -297,11 +296,11 @@ def _tokens(name: str, given: object, *, optional: bool) -> Command | None:
             raise PromptValidationError(
                 f"{name} of a shell rule holds {token!r}; each item is a string that is not empty"
             )
-    return cast("Command", tokens)  # the loop has looked at each
+    return cast("Command", tokens)  # the loop has checked each
 
 
 def _forbids(pattern: str, token: str) -> bool:
-    """Whether a token is what a pattern forbids, in any of the ways in which programs let options be written."""
+    """Whether a pattern forbids a token, in any of the ways in which programs accept options."""
     if fnmatchcase(token, pattern):
         return True
     if pattern.startswith("--"):
@@ -314,7 +313,7 @@ def _forbids(pattern: str, token: str) -> bool:
 
 
 def _is_among(options: Sequence[str], token: str) -> bool:
-    """Whether a token is no option, or one of these. Tokens after `--` are options all the same: not all heed it."""
+    """Whether a token is not an option, or one of these. Tokens after `--` count too: not all programs obey it."""
     if not token.startswith("-") or token in {"-", "--"}:
         return True
     letters = {option[1] for option in options if re.fullmatch(r"-[^-]", option)}
@@ -334,7 +333,7 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
         )
     folder = os.fspath(place.folder)
     for path in paths_in(token):
-        is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are no paths at all
+        is_there = os.path.lexists(f"{folder}/{path.partition('/')[0]}")  # most are not paths
         if is_there and not Path(os.path.realpath(f"{folder}/{path}")).is_relative_to(place.root):
             told = "is or goes through a link that leads out of the folder. Give a path without it"
             return f"{format_command(token)} {told}"
@@ -342,7 +341,7 @@ def _leads_out(token: str, place: ArgumentPath) -> str | None:
 
 
 def paths_in(token: str) -> Iterator[str]:
-    """What of a token a program may take for a path."""
+    """The parts of a token that a program may treat as a path."""
     yield token
     for separator in _SEPARATOR.finditer(token, max(0, len(token) - MAX_PATH_BYTES)):
         yield token[separator.end() :]
@@ -372,7 +371,7 @@ READING: tuple[ShellRule, ...] = (
     _looking("rg", options=_RG),
     _looking("find", options=_FIND),
 )
-"""Programs that show files and find them. Git is not among them; see `GIT_READING`."""
+"""Programs that show and find files, without git; see `GIT_READING`."""
 
 
 GIT_READING: tuple[ShellRule, ...] = (
@@ -384,6 +383,6 @@ GIT_READING: tuple[ShellRule, ...] = (
 )
 """`git status`, `log`, `diff` and `show`, without pager, hooks, external diffs and signatures.
 
-Only for repositories whose `.git` nobody writes to but whom you trust, least of all the model: a repository's own
-configuration can name programs as filters, which git starts when it compares files, and these rules cannot prevent it.
+Only for repositories whose `.git` is written only by trusted users, and never by the model: a repository's own
+configuration can name programs as filters, which git starts when it compares files; these rules cannot prevent it.
 """

@@ -1,7 +1,7 @@
-"""The shell suite: one tool that runs programs over a folder, as far as rules allow, and the guidance for it.
+"""The shell suite: one tool that runs programs in a folder, as far as rules allow, and the guidance for it.
 
-What may be run is decided in `handrail.contrib.tools.shell.rules`, where the command is run and not where it is
-approved of; how a program is run and ended stands in `process`, and the handler in `handler`.
+`handrail.contrib.tools.shell.rules` decides what may be run, when the command runs and not when it is approved;
+`process` runs and ends a program, and `handler` is the handler.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ _ONLY_READS = "- Nothing is ever changed here: these programs only look."
 class ShellToolsSection(Section[None]):
     """A section with a tool that runs programs: `ShellToolsSection(filesystem, allow=[("make", "test"), *READING])`.
 
-    There is no shell. What no rule allows is refused, and without a rule nothing is allowed. A program runs in the
-    folder or one below it, with an environment of its own, and everything it has started is killed when it ends.
+    There is no shell. A command that no rule allows is refused, so without rules nothing is allowed. A program runs in
+    the folder or one below it, with an environment of its own, and everything it has started is killed when it ends.
 
-    Over a `HostFilesystem` whatever a program changes in the folder is undone if it fails, or if the call does. Over a
-    plain folder nothing on disk is undone. What happens outside of the folder is undone in neither case.
+    Over a `HostFilesystem` a program's changes in the folder are rolled back if it fails, or if the call does. Over a
+    plain folder nothing on disk is rolled back. Changes outside the folder are rolled back in neither case.
 
     Attributes:
         folder: where programs run: a folder, or the `HostFilesystem` over it, which the section then binds.
-        allow: what may be run: rules, or the tokens that a command must begin with. Programs are looked for when the
-            section is made, and never again.
+        allow: what may be run: rules, or the tokens that a command must begin with. Programs are searched for only
+            when the section is made.
         timeout: how long a program may take; then it is killed, and the call fails.
-        max_output_bytes: how much of what it writes is kept: the beginning and the end.
-        environment: added to what every program gets, which is `PATH`, `LANG` and settings that keep git from looking
-            outside. `PATH` is also where programs are looked for.
+        max_output_bytes: how much of its output is returned: the beginning and the end.
+        environment: added to the environment of every program, which is `PATH`, `LANG` and settings that confine git to
+            the folder. `PATH` is also where programs are searched for.
         accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
-        missing: the programs that rules allow, and that are not installed; the model is not told of them.
+        missing: the programs that rules allow, and that are not installed; the guidance leaves them out.
 
     Raises:
         DuplicateBindingError: `resources` binds a `HostFilesystem` too.
-        PromptValidationError: something is declared wrongly; the message names every fault.
+        PromptValidationError: a declaration is invalid; the message names every fault.
     """
 
     folder: str | os.PathLike[str] | HostFilesystem = field(kw_only=False)
@@ -105,7 +105,7 @@ class ShellToolsSection(Section[None]):
         Section.__post_init__(self)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance: what may be run, and what becomes of what it does."""
+        """The guidance: what may be run, and whether its changes are rolled back."""
         rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
         there = tuple(rule for rule in rules if rule.program not in self.missing)
         return shell_guidance(
@@ -120,7 +120,7 @@ class ShellToolsSection(Section[None]):
         try:
             root = filesystem.root if filesystem else Path(cast("str", self.folder)).resolve(strict=True)
             if not root.is_dir():
-                faults.append(f"folder {str(root)!r} is no folder; give one, or a HostFilesystem over one")
+                faults.append(f"folder {str(root)!r} is not a folder; give one, or a HostFilesystem over one")
         except (OSError, TypeError, ValueError, RuntimeError) as error:
             faults.append(
                 f"folder {self.folder!r} cannot be used ({error}); give a folder, or a HostFilesystem over one"
@@ -131,7 +131,7 @@ class ShellToolsSection(Section[None]):
             faults.append(str(error))
         timeout = cast("object", self.timeout)  # whatever was given
         if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-            faults.append(f"timeout is {timeout!r}; give a timedelta of more than nothing: timedelta(seconds=60)")
+            faults.append(f"timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=60)")
         most = cast("object", self.max_output_bytes)
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             faults.append(f"max_output_bytes is {most!r}; give a number of bytes, at least 1")
@@ -146,7 +146,7 @@ class ShellToolsSection(Section[None]):
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """What every program gets: nothing of this process's own environment."""
+    """The environment of every program, independent of this process's own environment."""
     return {
         "PATH": _PATH,
         "LANG": "C.UTF-8",
@@ -165,12 +165,12 @@ def _faults_of_environment(given: object) -> list[str]:
     faults: list[str] = []
     for name, value in cast("Mapping[object, object]", given).items():
         if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
-            faults.append(f"environment holds the name {name!r}, which is none")
+            faults.append(f"environment holds the invalid name {name!r}")
         elif not isinstance(value, str) or "\0" in value:
             faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
         elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(os.pathsep)):
             faults.append(
-                f"environment['PATH'] is {value!r}; give absolute folders, so that nobody can plant a program"
+                f"environment['PATH'] is {value!r}; give absolute folders, so that a program cannot be planted"
             )
     return faults
 
@@ -190,7 +190,7 @@ def _tool(shell: ShellHandler, *, accepts_overrides: bool) -> Tool[Any, Any]:
             ),
         ),
         accepts_overrides=accepts_overrides,
-        effect=External(repeat_unknown="allow"),  # whoever asks for a command again can find out by another one
+        effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
     )
 
 
@@ -200,7 +200,7 @@ def shell_guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool
     Args:
         rules: what may be run.
         seconds: how long a program may take.
-        undoes: whether what a program changes is undone when it fails.
+        undoes: whether a program's changes are rolled back when it fails.
     """
     allowed = "\n".join(f"- {rule.described}" for rule in rules) or _NOTHING
     undoing = _ONLY_READS if all(rule.reads for rule in rules) else _UNDONE if undoes else _NOT_UNDONE

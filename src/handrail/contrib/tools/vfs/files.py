@@ -1,4 +1,4 @@
-"""What the file tools take and return, and how their results read."""
+"""Parameters and results of the file tools, and how results are rendered."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Newlines: TypeAlias = Literal["LF", "CRLF", "mixed"]
 """How the lines of a file end; a file without line ends counts as `"LF"`."""
 
 _LONGEST_PATTERN = 100
-"""Characters of a pattern that a result repeats."""
+"""How many characters of a pattern a result repeats."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""What would end a line, or do something else to it, somewhere."""
+"""Characters that some programs treat as line ends or control characters."""
 
 
 @stored_as("handrail.list_files")
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """A folder's files are asked for.
+    """A request for the entries of a folder.
 
     Attributes:
         path: the folder.
-        pattern: what to list, relative to the folder; `None` for all that the folder holds itself.
+        pattern: what to list, relative to the folder; `None` for all direct entries.
         offset: the number of the first entry to show, from 1.
-        include_ignored: whether what ignore files hide is listed, too.
+        include_ignored: whether to list what ignore files hide, too.
     """
 
     path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
@@ -55,7 +55,7 @@ class LeftOut:
         ignored: how many files and folders it left out because ignore files hide them.
         unlisted: how many it left out because of the rules of the run.
         too_deep: how many folders it did not look into because they lie too deep.
-        stopped: what ended it before its end, if anything did.
+        stopped: why it stopped early, if it did.
     """
 
     ignored: int = 0
@@ -89,7 +89,7 @@ class LeftOut:
 
 
 NOTHING_LEFT_OUT = LeftOut()
-"""All of it was looked at."""
+"""Nothing was left out."""
 
 
 @stored_as("handrail.file_list")
@@ -99,7 +99,7 @@ class FileList:
 
     Attributes:
         path: the folder.
-        pattern: what they fit, if that was asked for.
+        pattern: what they match, if one was given.
         entries: what is shown.
         first: the number of the first entry that is shown.
         total: how many there are.
@@ -114,7 +114,7 @@ class FileList:
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
-        """A line that says what is shown and how to go on, then one for each entry."""
+        """A line that describes what is shown and how to continue, then one for each entry."""
         return "\n".join((" ".join((self._head(), *self.left_out.notes())), *map(format_entry, self.entries)))
 
     def _head(self) -> str:
@@ -137,7 +137,7 @@ class FileList:
 @stored_as("handrail.read_file")
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file's text is asked for.
+    """A request for a file's text.
 
     Attributes:
         path: the file.
@@ -169,10 +169,10 @@ class FileExcerpt:
         last_line: the number of the last line in `text`; 0 for an empty file.
         total_lines: how many lines the file has.
         column: where in the first line `text` starts, from 1.
-        next_column: where to go on in the last line, if it is not shown to its end.
+        next_column: where to continue in the last line, if it is not shown to its end.
         line_ends: how the lines of the file end.
         ends_with_line_end: whether the last line of the file has a line end.
-        not_shown: why nothing of the file is shown, in words that follow its name; `None` for text.
+        not_shown: why nothing of the file is shown, as text that follows its name; `None` for text.
     """
 
     path: str
@@ -187,7 +187,7 @@ class FileExcerpt:
     not_shown: str | None = None
 
     def render(self) -> str:
-        """A line that says what is shown and how to go on; below it the text, exactly."""
+        """A line that describes what is shown and how to continue; below it the text, exactly."""
         if self.not_shown is not None:
             return f"{self.path} {self.not_shown}. Nothing of it is shown."
         if not self.total_lines:
@@ -218,7 +218,7 @@ class FileExcerpt:
 @stored_as("handrail.write_file")
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """A file is to be made or replaced.
+    """A request to make or replace a file.
 
     Attributes:
         path: the file.
@@ -252,12 +252,12 @@ class FileWritten:
 @stored_as("handrail.edit_file")
 @dataclass(frozen=True, slots=True)
 class EditFile:
-    """A piece of a file's text is to be replaced.
+    """A request to replace a piece of a file's text.
 
     Attributes:
         path: the file.
         old: the piece, exactly.
-        new: what takes its place.
+        new: the replacement.
         replace_all: whether it may occur more than once, and is replaced everywhere.
     """
 
@@ -291,7 +291,7 @@ class FileEdited:
 @stored_as("handrail.remove_file")
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A file or folder is to be removed.
+    """A request to remove a file or folder.
 
     Attributes:
         path: the file or folder.
@@ -329,11 +329,11 @@ class FileRemoved:
 @stored_as("handrail.move_file")
 @dataclass(frozen=True, slots=True)
 class MoveFile:
-    """A file or folder is to get another path.
+    """A request to move a file or folder.
 
     Attributes:
         path: its path.
-        new_path: the path that it is to have.
+        new_path: its new path.
     """
 
     path: str = field(metadata={"description": "The file or folder, such as 'draft.md'."})
@@ -345,11 +345,11 @@ class MoveFile:
 @stored_as("handrail.file_moved")
 @dataclass(frozen=True, slots=True)
 class FileMoved:
-    """A file or folder has got another path.
+    """A file or folder has been moved.
 
     Attributes:
-        path: the path that it had.
-        new_path: the path that it has.
+        path: its old path.
+        new_path: its new path.
     """
 
     path: str
@@ -361,7 +361,7 @@ class FileMoved:
 
 
 def shown_pattern(pattern: str) -> str:
-    """A pattern as a result repeats it: a long one is cut."""
+    """A pattern as a result repeats it, cut if long."""
     return shorten(pattern, _LONGEST_PATTERN)
 
 
@@ -371,13 +371,13 @@ def at_any_depth(pattern: str) -> str:
 
 
 def numbered_lines(lines: tuple[int, ...], *, total: int) -> str:
-    """Line numbers as a sentence lists them; `total` is how many there are with those that are not listed."""
+    """Line numbers as text; `total` includes those that are not listed."""
     shown = ", ".join(map(str, dict.fromkeys(lines)))
     return f"line{'s' if total > 1 else ''} {shown}{' and more' if total > len(lines) else ''}"
 
 
 def path_in_line(path: str) -> str:
-    """A path as it stands in a line of a result: with control characters, as a string of JSON with escapes for them."""
+    """A path as it appears in a line of a result: a JSON string if it holds control characters."""
     if not _CONTROLS.search(path):
         return path
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(path, ensure_ascii=False))

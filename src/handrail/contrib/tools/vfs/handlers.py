@@ -1,11 +1,11 @@
-"""The handlers of the file tools, and what they get of a file.
+"""The handlers of the file tools.
 
-A handler translates: from the parameters to one or two operations of the filesystem, and from what it says to what the
-model reads. What part of a text is shown, and how it is edited, stands in `handrail.contrib.tools.vfs.text`, how files
-are searched in `search`, and how a long result is kept in `overflow`.
+A handler translates the parameters into one or two operations of the filesystem, and their outcome into what the model
+reads. `handrail.contrib.tools.vfs.text` makes excerpts and edits, `search` searches files, and `overflow` stores long
+results.
 
-A file that is larger than the tools take is described from its first bytes, and never read whole. What identifies a
-content is taken of the very bytes that are shown, or else before they are read: what changes in between is not known.
+A file above the size limit is described from its first bytes, and never read whole. The identity of a content is
+computed from the bytes that are shown, or before they are read: a change in between counts as unread.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from handrail.prompt import FileShown, ToolContext, ToolResult
 from handrail.serde.formatting import count_noun
 
 START_BYTES = 64 * 1024
-"""So many bytes at the start of a file that is too large say what it is: 64 KiB."""
+"""How many bytes at the start of a file that is too large determine its kind: 64 KiB."""
 
 _SPECIAL = NotText("is a device, socket or pipe, which is neither read nor changed")
 
@@ -73,8 +73,8 @@ class FileHandlers:
     """The handlers, one for each file tool and of the same name.
 
     Attributes:
-        limits: how much one call takes or shows.
-        path_filter: which paths exist for the tools, beside what the filesystem keeps back itself.
+        limits: how much one call reads or shows.
+        path_filter: which paths exist for the tools, in addition to the filesystem's own filter.
     """
 
     limits: VfsLimits
@@ -95,7 +95,7 @@ class FileHandlers:
         return ToolResult.ok(FileList(folder, params.pattern, shown, params.offset, len(entries), LeftOut.of(found)))
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
-        """Show what fits, and keep the whole list if it is long."""
+        """Show what matches, and store the whole list if it is long."""
         register_overflow(context.session, FilesFound)
         with self._filesystem(context) as filesystem:
             pattern = Pattern(params.pattern)
@@ -108,7 +108,7 @@ class FileHandlers:
         return ToolResult.ok(FilesFound(params.pattern, folder, entries[:shown], len(entries), kept, LeftOut.of(found)))
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
-        """Show the lines that match, and keep all of them if they are many."""
+        """Show the lines that match, and store all of them if there are many."""
         register_overflow(context.session, LinesFound)
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
@@ -128,7 +128,7 @@ class FileHandlers:
             return ToolResult.ok(search.of(filesystem, [there], NOTHING_LEFT_OUT))
 
     def read_file(self, params: ReadFile, *, context: ToolContext) -> ToolResult[FileExcerpt]:
-        """Show a part of a file's text, or what the file is if it is none."""
+        """Show a part of a file's text, or the kind of a file that is not text."""
         with self._filesystem(context) as filesystem:
             content = content_of(filesystem, params.path, self.limits)
         if isinstance(content.text, NotText):
@@ -177,26 +177,26 @@ class FileHandlers:
         return ToolResult.ok(FileRemoved(there.path, there.kind, held))
 
     def move_file(self, params: MoveFile, *, context: ToolContext) -> ToolResult[FileMoved]:
-        """Give a file or folder another path."""
+        """Move a file or folder."""
         with self._filesystem(context) as filesystem:
             path = filesystem.stat(params.path).path
             filesystem.move(path, params.new_path)
             return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
 
     def _kept(self, entries: tuple[FileStat, ...], context: ToolContext) -> KeptText:
-        """What is kept of a long list."""
+        """The stored part of a long list."""
         lines = [format_entry(entry) for entry in entries]
         return store_overflow(
             name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits
         )
 
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
-        """How one call looks for files."""
+        """The walk options of one call."""
         return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
 
     @contextmanager
     def _filesystem(self, context: ToolContext) -> Generator[Filesystem, None, None]:
-        """The filesystem of a call, behind the filter; what it refuses to do is told to the model."""
+        """The filesystem of a call, behind the filter; its errors become messages for the model."""
         filesystem = context.filesystem
         if filesystem is None:
             raise ToolValidationError(
@@ -213,18 +213,18 @@ class FileHandlers:
         there = filesystem.stat(path)
         if there.kind != "folder":
             raise ToolValidationError(
-                f"$.path: {there.path} is no folder but a {there.kind}, and links are not followed. Name a folder."
+                f"$.path: {there.path} is not a folder but a {there.kind}, and links are not followed. Name a folder."
             )
         return there.path
 
     def _fitting(self, entries: tuple[FileStat, ...]) -> int:
-        """How many entries one result may show; one at least, if there is one."""
+        """How many entries one result may show; at least one, if there is one."""
         lengths = (len(format_entry(entry)) for entry in entries)
         return fit_lines(lengths, most=self.limits.entries, characters=self.limits.characters)
 
 
 def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
-    """Make sure that a link leads to a file.
+    """Check that a link leads to a file.
 
     Raises:
         FilesystemError: it leads to nothing, or out of the root.
@@ -240,7 +240,7 @@ def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: W
     """What a walk finds in a folder, or of one file if there is no pattern.
 
     Raises:
-        ToolValidationError: ignore files hide what was asked for.
+        ToolValidationError: ignore files hide the path.
     """
     if pattern is None:
         name = path.rpartition("/")[2]
@@ -267,12 +267,12 @@ def _time_over(context: ToolContext, limits: VfsLimits) -> Callable[[], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         path: its path, in shortest form.
         text: its text, or what it is instead.
-        identity: what `Filesystem.identity` says of it; empty for something special, which has none.
+        identity: the result of `Filesystem.identity`; empty for a special file, which has none.
     """
 
     path: str
@@ -302,7 +302,7 @@ class Content:
 
 
 def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
-    """What there is at a path where a file is to be read; links are followed.
+    """The content at a path; links are followed.
 
     Raises:
         FilesystemError: there is no file, or it cannot be read.
@@ -324,5 +324,5 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
 
 
 def identity_of(filesystem: Filesystem, path: str, data: bytes) -> str:
-    """What identifies a file whose content is known; a large one is looked at."""
+    """The identity of a file whose content is given; for a large one from its status."""
     return digest_of((data,)) if len(data) <= MOST_HASHED_BYTES else filesystem.identity(path)

@@ -23,10 +23,10 @@ _Place: TypeAlias = tuple[str, Filesystem, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Moment:
-    """A snapshot of each part.
+    """A snapshot of all parts.
 
     Attributes:
-        turn: the turn of what it was taken of.
+        turn: the turn of the filesystem that it was taken of.
         parts: the snapshots, in the order of the mounts.
     """
 
@@ -35,14 +35,14 @@ class _Moment:
 
 
 class MountedFilesystem:
-    """A `Filesystem` whose root holds other filesystems as folders, and nothing else.
+    """A `Filesystem` whose root holds only other filesystems, as folders.
 
     `MountedFilesystem({"src": source, "notes": notes})`: `src/a.py` is `a.py` of `source`. Nothing moves from one mount
     to another, and the mounts themselves stay.
 
-    Undoing is the affair of the parts: each joins a call's transaction by itself before it is first changed. Calls take
-    turns on the whole, so bind the parts nowhere else: a call that finds one of them in use by a call which came to it
-    another way cannot write to it (`TurnConflictError`).
+    The parts are rolled back separately: each joins a call's transaction before it is first changed. Calls acquire the
+    turn of the whole, so bind the parts nowhere else: a call cannot write to a part that another call uses directly
+    (`TurnConflictError`).
     """
 
     __slots__ = ("__weakref__", "_filter", "_mounts", "_turn")
@@ -51,7 +51,7 @@ class MountedFilesystem:
         """Put filesystems together, each under a name.
 
         Raises:
-            ValueError: there are none, a name is no name of one folder, or one filesystem was given twice.
+            ValueError: there are none, a name is not the name of a folder, or one filesystem was given twice.
         """
         if not mounts:
             raise ValueError("there is nothing to mount; give a filesystem for each name: {'src': filesystem}")
@@ -65,7 +65,7 @@ class MountedFilesystem:
 
     @property
     def turn(self) -> Turn:
-        """The turn that calls take to use the whole tree."""
+        """The turn that calls acquire to use the whole tree."""
         return self._turn
 
     @property
@@ -74,7 +74,7 @@ class MountedFilesystem:
         return MappingProxyType(self._mounts)
 
     def with_parts(self, behind: Callable[[Filesystem], Filesystem]) -> Self:
-        """The same tree with something else for each filesystem in it: the same files behind a filter."""
+        """The same tree with each filesystem replaced by what `behind` returns: the same files behind a filter."""
         whole = copy(self)
         whole._mounts = {name: behind(part) for name, part in self._mounts.items()}  # noqa: SLF001 - its own class
         return whole
@@ -100,7 +100,7 @@ class MountedFilesystem:
             return filesystem.read_start(inner, most_bytes)
 
     def identity(self, path: str) -> str:
-        """What tells whether a file has changed; see `Filesystem.identity`."""
+        """A value that changes with the file's content; see `Filesystem.identity`."""
         with self._inside(path) as (filesystem, inner):
             return filesystem.identity(inner)
 
@@ -138,11 +138,11 @@ class MountedFilesystem:
         return tuple(replace(stat, path=join(folder, stat.path.rpartition("/")[2])) for stat in found)
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
-        """Files and folders whose path fits; see `Filesystem.glob`."""
+        """Files and folders whose path matches; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
-        """Files and folders in a folder whose path fits, and what was left out; see `Filesystem.scan`."""
+        """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         if normalise(folder) == ROOT:
             return self._scan_all(pattern, look)
@@ -160,7 +160,7 @@ class MountedFilesystem:
         return name if found == ROOT else join(name, found)
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
-        """What leaves a path out of searches; see `Filesystem.unsearched`."""
+        """Why searches leave a path out; see `Filesystem.unsearched`."""
         place = self._place(path)
         if place is None:
             return None
@@ -168,11 +168,11 @@ class MountedFilesystem:
             return place[1].unsearched(place[2], named=named)
 
     def filtered(self, path_filter: PathFilter) -> Self:
-        """The same files behind a filter, which is asked for their paths here; see `Filesystem.filtered`."""
+        """The same files behind a filter, which applies to their paths here; see `Filesystem.filtered`."""
         together = self._filter.plus(path_filter)
         if together == self._filter:
             return self
-        behind = copy(self)  # it shares the turn, and what a subclass adds
+        behind = copy(self)  # shares the turn, and what a subclass adds
         behind._filter = together  # noqa: SLF001 - its own class, so below
         behind._mounts = {name: part.filtered(path_filter.below(name)) for name, part in self._mounts.items()}  # noqa: SLF001
         return behind
@@ -200,19 +200,19 @@ class MountedFilesystem:
             return
         msg = (
             f"{normalise(src)!r} and {normalise(dst)!r} lie in different filesystems, and nothing moves from one to "
-            "another. Write the file anew there, then remove it here."
+            "another. Write the file there, then remove it here."
         )
         raise PathConflictError(msg, path=normalise(dst))
 
     def snapshot(self) -> _Moment:
-        """This moment of all parts, to be restored."""
+        """The current state of all parts, to be restored."""
         return _Moment(self._turn, tuple(filesystem.snapshot() for filesystem in self._mounts.values()))
 
     def restore(self, snapshot: object, /) -> None:
-        """Bring all parts back to a snapshot, one after the other; each does it as it always does.
+        """Restore all parts to a snapshot, one after the other.
 
         Raises:
-            SnapshotError: it is no snapshot of this filesystem. Nothing has changed.
+            SnapshotError: it is not a snapshot of this filesystem. Nothing has changed.
             ModelVisibleError: the call may not write; see `handrail.transaction.check_write`.
         """
         if not isinstance(snapshot, _Moment) or snapshot.turn is not self._turn:
@@ -221,7 +221,7 @@ class MountedFilesystem:
             filesystem.restore(part)
 
     def _scan_all(self, pattern: PathPattern, look: WalkRequest) -> Scan:
-        """What fits in all mounts, and of the mounts themselves."""
+        """The matches in all mounts, and among the mounts themselves."""
         found = Scan()
         for name in self._names():
             if found.stopped is not None or found.looked_at == look.most:
@@ -242,7 +242,7 @@ class MountedFilesystem:
         return found
 
     def _place(self, path: str) -> _Place | None:
-        """Where a path leads; `None` for the root, and for what lies in no mount."""
+        """Where a path leads; `None` for the root, and for a path in no mount."""
         name, _, inner = normalise(path).partition("/")
         filesystem = self._mounts.get(name)
         if filesystem is None or self._filter.unreadable(name) is not None:
@@ -251,13 +251,13 @@ class MountedFilesystem:
 
     @contextmanager
     def _inside(self, path: str) -> Generator[tuple[Filesystem, str]]:
-        """The filesystem in which something must be, and its path there; what that says of paths is put right."""
+        """The filesystem of an existing path, and the path there; paths in errors are adjusted."""
         name, filesystem, inner = self._found(path)
         with _paths_of_mount(name):
             yield filesystem, inner
 
     def _found(self, path: str) -> _Place:
-        """Where something must be."""
+        """The place of an existing path."""
         place = self._place(path)
         if place is None:
             if normalise(path) == ROOT:
@@ -268,13 +268,13 @@ class MountedFilesystem:
 
     @contextmanager
     def _writable(self, path: str) -> Generator[tuple[Filesystem, str]]:
-        """The filesystem in which something is to be made, and its path there."""
+        """The filesystem in which a path is to be made, and the path there."""
         name, filesystem, inner = self._target(path)
         with _paths_of_mount(name):
             yield filesystem, inner
 
     def _target(self, path: str) -> _Place:
-        """Where something is to be made."""
+        """The place of a path that is to be made."""
         place = self._place(path)
         if place is None:
             msg = (
@@ -299,15 +299,15 @@ class MountedFilesystem:
 
 @contextmanager
 def _paths_of_mount(name: str) -> Generator[None]:
-    """Say in each error of a mounted filesystem where its paths begin, and let the error carry the whole path."""
+    """Add the name of the mount to each error of a mounted filesystem, and set its `path` to the whole path."""
     try:
         yield
     except FilesystemError as error:
-        raise type(error)(f"in {name!r}, where paths begin anew: {error}", path=join(name, error.path)) from error
+        raise type(error)(f"in {name!r}, where paths are relative: {error}", path=join(name, error.path)) from error
 
 
 def _put_right(scan: Scan, inner: str, folder: str) -> Scan:
-    """What was found in a mount, under its paths in the whole tree."""
+    """What was found in a mount, with its paths in the whole tree."""
     return replace(scan, entries=_renamed(scan, inner, folder))
 
 
@@ -330,10 +330,10 @@ def _added(scan: Scan, other: Scan, entries: tuple[FileStat, ...]) -> Scan:
 
 def _check(name: str, filesystem: object) -> None:
     if not isinstance(filesystem, Filesystem):
-        raise TypeError(f"{name!r} is to be a {type(filesystem).__name__}, which is no Filesystem; mount one")
+        raise TypeError(f"{name!r} is a {type(filesystem).__name__}, not a Filesystem; mount one")
     try:
         is_name = normalise(name) == name != ROOT and "/" not in name
     except FilesystemError:
         is_name = False
     if not is_name:
-        raise ValueError(f"{name!r} is no name of a folder; mount under one such as 'src', without slashes")
+        raise ValueError(f"{name!r} is not the name of a folder; mount under one such as 'src', without slashes")

@@ -1,8 +1,8 @@
-"""What is kept of results that are too long to be shown, so that the model can read on.
+"""Storage of results that are too long to be shown, so that the model can read the rest.
 
-A tool whose result is cut keeps the whole text (`store_overflow`), and its value carries it as a field `kept`. When the
-call has succeeded, a reducer puts it into the session's slice of `KeptText`, as part of the call: what is rolled back
-is not kept, and what is kept lies where the session lies. So a tool that only reads can keep something, too.
+A tool whose result is cut makes a `KeptText` of it (`store_overflow`), which its value carries in the field `kept`.
+When the call has succeeded, a reducer puts it into the session's slice of `KeptText`, as part of the call: a rollback
+discards it, and it is stored with the session. So a tool that only reads can store something, too.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _KEEPING = ("glob_files", "grep_files")
 _READER = "read_kept"
 
 _LONGEST_SHOWN = 100
-"""Characters of an unknown key that are given back."""
+"""Characters of an unknown key that an error repeats."""
 
 _NOT_SHOWN = "[not shown: the file does not exist here, or the rules of this run leave it out]"
 
 MAX_OVERFLOWS = 16
-"""A session keeps at most so many texts; when there would be more, the older half is dropped."""
+"""The most texts in a session; beyond that the older half is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolNames:
-    """How a model knows the tools of one toolset. A run of an agent binds it where they have a prefix.
+    """The prefix of one toolset's tool names. A run of an agent binds it where they have one.
 
     Attributes:
-        prefix: stands before the name of each.
+        prefix: precedes the name of each tool.
     """
 
     prefix: str
@@ -50,7 +50,7 @@ class KeptText:
     """The whole text of a result that was too long to be shown: an item of a STATE slice.
 
     Attributes:
-        key: names it: the start of its digest, so the same text of the same tool has the same key.
+        key: the start of its digest, so the same text of the same tool has the same key.
         tool: the tool whose result it is, with the prefix of its toolset.
         text: the text, each line with its line end.
         paths: the files and folders that it shows; each of its lines begins with one of them, as `path_in_line`.
@@ -67,23 +67,23 @@ class KeptText:
         return f"{self.tool.removesuffix(_own_name(self.tool))}{_READER}"
 
     def reading_on(self, shown: int) -> str:
-        """How to read what follows on the first `shown` lines, as a sentence without its end."""
+        """How to read what follows the first `shown` lines, as a sentence without its full stop."""
         return f"Go on with {self.reader}, key='{self.key}', offset={shown + 1}"
 
 
 class CanOverflow(Protocol):
-    """The value of a result that may have been cut."""
+    """The value of a result that may be cut."""
 
     @property
     def kept(self) -> KeptText | None:
-        """The whole of it; `None` if all of it was shown."""
+        """The whole text; `None` if all of it was shown."""
         ...
 
 
 @stored_as("handrail.read_kept")
 @dataclass(frozen=True, slots=True)
 class ReadKept:
-    """A part of a kept text is asked for.
+    """A request for a part of a stored text.
 
     Attributes:
         key: names the text.
@@ -106,7 +106,7 @@ class ReadKept:
 @stored_as("handrail.kept_excerpt")
 @dataclass(frozen=True, slots=True)
 class OverflowExcerpt:
-    """A kept text, or one part of it.
+    """A stored text, or one part of it.
 
     Attributes:
         key: names the text.
@@ -119,18 +119,18 @@ class OverflowExcerpt:
     part: FileExcerpt
 
     def render(self) -> str:
-        """A line that says what is shown and how to go on; below it the text, exactly."""
+        """A line that describes the part and how to continue; below it the text, exactly."""
         return self.part.render()
 
 
 def store_overflow(tool: str, lines: Sequence[str], paths: Sequence[str], limits: VfsLimits) -> KeptText:
-    """What is kept of a long result: its first lines, as many as may be kept, and one at least.
+    """The stored part of a long result: its first lines, as many as the limit allows, but at least one.
 
     Args:
-        tool: the tool whose result it is, as `name_of_tool` says.
+        tool: the tool whose result it is, as `name_of_tool` returns it.
         lines: the lines of the result; each begins with one of the paths, and none holds a line feed.
         paths: what the result shows.
-        limits: how much may be kept.
+        limits: how much may be stored.
     """
     ends = accumulate(len(line) + 1 for line in lines)
     fit = sum(1 for end in ends if end <= limits.kept_characters)
@@ -140,21 +140,21 @@ def store_overflow(tool: str, lines: Sequence[str], paths: Sequence[str], limits
 
 
 def name_of_tool(name: str, context: ToolContext) -> str:
-    """What a model calls the tool of that name which belongs to the toolset of a call."""
+    """The name, with its prefix, of a tool of the toolset that a call belongs to."""
     names = context.resources.get(ToolNames, None)
     return name if names is None else f"{names.prefix}{name}"
 
 
 def register_overflow(session: Session, value_type: type[CanOverflow]) -> None:
-    """Have a session keep what results of this type carry; doing it again changes nothing."""
+    """Register the reducer that stores what results of this type carry; idempotent."""
     session[KeptText].register(value_type, _take_over)
 
 
 def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
-    """The kept text of a key, for the tool of that name to read.
+    """The stored text of a key, for the tool of that name to read.
 
     Raises:
-        ToolValidationError: there is no such text, or it is of another toolset, whose files may be others.
+        ToolValidationError: there is no such text, or it is from another toolset, which may have other files.
     """
     kept = next((kept for kept in session[KeptText] if kept.key == key), None)
     if kept is None:
@@ -171,10 +171,10 @@ def kept_text(session: Session, key: str, *, reader: str = _READER) -> KeptText:
 def read_overflow(
     kept: KeptText, asked: ReadKept, limits: VfsLimits, filesystem: Filesystem | None = None
 ) -> OverflowExcerpt:
-    """The part of a kept text that is asked for.
+    """The requested part of a stored text.
 
-    A line about a file that searches of this filesystem do not find, because it does not exist any more or a filter
-    has come to hide it, is not shown.
+    A line about a file that searches of this filesystem do not find, because it no longer exists or a filter now hides
+    it, is not shown.
 
     Raises:
         ToolValidationError: there is no such line in it.
@@ -186,18 +186,18 @@ def read_overflow(
 
 
 def _what_is_found(kept: KeptText, filesystem: Filesystem) -> str:
-    """The text without what it says of files that a search of this filesystem does not find."""
+    """The text without the lines about files that a search of this filesystem does not find."""
     content = _own_name(kept.tool) == "grep_files"
     hidden = [path for path in kept.paths if not _is_found(path, filesystem, content=content)]
     if not hidden:
         return kept.text
     starts = tuple(f"{path_in_line(path)}{mark}" for path in hidden for mark in ":-/ ")
-    # Where `store_overflow` has put line ends, and nowhere else: a line of a file may hold what others take for one.
+    # Split only at the line ends of `store_overflow`: a line of a file may hold other characters that end lines.
     return "\n".join(_NOT_SHOWN if line.startswith(starts) else line for line in kept.text.split("\n"))
 
 
 def _is_found(path: str, filesystem: Filesystem, *, content: bool) -> bool:
-    """Whether a search finds a path; `content` if lines of the file are at stake, and not only that it is there."""
+    """Whether a search finds a path; `content` for lines of the file, not only its existence."""
     try:
         is_link = filesystem.stat(path).kind == "symlink"
         if is_link and not content:

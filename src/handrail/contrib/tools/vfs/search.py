@@ -1,9 +1,8 @@
-r"""Searching files: what the tools take and return, and the search for lines that match a regular expression.
+r"""Searching files: parameters and results of the tools, and the search for lines that match a regular expression.
 
-No pattern can make a search hang. The expressions are those of the engine that pydantic brings: it knows neither
-look-around nor backreferences, takes time that grows with the line and the pattern and no faster, and refuses patterns
-that become too large. What a line may cost is bounded by searching `MAX_SEARCHED_CHARACTERS` characters of it at most,
-and what a search may cost by asking between lines whether the time is over.
+No pattern can make a search hang. The regular expression engine is that of pydantic: it has no look-around and no
+backreferences, takes time linear in the line and the pattern, and refuses patterns that become too large. At most
+`MAX_SEARCHED_CHARACTERS` characters of a line are searched, and the time limit is checked between lines.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 
 MOST_CONTEXT = 20
-"""The most lines around a match that can be asked for."""
+"""The most lines around a match that can be requested."""
 
 MAX_SEARCHED_CHARACTERS = 10_000
-"""So many characters of a line are searched."""
+"""How many characters of a line are searched."""
 
 _NAMED = 3
-"""So many files that were not searched are named for each reason."""
+"""How many files that were not searched are named for each reason."""
 
 _LONGEST_ESCAPED = 100
 """The longest pattern that an error repeats."""
@@ -49,12 +48,12 @@ Matches: TypeAlias = Callable[[str], bool]
 @stored_as("handrail.glob_files")
 @dataclass(frozen=True, slots=True)
 class GlobFiles:
-    """Files and folders are asked for by what their path looks like.
+    """A request for files and folders by a pattern of their path.
 
     Attributes:
-        pattern: what they are to fit, relative to `path`.
+        pattern: what their path must match, relative to `path`.
         path: the folder to look in.
-        include_ignored: whether what ignore files hide is found, too.
+        include_ignored: whether to find what ignore files hide, too.
     """
 
     pattern: str = field(
@@ -70,11 +69,11 @@ class GlobFiles:
 @stored_as("handrail.files_found")
 @dataclass(frozen=True, slots=True)
 class FilesFound:
-    """Files and folders whose path fits.
+    """Files and folders whose path matches.
 
     Attributes:
-        pattern: what they fit.
-        path: the folder that was looked in.
+        pattern: what their path matches.
+        path: the folder that was searched.
         entries: those that are shown.
         total: how many there are.
         kept: the whole list, if not all are shown.
@@ -89,7 +88,7 @@ class FilesFound:
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
-        """A line that says how many there are and how to go on, then one for each entry."""
+        """A line with the number of entries and how to continue, then one for each entry."""
         where = f"{shown_pattern(self.pattern)} in {self.path}"
         head = f"{where}: {count_noun(self.total, 'entry', 'entries')}"
         if not self.total:
@@ -108,13 +107,13 @@ class FilesFound:
 @stored_as("handrail.grep_files")
 @dataclass(frozen=True, slots=True)
 class GrepFiles:
-    r"""The lines that match a regular expression are asked for.
+    r"""A request for lines that match a regular expression.
 
     Attributes:
-        pattern: the regular expression; it is looked for in each line by itself.
+        pattern: the regular expression; each line is searched separately.
         path: the folder to search, or one file.
         files: which files of the folder to search, relative to `path`.
-        ignore_case: whether upper and lower case are the same.
+        ignore_case: whether to ignore case.
         context: how many lines to show before and after each line that matches.
         include_ignored: whether files that ignore files hide are searched, too.
     """
@@ -142,7 +141,7 @@ class Unsearched:
     """Files that were not searched for one reason.
 
     Attributes:
-        why: the reason, in words that follow their names.
+        why: the reason, as text that follows their names.
         paths: the first of them.
         total: how many there are.
     """
@@ -163,17 +162,17 @@ class LinesFound:
     """Lines that match a regular expression.
 
     Attributes:
-        asked: what was asked for.
+        asked: the request.
         shown: those that are shown, with their files and numbers, a line each.
         matches: how many lines match.
         files: how many files hold them.
         searched: how many files were searched, to their end or in part.
-        left: how many files were not looked at any more, because `stopped`.
-        stopped: what ended the search before all was searched: `"time"`, or `"room"` when no more could be kept.
+        left: how many files were not searched, because `stopped`.
+        stopped: why the search stopped early: `"time"`, or `"room"` when no more could be stored.
         cut: how many lines were too long to be searched to their end.
         unsearched: files that cannot be searched.
         kept: all that was found, if not all of it is shown.
-        left_out: what was not looked at when the files were looked for.
+        left_out: what was skipped when the files were listed.
     """
 
     asked: GrepFiles
@@ -189,7 +188,7 @@ class LinesFound:
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
-        """A few lines that say what was found and how to go on, then the lines."""
+        """A few lines that describe what was found and how to continue, then the lines."""
         return "\n".join((" ".join(self._notes()), *self.shown))
 
     def _notes(self) -> list[str]:
@@ -213,7 +212,7 @@ class LinesFound:
         return [*notes, *self.left_out.notes(), *self._hints()]
 
     def _hints(self) -> list[str]:
-        """What may be the reason that nothing was found."""
+        """Possible reasons why nothing was found."""
         hints: list[str] = []
         if not self.matches and not self.searched and not self.unsearched and not self.stopped:
             deeper, files = at_any_depth(self.asked.files), shown_pattern(self.asked.files)
@@ -225,10 +224,10 @@ class LinesFound:
 
 
 def matcher(pattern: str, *, ignore_case: bool) -> Matches:
-    """What decides whether a line matches a regular expression.
+    """The test of whether a line matches a regular expression.
 
     Raises:
-        ToolValidationError: it is no regular expression; the message says why.
+        ToolValidationError: it is not a regular expression; the message gives the reason.
     """
     if not pattern:
         raise ToolValidationError("$.pattern is empty; give what to look for. To list files, use glob_files.")
@@ -250,7 +249,7 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
 
 
 def _escaping(pattern: str) -> str:
-    """What to do so that a pattern stands for its own text."""
+    """How to write a pattern that matches its own text."""
     if len(pattern) <= _LONGEST_ESCAPED:
         return f"write {re.escape(pattern)}"
     return r"put a backslash before each of the characters \ . ^ $ * + ? ( ) [ ] { } | in it"
@@ -283,12 +282,12 @@ class Search:
 
         Args:
             asked: what to look for.
-            limits: what bounds the search.
-            is_over: whether the time for it is over; asked between lines.
-            tool: what the model calls the tool that searches.
+            limits: the bounds of the search.
+            is_over: whether its time is over; called between lines.
+            tool: the name of the tool, as the model knows it.
 
         Raises:
-            ToolValidationError: the pattern is no regular expression.
+            ToolValidationError: the pattern is not a regular expression.
         """
         self._asked = asked
         self._limits = limits
@@ -306,7 +305,7 @@ class Search:
         self._unsearched: dict[str, list[str]] = {}
 
     def of(self, filesystem: Filesystem, stats: Sequence[FileStat], left_out: LeftOut) -> LinesFound:
-        """Search files, in their order; `left_out` is what was not looked at when they were looked for."""
+        """Search files, in their order; `left_out` is what was skipped when they were listed."""
         for place, stat in enumerate(stats):
             if self._stopped is not None:
                 return self._found(left=len(stats) - place, left_out=left_out)
@@ -316,7 +315,7 @@ class Search:
         return self._found(left=0, left_out=left_out)
 
     def _text(self, filesystem: Filesystem, stat: FileStat) -> str | None:
-        """The text of a file; `None` for one that cannot be searched, which is noted."""
+        """The text of a file; `None` for one that cannot be searched, which is recorded."""
         text = self._read(filesystem, stat)
         if isinstance(text, NotText):
             self._unsearched.setdefault(text.what, []).append(stat.path)

@@ -1,7 +1,7 @@
-"""The file suite: tools over any `Filesystem`, the guidance for them, and the policy that has files read first.
+"""The file suite: tools over any `Filesystem`, the guidance for them, and the policy that requires reading first.
 
-The tools are declared here: name, description, effect, and an example that is right. What they do stands in
-`handrail.contrib.tools.vfs.handlers`.
+The tools are declared here: name, description, effect, and an example. `handrail.contrib.tools.vfs.handlers` implements
+them.
 """
 
 from __future__ import annotations
@@ -144,36 +144,35 @@ _ONLY_LOOKING = """
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VfsToolsSection(Section[None]):
-    """A section with the tools by which a model works on files: `VfsToolsSection(filesystem)`.
+    """A section with file tools: `VfsToolsSection(filesystem)`.
 
-    A host folder takes patterns of what is to be seen of it, and several filesystems can be mounted in one tree::
+    A host folder can be filtered by patterns, and several filesystems can be mounted in one tree::
 
         VfsToolsSection(mounts={"src": HostFilesystem("project/src", exclude=(".git", "*.key")), "notes": notes})
 
-    Some files are out of reach, and others only out of sight. What `exclude` names, and `.git`, does not exist for the
-    tools. What `.gitignore` and other ignore files name is left out of lists and searches, but can be read.
+    Paths that `exclude` matches, and `.git`, do not exist for the tools. Paths that `.gitignore` and other ignore files
+    match are left out of lists and searches, but can be read.
 
     Attributes:
         filesystem: the files; the section binds them as its resource `Filesystem`. Without it the tools work on the
             `Filesystem` that the prompt binds, as they do when `Prompt.bind` binds another one.
         mounts: instead of `filesystem`, several of them, each by the name of the folder as which it appears; see
             `MountedFilesystem`.
-        exclude: patterns of paths that do not exist for the tools, nor for what else finds the bound `Filesystem`; see
+        exclude: patterns of paths that do not exist for the tools, nor for other users of the bound `Filesystem`; see
             `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
-        policies: what judges the calls; by default a file must be read before it is written to or removed.
-        limits: how much one call takes or shows.
-        read_only: whether there are only the tools that look; then nothing is written, and no `ReadBeforeWritePolicy`
-            is needed or kept.
+        policies: judge the calls; by default a file must be read before it is written to or removed.
+        limits: how much one call reads or shows.
+        read_only: whether there are only the tools that read; then a `ReadBeforeWritePolicy` is dropped.
         accepts_overrides: whether the descriptions of the tools may be replaced when a prompt is tuned.
 
     Raises:
         DuplicateBindingError: `resources` binds a `Filesystem` too.
         PromptValidationError: both `filesystem` and `mounts` are given.
-        PathEscapeError: a pattern in `exclude` is none inside the root.
-        WrongResourceError: `filesystem` is none.
+        PathEscapeError: a pattern in `exclude` is not one inside the root.
+        WrongResourceError: `filesystem` is not a `Filesystem`.
         TypeError: `exclude` is one string.
-        ValueError: a name in `mounts` is no name of a folder.
+        ValueError: a name in `mounts` is not the name of a folder.
     """
 
     filesystem: Filesystem | None = field(default=None, kw_only=False)
@@ -214,7 +213,7 @@ class VfsToolsSection(Section[None]):
         set_field(self, "policies", kept)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance; it speaks of writing, of reading first and of mounts only where there is any of it."""
+        """The guidance; it covers writing, reading first and mounts only where they apply."""
         if self.read_only:
             return looking_guidance(mounts=tuple(self.mounts))
         read_first = any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies)
@@ -222,7 +221,7 @@ class VfsToolsSection(Section[None]):
 
 
 def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
-    """A policy that sees no more of the files than the tools do."""
+    """The policy behind the same filter as the tools."""
     if not isinstance(policy, ReadBeforeWritePolicy):
         return policy
     return replace(policy, path_filter=policy.path_filter.plus(path_filter))
@@ -236,10 +235,10 @@ def _with_filesystem(
 
 
 def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
-    """The file tools, those that only look first.
+    """The file tools, those that only read first.
 
     Args:
-        files: what the tools do.
+        files: the handlers.
         accepts_overrides: whether their descriptions may be replaced when a prompt is tuned.
     """
     looking = looking_tools(files, accepts_overrides=accepts_overrides)
@@ -247,7 +246,7 @@ def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[An
 
 
 def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
-    """The file tools that only look; the arguments are those of `file_tools`."""
+    """The file tools that only read; the arguments are those of `file_tools`."""
     return (
         Tool[ListFiles, FileList](
             name="list_files",

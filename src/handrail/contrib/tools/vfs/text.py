@@ -1,10 +1,10 @@
-"""Text as the file tools see it: its lines, the part that fits in one result, and exact replacement. Pure functions.
+"""Text for the file tools: lines, the part that fits in one result, and exact replacement. Pure functions.
 
-What is text at all is decided here. A line ends with LF or CRLF. Everything in here works on text whose lines end with
-LF, which is what the model is shown; an edit puts each line's own end back.
+This module decides what is text. A line ends with LF or CRLF. The functions work on text whose lines end with LF, as
+the model sees it; an edit restores each line's own end.
 
-The piece that an edit replaces is looked for in the text with LF line ends, as the model has seen it. Every line that
-the edit does not touch keeps its own line end; new lines get that of the line in which the piece begins.
+The piece that an edit replaces is searched for in the text with LF line ends. Every line that the edit does not change
+keeps its own line end; new lines get that of the line in which the piece begins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handrail.prompt.known_files import Position, TextReplaced
 from handrail.serde.formatting import count_noun
 
 _LOOKED_AT = 8_192
-"""So many bytes at the start of a file decide whether it is binary."""
+"""How many bytes at the start of a file decide whether it is binary."""
 
 _KINDS = (
     (b"\x89PNG\r\n", "a PNG image"),
@@ -46,7 +46,7 @@ _LF = "\n"
 _START: Position = (1, 1)
 
 _LISTED = 10
-"""So many occurrences are listed by their lines."""
+"""How many occurrences are listed by their lines."""
 
 _LINES_COMPARED = 5_000
 
@@ -58,7 +58,7 @@ _SHOWN_OF_LINE = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VfsLimits:
-    """How much one call of a file tool takes or shows; each at least 1.
+    """How much one call of a file tool reads or shows; each at least 1.
 
     Attributes:
         lines: lines in one result of `read_file`, `grep_files` or `read_kept`.
@@ -66,7 +66,7 @@ class VfsLimits:
         entries: entries in one result of `list_files` or `glob_files`.
         line_characters: characters of a line that `grep_files` shows.
         file_bytes: the largest file that is read, searched or edited, in bytes.
-        kept_characters: characters that are kept of a result too long to be shown; a search that finds more stops.
+        kept_characters: characters that are stored of a result too long to be shown; a search that finds more stops.
         search_seconds: how long `glob_files` and `list_files` look for files, and `grep_files` searches.
         walked_entries: files and folders that one call looks at while it looks for files.
 
@@ -94,7 +94,7 @@ class NotText:
     """Data that is not UTF-8 text, or too much of it.
 
     Attributes:
-        what: what it is instead, in words that follow the name of a file.
+        what: what it is instead, as text that follows the name of a file.
         has_lines: whether it is text that is too large to be shown.
     """
 
@@ -103,7 +103,7 @@ class NotText:
 
 
 def decode_text(data: bytes) -> str | NotText:
-    """The text that data is in UTF-8, if it is text."""
+    """The text of data in UTF-8, if it is text."""
     if b"\0" in data[:_LOOKED_AT]:
         return _binary(data, len(data))
     try:
@@ -113,11 +113,11 @@ def decode_text(data: bytes) -> str | NotText:
 
 
 def described(start: FileStart, limits: VfsLimits) -> NotText:
-    """What a file is that is too large to be read, as far as its first bytes tell."""
+    """The kind of a file that is too large to be read, from its first bytes."""
     if b"\0" in start.data:
         return _binary(start.data, start.size)
     try:
-        getincrementaldecoder("utf-8")().decode(start.data)  # which leaves alone a character that is cut off at the end
+        getincrementaldecoder("utf-8")().decode(start.data)  # accepts a character that is cut off at the end
     except UnicodeDecodeError as error:
         return _no_utf8(start.data, start.size, error)
     return NotText(f"is text, {too_large(start.size, limits)}", has_lines=True)
@@ -139,14 +139,14 @@ def _kind(data: bytes) -> str:
 
 
 def too_large(size: int, limits: VfsLimits) -> str | None:
-    """Why a file is too large for these tools, in words that follow its name; `None` if it is not."""
+    """Why a file is too large for these tools, as text that follows its name; `None` if it is not."""
     if size <= limits.file_bytes:
         return None
     return f"has {count_noun(size, 'byte', 'bytes')}, and the file tools take files of at most {limits.file_bytes:,}"
 
 
 def fit_lines(lengths: Iterable[int], *, most: int, characters: int) -> int:
-    """How many lines of these lengths one result may show; one at least, if there is one."""
+    """How many lines of these lengths one result may show; at least one, if there is one."""
     shown = 0
     for length in lengths:
         characters -= length + 1
@@ -175,13 +175,13 @@ def line_count(text: str) -> int:
 
 
 def excerpt(text: str, asked: ReadFile, limits: VfsLimits, *, path: str) -> FileExcerpt:
-    """The part of a file that was asked for, as far as it fits in one result: whole lines, or a part of one.
+    """The requested part of a file, as far as it fits in one result: whole lines, or a part of one.
 
     Args:
         text: all of the file, with its own line ends.
-        asked: where to start, and how many lines to take.
+        asked: where to start, and how many lines to show.
         limits: what fits.
-        path: what it is a part of, as it is to be named.
+        path: the name of the whole, for messages.
 
     Raises:
         ToolValidationError: the file has no such line, or the line no such character.
@@ -232,10 +232,10 @@ def _line_ends(text: str) -> Newlines:
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """Where an edit has replaced text, in order. There may be a million; each is made when it is asked for.
+    """The places where an edit has replaced text, in order. There may be a million; each is made on demand.
 
     Attributes:
-        pieces: what the edit has left alone: the text before, between and after what it has replaced.
+        pieces: the unchanged text before, between and after the replacements.
         old: what was between the pieces.
         new: what is between them now.
     """
@@ -252,13 +252,13 @@ class Replacements:
             start = _past(at, piece)
             at, new_at = _past(start, self.old), _past(_past(new_at, piece), self.new)
             ends_differ = (at[1] == 1) != (new_at[1] == 1)
-            if number == last and not self.pieces[-1] and ends_differ:  # one of the texts ends without a line end
+            if number == last and not self.pieces[-1] and ends_differ:  # one text ends without a line end
                 at, new_at = _past_line_end(at), _past_line_end(new_at)
             yield TextReplaced(start, at, new_at)
 
 
 def _past(position: Position, text: str) -> Position:
-    """Where a text ends that begins at a position."""
+    """The end of a text that begins at a position."""
     lines = text.count(_LF)
     return (position[0] + lines, len(text) - text.rfind(_LF)) if lines else (position[0], position[1] + len(text))
 
@@ -292,12 +292,12 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
 
     Args:
         text: all of the file, with its own line ends.
-        edit: what to replace by what.
-        path: the file, as it is to be named.
+        edit: the replacement.
+        path: the file, for messages.
 
     Raises:
         ToolValidationError: `old` is empty, equal to `new`, not in the text, or there more than once without
-            `replace_all`. The message says where the text comes nearest, or where `old` is.
+            `replace_all`. The message shows the nearest lines, or where `old` is.
     """
     old, new = with_lf(edit.old), with_lf(edit.new)
     if not old:
@@ -328,7 +328,7 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
 
 
 def _starts(text: str, piece: str) -> Iterator[int]:
-    """Where a piece occurs in a text, overlaps included: two places are two, even if only one could be replaced."""
+    """Where a piece occurs in a text, including overlaps, of which only one could be replaced."""
     at = text.find(piece)
     while at >= 0:
         yield at
@@ -340,7 +340,7 @@ def _lines_at(text: str, positions: list[int]) -> tuple[int, ...]:
 
 
 def _lines_of_joints(pieces: list[str], between: str) -> tuple[int, ...]:
-    """The lines in which the first joints of the pieces begin, when `between` is put there."""
+    """The lines in which the first joints of the pieces begin, with `between` at each joint."""
     lines: list[int] = []
     line = 1
     for piece in pieces[:-1][:_LISTED]:
@@ -365,7 +365,7 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
 
 
 def _nearest(text: str, old: str) -> str:
-    """Where a text comes nearest to a piece that it does not hold, in a few lines."""
+    """A few lines of a text that are nearest to a piece that it does not hold."""
     differing = _started(text, old) or _but_for_white_space(text, old)
     if differing:
         return differing
@@ -380,7 +380,7 @@ def _nearest(text: str, old: str) -> str:
 
 
 def _started(text: str, old: str) -> str:
-    """Where a text agrees with the first lines of a piece, and how it goes on; empty if it does so nowhere."""
+    """Where a text agrees with the first lines of a piece, and how it continues; empty if nowhere."""
     ends = [0, *(found.end() for found in re.finditer("\n", old))]
     agreeing = bisect_right(ends, 0, key=lambda end: old[:end] not in text) - 1
     start = old[: ends[agreeing]]
@@ -395,7 +395,7 @@ def _started(text: str, old: str) -> str:
 
 
 def _but_for_white_space(text: str, old: str) -> str:
-    """Where whole lines of a text agree with a piece but for white space, and the first that does not agree with it."""
+    """Where whole lines of a text equal a piece except for white space, and the first line that differs."""
     lines, wanted = text.split(_LF), old.strip(_LF).split(_LF)
     if not old.strip():
         return ""
@@ -418,6 +418,6 @@ def _squeezed(lines: list[str]) -> str:
 
 
 def _shown(line: str) -> str:
-    """A line as a JSON string, in which white space can be told apart."""
+    """A line as a JSON string, which shows white space."""
     shown = json.dumps(line[:_SHOWN_OF_LINE], ensure_ascii=False)
     return shown if len(line) <= _SHOWN_OF_LINE else f"{shown} and so on"

@@ -116,7 +116,7 @@ def test_program_runs_in_the_folder_that_is_named(root: Path) -> None:
     assert message.result.value == ProgramEnded(("ls",), "notes", 0, "plan.md\n")
     assert run.told("shell_run", command=["ls"], folder="back") == "plan.md\n"
     assert run.told("shell_run", command=["cat"], input="é\0") == "é␀"
-    assert run.told("shell_run", command=["cat"]) == "cat has written nothing."
+    assert run.told("shell_run", command=["cat"]) == "cat wrote nothing."
 
 
 @pytest.mark.requirement("A-36")
@@ -217,7 +217,7 @@ def test_other_exit_code_than_nought_fails_the_call_and_undoes_it(root: Path, fi
     """Over a filesystem what a failing program has changed is undone; what one that succeeds has changed stays."""
     run = SuiteRun(python_section(files))
     told = run.refused("shell_run", command=script("open('new', 'w'); print('oh'); raise SystemExit(3)"))
-    assert told == f"{PYTHON} has ended with exit code 3. What it changed in the folder is undone.\noh\n"
+    assert told == f"{PYTHON} has ended with exit code 3. Its changes in the folder are rolled back.\noh\n"
     assert not (root / "new").exists()
     run.told("shell_run", command=script("open('new', 'w')"))
     assert (root / "new").exists()
@@ -228,7 +228,7 @@ def test_over_a_plain_folder_nothing_is_undone_and_the_model_is_told(root: Path)
     run = SuiteRun(python_section(root))
     dies = "import os; open('new', 'w').close(); os.kill(os.getpid(), {})"
     assert run.refused("shell_run", command=script(dies.format(9))).startswith(
-        f"{PYTHON} was ended by SIGKILL. Nothing of it is undone.\n"
+        f"{PYTHON} was ended by SIGKILL. Its changes are not rolled back.\n"
     )
     assert (root / "new").exists()
     told = run.refused("shell_run", command=script(dies.format(int(signal.SIGRTMIN) + 3)))
@@ -242,8 +242,8 @@ def test_program_that_takes_too_long_fails_the_call_in_doubt(root: Path, files: 
     run = SuiteRun(python_section(files, **options))
     killed = f"{PYTHON} was killed, because it may take 0.5 s and was not done."
     assert run.refused("shell_run", command=slow) == (
-        f"{killed} What it changed in the folder is undone.\nbegun\nWhether shell_run took effect is unknown. Find out "
-        "what happened before asking for it again."
+        f"{killed} Its changes in the folder are rolled back.\nbegun\nWhether shell_run took effect is unknown. Find "
+        "out what happened before asking for it again."
     )
     assert not (root / "new").exists()
     assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown"]
