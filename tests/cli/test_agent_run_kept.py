@@ -133,4 +133,4 @@ def test_a_session_of_another_agent_is_told(run: Run, folder: Path) -> None:
     write(folder, desk__agent="---\nname: other\n---\nHello.\n")
     ran = run("hello", "--model", script(folder, HELLO), *kept)
     assert (ran.code, ran.out) == (2, "")
-    assert "give each agent a session of its own" in ran.err
+    assert "use a separate session for each agent" in ran.err

@@ -82,7 +82,7 @@ def test_a_call_that_asks_for_its_own_effect_does_not_wait_for_itself() -> None:
         return ToolResult.ok(Note(door[0].execute(call("pay", id="inner")).content))
 
     door.append(executor(tool("pay", pay, effect="external", idempotency=IdempotencyConfig())))
-    assert "is being carried out by another call" in door[0].execute(call("pay")).content
+    assert "is already running in another call" in door[0].execute(call("pay")).content
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptur
     heard = waits_of(door)
     with caplog.at_level(logging.WARNING, "handrail.runtime"):
         message: ToolMessage = way(door, call("pay", "A-1", id="call_7"))
-    assert "is being carried out by another call" in message.content
+    assert "is already running in another call" in message.content
     until = claim.row.lease_until
     assert isinstance(until, datetime)
     expected = EffectAwaited("s", None, "call_7", "pay", claim.key, claim.row.owner, until)

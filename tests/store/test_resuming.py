@@ -152,7 +152,7 @@ def test_live_owner_is_waited_for_which_is_said_at_once(
         assert session.open_calls == ()
         assert session[EffectAwaited].all() == ()
     assert not message.success
-    assert "is being carried out by another call" in message.content
+    assert "is already running in another call" in message.content
     assert (wait.session_id, wait.ref, wait.tool, wait.key) == ("day", CALL, "pay", row.key)
     assert (wait.owner, wait.until) == (row.owner, row.lease_until)
     (record,) = [found for found in caplog.records if found.levelno == logging.WARNING]

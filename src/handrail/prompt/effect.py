@@ -184,10 +184,10 @@ class DeclaredEffect(NamedTuple):
     ) -> DeclaredEffect:
         """Combine the fields of a tool; `effect` is `None` if it was not given.
 
-        A tool with a key that does not say what its calls do may act outside: it is warned about once.
+        For a tool with a key and no declared effect, a warning is logged once: it may have external effects.
 
         Raises:
-            PromptValidationError: a field is of another type, or two contradict each other.
+            PromptValidationError: a field has a wrong type, or two contradict each other.
         """
         said = effect if isinstance(effect, External) else None
         word = "external" if isinstance(effect, External) else effect or "state"
@@ -201,19 +201,17 @@ class DeclaredEffect(NamedTuple):
             reconcile = said.reconcile
         if effect is None and idempotency is not None and idempotency.on_orphan is None and idempotency.has_key:
             _warn_of_silence(tool)
-        own = cast(
-            "Effect", "".join(word)
-        )  # an object of its own: `GivenEffect.of_copy` tells it from a word in a program
+        own = cast("Effect", "".join(word))  # a new object: `GivenEffect.of_copy` distinguishes it from an equal string
         return cls(own, effect is not None, said, _on_orphan(effect, said, idempotency), reconcile)
 
 
 class GivenEffect(NamedTuple):
-    """What a tool was given for its effect, and what that became; a copy of the tool is given it.
+    """The arguments of a tool for its effect, and their result; passed to copies of the tool.
 
     Attributes:
         effect: `effect` as it was given; `None` if it was not.
         reconcile: `reconcile` as it was given.
-        settled: what the two became.
+        settled: the result of the two.
     """
 
     effect: object
@@ -223,37 +221,37 @@ class GivenEffect(NamedTuple):
     def of_copy(
         self, effect: object, reconcile: Reconcile[Any, Any] | None
     ) -> tuple[object, Reconcile[Any, Any] | None]:
-        """What a copy of the tool is given, whose fields have these values: the same, unless one was replaced.
+        """The arguments of a copy of the tool with these field values: the same, unless one was replaced.
 
-        The word of a field that was not replaced is the very object that is settled: see `DeclaredEffect.of`. A word
-        that was given is another one, so `replace(tool, effect="external")` says no more than `"external"`.
+        The string in a field that was not replaced is the same object as in `settled`: see `DeclaredEffect.of`. A given
+        string is another object, so `replace(tool, effect="external")` means only `"external"`.
         """
         same = reconcile is self.settled.reconcile
         return self.effect if effect is self.settled.effect else effect, self.reconcile if same else reconcile
 
 
 def effect_hints(effect: Effect, *, declares_effect: bool, idempotency: IdempotencyConfig | None) -> tuple[str, ...]:
-    """What whoever declared a tool may not have meant, in sentences; for `handrail check`."""
+    """Likely mistakes in the declaration of an effect, as sentences for `handrail check`."""
     if idempotency is None or not idempotency.has_key or effect != "state":
         return ()
     hints: list[str] = []
     if not declares_effect:
         hints.append(
-            "it has an idempotency key and does not say what its calls do: write effect='external' if they act "
-            "outside, or effect='state' if all that they do is rolled back"
+            "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
+            "outside, or effect='state' if all their changes are rolled back"
         )
     if idempotency.strategy == "auto":
         hints.append(
-            "its key is made of all arguments, so a change that is made, changed back and asked for again is answered "
-            "from the ledger and not made. A state call needs no key to be made once"
+            "its key is computed from all arguments, so a change that is made, reverted and requested again is "
+            "answered from the ledger and not made. A state call does not need a key to run once"
         )
     return tuple(hints)
 
 
 def _on_orphan(effect: object, external: External | None, config: IdempotencyConfig | None) -> OnOrphan:
-    """What becomes of an orphan.
+    """How an orphaned effect is treated.
 
-    Of a tool that says that it changes state alone, an orphan has surely not happened: what it wrote was undone.
+    For a tool that declares that it changes only state, it has certainly not happened: its writes were rolled back.
     """
     if external is not None:
         return external.on_orphan
@@ -265,7 +263,7 @@ def _on_orphan(effect: object, external: External | None, config: IdempotencyCon
 @lru_cache(maxsize=1024)
 def _warn_of_silence(tool: str) -> None:
     _log.warning(
-        "tool %s has an idempotency key and does not say what its calls do; write effect='external' if they act "
-        "outside, or effect='state' if all that they do is rolled back",
+        "tool %s has an idempotency key and does not declare its effect; write effect='external' if its calls act "
+        "outside, or effect='state' if all their changes are rolled back",
         tool,
     )

@@ -91,7 +91,8 @@ class Prompt(Generic[Out]):
             resources: instances or `Binding`s by type, or a registry.
 
         Raises:
-            PromptValidationError: something is no instance of a parameter type of the sections, or two are of one type.
+            PromptValidationError: an argument is not an instance of a parameter type of the sections, or two have one
+                type.
         """
         return Prompt(
             self.template,

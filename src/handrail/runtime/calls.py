@@ -425,7 +425,7 @@ def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReus
         other = f"tool {call.name}" if call.name != recorded.name else "other arguments"
         msg = (
             f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
-            f"{recorded.session_id!r} stands for a call of {recorded.name}, {when}, and was asked for again with "
+            f"{recorded.session_id!r} belongs to a call of {recorded.name}, {when}, and was repeated with "
             f"{other}. Give each reply of the model a name of its own, and each call of a reply an id of its own"
         )
     return CallIdReusedError(

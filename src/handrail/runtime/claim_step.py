@@ -114,9 +114,9 @@ def _slot_of(run: Invocation, tool: Tool[Any, Any], session_id: str, hash_key: b
 
 def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
     return CallIdReusedError(
-        f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} stands for an effect of "
-        f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was asked "
-        "for again with another tool or other arguments. State the reply, execute(call, reply=...), or give the call "
+        f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} belongs to an effect of "
+        f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was "
+        "repeated with another tool or other arguments. State the reply, execute(call, reply=...), or give the call "
         "an id of its own.",
         call_id=run.call.id,
         reply=run.ref.reply,

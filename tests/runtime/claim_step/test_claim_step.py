@@ -91,7 +91,7 @@ def test_a_busy_effect_is_told_where_the_tool_does_not_wait() -> None:
         release.set()
         assert paying.result().success
     assert not message.success
-    assert "is being carried out by another call" in message.content
+    assert "is already running in another call" in message.content
 
 
 @both_ways

@@ -275,7 +275,7 @@ class ThroughPipeline(WrapperToolset[Any]):
         """Run a call; the pipeline answers one that has a final record.
 
         Raises:
-            ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
+            ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
             ApprovalRequired: the call is postponed.
             DeveloperMistake: the program is at fault; the capability defers it until the other calls have ended.
             RunAbortedError: the run is over.

@@ -138,7 +138,7 @@ class HandrailToolset(AbstractToolset[Any]):
             DeveloperMistake: the program is at fault, or the reply has another call with the same id. A
                 `HandrailCapability` defers it until the other calls of the reply have ended; without one it cancels
                 them.
-            ToolFailed: the call was refused or failed; the message is what the model reads, and the run goes on.
+            ToolFailed: the call was refused or failed; the message is what the model reads, and the run continues.
             RunAbortedError: the run is over.
         """
         arguments = tool_args.given() if isinstance(tool_args, RawArguments) else tool_args

@@ -220,7 +220,7 @@ class ReadBeforeWritePolicy:
         if not held_back or not tool_names.isdisjoint(self.read_tools):
             return None
         return (
-            f"it holds back {', '.join(held_back)} until the file has been read, but there is no "
+            f"it denies {', '.join(held_back)} until the file has been read, but there is no "
             f"{' or '.join(self.read_tools)} in the section with the policy or below it. Declare the read tool "
             "there too, or name it in read_tools=."
         )

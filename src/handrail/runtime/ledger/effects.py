@@ -143,12 +143,12 @@ class Busy:
     def message(self) -> str:
         """The message for the model if the call does not wait, or has waited long enough."""
         return (
-            f"{self.row.tool} is being carried out by another call with the same idempotency key ({self.row.key}), so "
+            f"{self.row.tool} is already running in another call with the same idempotency key ({self.row.key}), so "
             "it was not run again. Try later with the same arguments to get its result."
         )
 
     def changed(self) -> Future[None]:
-        """A new future that is done when the effect is no longer running as it was, or its owner's lease has passed.
+        """A new future that is done when the effect is no longer running as it was, or its owner's lease has expired.
 
         A task awaits it wrapped (`asyncio.wrap_future`); cancelling it ends the watch. It does not carry the outcome:
         claim again.

@@ -186,7 +186,7 @@ class EffectLedger:
         """
         return self._keeper.tick()
 
-    # ------------------------------------------------------------------------------------------ find out what happened
+    # ------------------------------------------------------------------------------------------ resolve unknown effects
 
     def reclaim(self, row: EffectRow, request: ClaimRequest) -> ClaimAnswer:
         """Claim an unknown effect that is known not to have happened, in order to run it.

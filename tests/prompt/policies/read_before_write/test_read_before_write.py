@@ -277,7 +277,7 @@ def test_a_policy_that_holds_back_needs_a_tool_to_read_with() -> None:
     assert policy.scope_fault(frozenset({"write_file", "read_file"})) is None
     assert policy.scope_fault(frozenset({"lookup"})) is None
     assert policy.scope_fault(frozenset({"write_file", "edit_file"})) == snapshot(
-        "it holds back edit_file, write_file until the file has been read, but there is no read_file "
+        "it denies edit_file, write_file until the file has been read, but there is no read_file "
         "in the section with the policy or below it. Declare the read tool there too, or name it in read_tools=."
     )
 
