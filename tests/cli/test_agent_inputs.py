@@ -65,7 +65,7 @@ def test_empty_input_is_a_slip(given: str | None, stream: Keyboard | None, readi
 def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str) -> None:
     """Whatever the stream makes of it."""
     stream = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors=mode)
-    with pytest.raises(CycloptsError, match="standard input is no text in UTF-8"):
+    with pytest.raises(CycloptsError, match="standard input is not UTF-8 text"):
         read_prompt(None, stream)
 
 

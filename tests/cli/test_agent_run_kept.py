@@ -74,7 +74,7 @@ def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path) -> None
     first = script(folder, {"calls": [call("note", text="milk")]})
     ran = run("note it", "--model", first, "--approve", "later", *kept)
     assert (ran.code, ran.out) == (3, "")
-    assert "Decide and go on with: handrail run desk.agent --store sqlite:///desk.db --session monday" in ran.err
+    assert "Decide and resume with: handrail run desk.agent --store sqlite:///desk.db --session monday" in ran.err
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "later", *kept)
     assert ran.code == 3
     ran = run("--model", script(folder, {"text": "Done."}), "--approve", "approve-all", *kept)
@@ -91,7 +91,7 @@ def test_a_session_is_begun_and_named_where_there_is_a_store(run: Run, folder: P
     assert ran.code == 0
     with stores.open("sqlite:///desk.db") as store:
         (row,) = store.sessions()
-    assert f"Session {row.session_id} is kept in sqlite:///desk.db." in ran.err
+    assert f"Session {row.session_id} is stored in sqlite:///desk.db." in ran.err
 
 
 def test_a_script_is_played_again_on_one_session(run: Run, folder: Path) -> None:

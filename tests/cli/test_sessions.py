@@ -60,7 +60,7 @@ def test_sessions_are_found_by_their_tags(handrail: Command) -> None:
     assert [json.loads(line)["session_id"] for line in found.out.splitlines()] == [SESSION]
     none = handrail("sessions", "list", "--tag", "desk=paris")
     assert (none.code, none.out) == (0, "")
-    assert none.err == f"No session is tagged so in {handrail.url}.\n"
+    assert none.err == f"No session has these tags in {handrail.url}.\n"
 
 
 @pytest.mark.parametrize("tag", ["berlin", "=berlin"])

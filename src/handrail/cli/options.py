@@ -48,7 +48,7 @@ def path_status(path: Path) -> PathStatus:
     except (FileNotFoundError, NotADirectoryError):
         return "nothing"
     except (OSError, ValueError) as error:
-        raise CycloptsError(msg=f"{path} cannot be looked at: {os_error_text(error)}") from error
+        raise CycloptsError(msg=f"{path} cannot be accessed: {os_error_text(error)}") from error
     if stat.S_ISDIR(mode):
         return "folder"
     return "file" if stat.S_ISREG(mode) else "other"
@@ -105,8 +105,8 @@ class StoreOptions:
             raise CycloptsError(msg=f"which store? Give --store URL or set HANDRAIL_STORE: {EXAMPLES}")
         if self.store.startswith("memory:"):
             raise CycloptsError(
-                msg="a store in memory lives and dies with its process, so there is nothing to see of it from here. "
-                f"Give --store the URL of one that stays: {EXAMPLES}"
+                msg="a store in memory exists only within its process, so this command cannot read it. "
+                f"Give --store the URL of a durable one: {EXAMPLES}"
             )
         check_there(self.store)
         try:

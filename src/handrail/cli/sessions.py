@@ -77,7 +77,7 @@ def list_sessions(
         rows = list(islice(found, size))
         more = next(found, None) is not None
     if not rows:
-        screen.remark(f"No session{' is tagged so' if tag else 's'} in {store.url}.")
+        screen.remark(f"No session{' has these tags' if tag else 's'} in {store.url}.")
         return 0
     screen.table(_SESSION_COLUMNS, [session_cells(row) for row in rows])
     if more:

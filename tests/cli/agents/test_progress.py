@@ -150,7 +150,7 @@ def test_nested_agents_say_what_they_say_on_standard_error() -> None:
 @pytest.mark.parametrize(
     "event, line",
     [
-        (RunStarted(DESK, "m", "s", resumed=True), "desk: goes on on m"),
+        (RunStarted(DESK, "m", "s", resumed=True), "desk: resumed on m"),
         (RunWarned(DESK, "a rule\nfits nothing"), "desk: warning: a rule\\nfits nothing"),
         (ended(replayed=True), "desk: look ok, 0.2 s (replayed: it has happened before)"),
         (ended("no\nsuch \x1b file", success=False), "desk: look failed: no such \\x1b file"),

@@ -90,7 +90,7 @@ def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, ke
         (("--happened", "--why", "x"), "--why goes with --not-happened"),
         (("--not-happened", "--message", "x"), "--message goes with --happened"),
         (("--not-happened", "--value", "1"), "--value goes with --happened"),
-        (("--happened", "--value", "paid"), "--value is no JSON"),
+        (("--happened", "--value", "paid"), "--value is not JSON"),
         (("--happened", "--value", "NaN"), "NaN is no number of JSON"),
         (("--happened", "--ttl=-1h"), "must be more than zero"),
         (("--happened", "--ttl", "soon"), "Invalid value for --ttl"),
@@ -168,7 +168,7 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
     monkeypatch.setattr(changes, "found_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert ran.code == 1
-    assert "has been changed by somebody else in the meantime" in ran.err
+    assert "has been changed concurrently, so it was left unchanged" in ran.err
     assert _row(store, "app:pay:unknown").note == "somebody else"
 
 
@@ -215,7 +215,7 @@ def test_a_tool_without_effects_is_said_to_have_none(handrail: Command) -> None:
     """A slip in the name is not a success."""
     ran = handrail("ledger", "invalidate", "--tool", "pya", "--yes")
     assert ran.code == 1
-    assert "knows of no effect of a tool pya" in ran.err
+    assert "has no effect of a tool pya" in ran.err
 
 
 def test_a_dry_run_removes_nothing(handrail: Command, store: Store) -> None:
@@ -295,7 +295,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
     monkeypatch.setattr(changes, "found_effect", looked)
     ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
     assert (ran.code, ran.out) == (1, "")
-    assert "1 effect has been changed by somebody else in the meantime" in ran.err
+    assert "1 effect has been changed concurrently, so it was left unchanged" in ran.err
     assert _row(store, "session:pay:done", SESSION).note == "somebody else"
 
 

@@ -32,7 +32,7 @@ def test_the_option_counts_more_than_the_environment(handrail: Command, tmp_path
 
 def test_a_store_in_memory_cannot_be_seen_from_here() -> None:
     """It lives in another process, if at all."""
-    with pytest.raises(CycloptsError, match="lives and dies with its process"):
+    with pytest.raises(CycloptsError, match="exists only within its process"):
         StoreOptions(store="memory:").open()
 
 

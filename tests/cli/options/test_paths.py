@@ -30,7 +30,7 @@ def test_what_stands_at_a_path_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [LONG, "a\0b"])
 def test_a_path_that_cannot_be_looked_at_is_a_slip(name: str) -> None:
     """With the path, and why."""
-    with pytest.raises(CycloptsError, match=r"cannot be looked at: (File name too long|embedded null)"):
+    with pytest.raises(CycloptsError, match=r"cannot be accessed: (File name too long|embedded null)"):
         path_status(Path(name))
 
 

@@ -58,7 +58,7 @@ class TextProgress:
         """Report an event."""
         match event:
             case RunStarted():
-                begun = "goes on" if event.resumed else "started"
+                begun = "resumed" if event.resumed else "started"
                 self._remark(f"{_path(event.path)}: {begun} on {event.model}")
             case RunWarned():
                 self._remark(f"{_path(event.path)}: warning: {event.message}")

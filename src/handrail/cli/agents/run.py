@@ -120,7 +120,7 @@ def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
     """Run the agent, and report its progress and outcome."""
     teller = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
     if session is not None and run.choices.session is None:
-        screen.remark(f"Session {session.session_id} is kept in {without_passwords(run.store or '')}.")
+        screen.remark(f"Session {session.session_id} is stored in {without_passwords(run.store or '')}.")
     listener = _Listener(teller)
 
     def late() -> None:
@@ -141,7 +141,7 @@ def _told_run(run: PreparedRun, session: Session | None, screen: Screen) -> int:
         screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
         for call in result.waiting:
             screen.remark(f"  {'/'.join(call.path)}: {call.tool}")
-        screen.remark(f"Decide and go on with: {run.resuming(session)}")
+        screen.remark(f"Decide and resume with: {run.resuming(session)}")
         return WAITING
     teller.answer(result.output)
     check_played(run.model)
@@ -263,7 +263,7 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
         text = stream.read()
         text.encode()
     except UnicodeError as error:
-        raise CycloptsError(msg=f"standard input is no text in UTF-8 ({error})") from error
+        raise CycloptsError(msg=f"standard input is not UTF-8 text ({error})") from error
     if text.strip():
         return text
     if not reading:

@@ -30,7 +30,7 @@ from handrail.store import EffectRow, Store
 DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
 """Whether to remove nothing."""
 
-_CHANGED = "has been changed by somebody else in the meantime, so it was left as it is; look at it again"
+_CHANGED = "has been changed concurrently, so it was left unchanged; look at it again"
 
 
 @Parameter(name="*")
@@ -83,7 +83,7 @@ class EffectFinding:
             if given is not None and self.happened is False:
                 raise CycloptsError(msg=f"{name} goes with --happened; of what has not happened, --why tells")
         if self.value is not None and (wrong := _fault_of_json(self.value)):
-            raise CycloptsError(msg=f"--value is no JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
+            raise CycloptsError(msg=f"--value is not JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
         if self.ttl != "never" and self.ttl <= timedelta(0):
             raise CycloptsError(msg=f"--ttl is {self.ttl}; it must be more than zero, or `never`")
 
@@ -271,7 +271,7 @@ class _Removed:
 
 def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: datetime) -> str:
     if not rows:
-        return f"{store.url} knows of no effect of a tool {tool}; handrail ledger list shows all"
+        return f"{store.url} has no effect of a tool {tool}; handrail ledger list shows all"
     one = f"the effect {rows[0].key} is {show.state(rows[0], now)}"
     what = one if tool is None else f"all effects of {tool} are running or unknown"
     return (

@@ -420,7 +420,7 @@ def list_effects(
             screen.json(effect_json(row, now, beside), lines=True)
         return 0
     if not rows:
-        screen.remark(f"No effect{'s' if wanted == EffectFilter() else ' is as asked for'} in {store.url}.")
+        screen.remark(f"No effect{'s' if wanted == EffectFilter() else ' matches'} in {store.url}.")
         return 0
     print_effects(screen, shown, now)
     if len(rows) > len(rows[:size]):
@@ -476,11 +476,11 @@ def found_effect(store: Store, key: str, partition: str | None) -> EffectRow:
     if not found:
         where = "" if partition is None else f" in the partition {partition!r}"
         raise LedgerError(
-            f"{store.url} knows of no effect {key}{where}; handrail ledger list shows all", key=key, status="absent"
+            f"{store.url} has no effect {key}{where}; handrail ledger list shows all", key=key, status="absent"
         )
     partitions = ", ".join(sorted(row.partition or '""' for row in found))
     raise LedgerError(
-        f"{len(found)} sessions have an effect {key}; say which with --partition: {partitions}",
+        f"{len(found)} sessions have an effect {key}; name one with --partition: {partitions}",
         key=key,
         status="ambiguous",
     )

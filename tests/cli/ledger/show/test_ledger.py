@@ -76,7 +76,7 @@ def test_a_state_that_is_none_is_a_usage_error(handrail: Command) -> None:
 def test_nothing_found_is_said(handrail: Command, tmp_path: Path) -> None:
     """An empty table would look like a fault."""
     ran = handrail("ledger", "list", "--tool", "nothing")
-    assert (ran.code, ran.out, ran.err) == (0, "", f"No effect is as asked for in {handrail.url}.\n")
+    assert (ran.code, ran.out, ran.err) == (0, "", f"No effect matches in {handrail.url}.\n")
     url = f"sqlite:///{tmp_path / 'empty.db'}"
     stores.open(url).close()
     assert handrail("ledger", "list", "--store", url).err == f"No effects in {url}.\n"
@@ -108,7 +108,7 @@ def test_a_key_that_is_not_there_is_said_to_be_not_there(handrail: Command) -> N
     """The error names the store, the key and where to look."""
     ran = handrail("ledger", "show", "nothing")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == f"handrail: {handrail.url} knows of no effect nothing; handrail ledger list shows all\n"
+    assert ran.err == f"handrail: {handrail.url} has no effect nothing; handrail ledger list shows all\n"
     elsewhere = handrail("ledger", "show", "session:pay:done", "--partition", FORK)
     assert f"no effect session:pay:done in the partition '{FORK}'" in elsewhere.err
 
@@ -118,7 +118,7 @@ def test_a_key_of_several_sessions_needs_the_partition(handrail: Command, store:
     store.insert(effect("session:pay:done", "done", store.now(), message="another"))
     ran = handrail("ledger", "show", "session:pay:done")
     assert ran.code == 1
-    assert f'2 sessions have an effect session:pay:done; say which with --partition: "", {SESSION}' in ran.err
+    assert f'2 sessions have an effect session:pay:done; name one with --partition: "", {SESSION}' in ran.err
     assert "another" in handrail("ledger", "show", "session:pay:done", "--partition", "").out
     assert "Paid 7" in handrail("ledger", "show", "session:pay:done", "--partition", SESSION).out
 
@@ -234,7 +234,7 @@ def test_list_shows_what_was_learned_late_and_picks_possible_duplicates(handrail
     picked = handrail("ledger", "list", "--possible-duplicate", "--format", "json").out.splitlines()
     assert [json.loads(line)["key"] for line in picked] == ["twice"]
     nothing = handrail("ledger", "list", "--possible-duplicate", "--tool", "nothing")
-    assert "No effect is as asked for" in nothing.err
+    assert "No effect matches" in nothing.err
 
 
 def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store) -> None:
