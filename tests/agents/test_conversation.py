@@ -88,7 +88,7 @@ def test_a_conversation_belongs_to_one_agent() -> None:
     """The message names both."""
     session = Session(session_id="s")
     Conversation(session, "desk").save([ASK])
-    with pytest.raises(AgentError, match=r"'s' holds a conversation of agent desk, so helper cannot go on"):
+    with pytest.raises(AgentError, match=r"'s' holds a conversation of agent desk, so helper cannot continue it"):
         Conversation(session, "helper")
 
 

@@ -229,7 +229,7 @@ async def test_shell_with_rules_of_its_own(run: Run) -> None:
     allow = [("sh", "-c"), ("pwd",)]
     shell = run.made(shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30)))
     assert await told(shell, "shell_run", command=["sh", "-c", "echo $NAME > made; cat made"]) == "value\n"
-    assert "undone" in await refused(shell, "shell_run", command=["sh", "-c", "rm made; exit 1"])
+    assert "rolled back" in await refused(shell, "shell_run", command=["sh", "-c", "rm made; exit 1"])
     assert (run.project_folder / "made").exists()
     prefixed = run.made(shell_toolset(run.root, allow=allow, prefix="work"))
     assert await told(prefixed, "work_shell_run", command=["pwd"]) == f"{run.root.resolve()}\n"
