@@ -20,7 +20,7 @@ from handrail.runtime import invoke as pipeline
 from handrail.runtime.invocation import Invocation
 from handrail.testing import FakeClock
 from handrail.transaction import current
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, events, executor, files, scribble, tool
+from tests.runtime.bench import BOTH_WAYS, Kept, Note, call, echo, events, executor, files, scribble, tool
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 Door = Any
@@ -372,3 +372,8 @@ def test_no_step_says_by_itself_which_one_it_is() -> None:
         if re.search(r"\.step = ", path.read_text(encoding="utf-8"))
     ]
     assert writers == ["invoke.py"]
+
+
+def test_the_echo_of_the_bench_echoes() -> None:
+    """The test tools are what they claim to be."""
+    assert echo(Note("x"), context=ToolContext.of()).value == Note("x")
