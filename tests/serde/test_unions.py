@@ -83,6 +83,22 @@ def test_the_tag_names_the_member() -> None:
     )
 
 
+@pytest.mark.parametrize("listed", [False, True], ids=["alone", "in a list"])
+def test_a_class_that_was_renamed_reads_and_writes_the_tags_of_the_old_class(listed: bool) -> None:
+    """`stored_as("module:Class")` is what the store advises for a class that was renamed or moved."""
+    old: Any = dataclasses.make_dataclass("Refuse", [("why", str)], frozen=True)
+    old.__module__ = "desk.answers"
+    new: Any = dataclasses.make_dataclass("Decline", [("why", str)], frozen=True)
+    new = stored_as("desk.answers:Refuse")(new)
+    many: Any = list
+    before = held(many[Approve] | many[old] if listed else Approve | old)
+    after = held(many[Approve] | many[new] if listed else Approve | new)
+    value = [new("a")] if listed else new("a")
+    data = stored_codec(before).dump_json(before([old("a")] if listed else old("a")))
+    assert stored_codec(after).parse_json(data).x == value
+    assert stored_codec(after).dump_json(after(value)) == data
+
+
 def test_members_of_one_name_are_told_apart_by_their_module() -> None:
     """Two classes may be called the same."""
     twin: Any = dataclasses.make_dataclass("Approve", [("why", str)], frozen=True)

@@ -15,9 +15,10 @@ from handrail.runtime.calls import EffectAwaited, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult, holding_ticket, load_result
+from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult, holding_ticket
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.runtime.ledger.recorded_results import load_result
 from handrail.runtime.unknown_effects import has_not_happened, refuse_repeat
 from handrail.serde import has_ambiguous_unions
 from handrail.session.calls import shown_id
@@ -147,7 +148,7 @@ async def _stored(
     """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
     if isinstance(answer, Hit):
         try:
-            return load_result(tool, answer)
+            return ReplayedResult(EffectRef(answer.row.key, answer.effect_id), load_result(tool, answer))
         except Exception as error:
             raise _unreadable(tool, answer.row, error) from error
     if isinstance(answer, Busy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
@@ -87,7 +88,7 @@ def spelling(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
         text = _literal(view)
         return Spelling(text, text, ())
     cls = class_of(view)
-    stable = stable_name(cls) if cls else None
+    stable = _stable_name(cls)
     short = stable or _name(view, cls)
     placed = stable or _placed(cls) or short
     own = (cls,) if cls is not None and "cls" in view else ()
@@ -115,11 +116,26 @@ def parts_in(view: Core) -> Iterator[Core]:
 
 
 def _name(view: Core, cls: type[Any] | None) -> str:
-    return cls.__name__ if cls else str(view.get("cls_repr", _OTHERS.get(view["type"], view["type"])))
+    if cls is None:
+        return str(view.get("cls_repr", _OTHERS.get(view["type"], view["type"])))
+    return re.split("[:.]", _name_before(cls) or cls.__name__)[-1]
 
 
 def _placed(cls: type[Any] | None) -> str | None:
-    return f"{cls.__module__}:{cls.__qualname__}" if cls and cls.__module__ != "builtins" else None
+    if cls is None or cls.__module__ == "builtins":
+        return None
+    return _name_before(cls) or f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _stable_name(cls: type[Any] | None) -> str | None:
+    name = stable_name(cls) if cls else None
+    return None if name and ":" in name else name
+
+
+def _name_before(cls: type[Any]) -> str | None:
+    """The `module:Class` that `stored_as` gave a renamed or moved class; its tags are those of the old class."""
+    name = stable_name(cls)
+    return name if name and ":" in name else None
 
 
 def _literal(view: Core) -> str:
@@ -133,7 +149,7 @@ def _names_of(core: Core, definitions: Mapping[str, Core], *, within: bool = Fal
         return (*sorted(kinds_of(view))[:1], _literal(view))
     cls = class_of(view)
     name, placed = _name(view, cls), _placed(cls)
-    stable = stable_name(cls) if cls else None
+    stable = _stable_name(cls)
     held = [] if within else [_names_of(part, definitions, within=True) for part in _held(view)]
     full = [f"{name}[{', '.join(names[at] for names in held)}]" for at in (0, -1)] if held else []
     named = (*([stable] if stable else []), name, *full, *([placed] if placed else []))

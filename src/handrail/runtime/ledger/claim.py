@@ -34,8 +34,9 @@ from handrail.errors import EffectUncertain, LeaseLostError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY
 from handrail.runtime.failures import describe_error, unknown_because
-from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import TestimonyWord
 from handrail.store.protocol import EffectRow
 from handrail.transaction import CommitParticipant, UnitStore
@@ -409,24 +410,3 @@ def holding_ticket(row: EffectRow) -> Ticket | None:
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
     """Whether a handler or a reconciler returned a result; the type of its value is not checked."""
     return isinstance(returned, ToolResult)
-
-
-def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
-    """A result as the ledger records it; a value that JSON cannot represent is omitted: the effect has happened."""
-    return EffectResult(result.message, tool.dump_value(result.value), result.exclude_value_from_context)
-
-
-def load_result(tool: Tool[Any, Any], hit: Hit) -> ReplayedResult:
-    """The claim that replays the stored result of an effect.
-
-    Raises:
-        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
-    """
-    found = hit.result
-    message, value = found.message, None
-    if found.value is None:
-        message = f"{message} (This was done before, and is not done again. Its value could not be stored.)".strip()
-    elif tool.value_codec is not None and found.value != b"null":
-        value = tool.value_codec.parse_json(found.value)
-    result = ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)
-    return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), result)

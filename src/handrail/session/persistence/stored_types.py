@@ -173,13 +173,7 @@ class StoredType:
         """
         if version < 1:
             raise ValueError(f"its version is {version}, and versions count from 1")
-        if version > self.version:
-            raise UnknownTypeError(
-                f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
-                f"{self.version}; run the newer program, or declare the new version with @stored_as({self.name!r}, "
-                f"version={version}, upgrades=...)",
-                type_name=self.name,
-            )
+        self._check_version(version)
         try:
             if version == self.version and self._form is None:
                 read: list[Any] = stored_codec(GenericAlias(list, (self.kind,))).parse_json(data)
@@ -196,6 +190,16 @@ class StoredType:
             ) from error
 
     def _load(self, item: dict[str, Any], version: int) -> Any:  # noqa: ANN401 - a value of the class
+        item = self.upgrade(item, version)
+        return stored_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
+
+    def upgrade(self, item: dict[str, Any], version: int) -> dict[str, Any]:
+        """The JSON of an item of a version as that of the present version.
+
+        Raises:
+            UnknownTypeError: the version is newer than the class, or an upgrade failed.
+        """
+        self._check_version(version)
         for step in range(version, self.version):
             try:
                 item = self._upgrades[step](item)
@@ -205,7 +209,21 @@ class StoredType:
                     f"({type(error).__name__}: {error}); mend upgrades[{step}] of its @stored_as",
                     type_name=self.name,
                 ) from error
-        return stored_codec(self.kind).parse(item) if self._form is None else self._form.load(item)
+        return item
+
+    def _check_version(self, version: int) -> None:
+        if version > self.version:
+            raise UnknownTypeError(
+                f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
+                f"{self.version}; run the newer program, or declare the new version with @stored_as({self.name!r}, "
+                f"version={version}, upgrades=...)",
+                type_name=self.name,
+            )
+
+
+def is_versioned(kind: object) -> bool:
+    """Whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
+    return isinstance(kind, type) and getattr(vars(kind).get(STORED_AS), "version", 1) > 1
 
 
 _TYPES: dict[type[Any], StoredType] = {}

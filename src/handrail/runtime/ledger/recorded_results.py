@@ -1,0 +1,80 @@
+"""How the ledger records the result of an effect, and how a later call reads it.
+
+The value is recorded as the JSON that the tool's result type writes. If its class has been given a later version with
+`stored_as`, the name and the version of the class are recorded with it: `{"$type": ..., "version": 2, "value": ...}`.
+A value without them is of a first version, of a version of Handrail that did not record them, or was given by a person
+who has settled the effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast, get_args, get_origin
+
+from pydantic_core import from_json, to_json
+
+from handrail.errors import ParseError, UnknownTypeError
+from handrail.prompt import Tool, ToolResult
+from handrail.runtime.ledger.effects import EffectResult, Hit
+from handrail.serde.annotations import is_union, strip_annotated
+from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
+
+
+def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
+    """A result as the ledger records it; a value that JSON cannot represent is omitted: the effect has happened."""
+    value = tool.dump_value(result.value)
+    if value is not None and is_versioned(type(result.value)):
+        stored = stored_type(type(result.value))
+        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
+    return EffectResult(result.message, value, result.exclude_value_from_context)
+
+
+def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
+    """The recorded result of an effect, as a result of the tool.
+
+    Raises:
+        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
+    """
+    found = hit.result
+    message, value = found.message, None
+    if found.value is None:
+        message = f"{message} (This was done before, and is not done again. Its value could not be stored.)".strip()
+    elif tool.value_codec is not None:
+        value = _load_value(tool, found.value)
+    return ToolResult(message, value, exclude_value_from_context=found.exclude_value_from_context)
+
+
+def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
+    versioned = {stored.name: stored for stored in _versioned_types(tool.result_type)}
+    if not versioned:
+        return tool.load_value(data)
+    read: Any = from_json(data)
+    if isinstance(read, dict) and read.keys() == {"$type", "version", "value"} and read["$type"] in versioned:
+        return tool.load_value(_upgraded(read["value"], versioned[read["$type"]], read["version"]))
+    try:
+        return tool.load_value(data)
+    except ParseError:
+        for stored in versioned.values():
+            for version in reversed(range(1, stored.version)):
+                try:
+                    return tool.load_value(_upgraded(read, stored, version))
+                except (ParseError, UnknownTypeError):
+                    continue
+        raise
+
+
+def _versioned_types(kind: object) -> Iterator[StoredType]:
+    """The dataclasses with versions among the members of a result type."""
+    plain = strip_annotated(kind)
+    if is_union(plain):
+        for member in get_args(plain):
+            yield from _versioned_types(member)
+    elif is_versioned(cls := get_origin(plain) or plain):
+        yield stored_type(cast("type[Any]", cls))
+
+
+def _upgraded(item: Any, stored: StoredType, version: int) -> bytes:  # noqa: ANN401 - decoded JSON
+    """The JSON of a value in the present version of its class; the tag of a member of a union stays."""
+    if isinstance(item, dict) and item.keys() == {"$type", "value"}:
+        return to_json({**item, "value": stored.upgrade(item["value"], version)})
+    return to_json(stored.upgrade(item, version))

@@ -1,0 +1,103 @@
+"""A recorded result is read after its class has been given a later version with `stored_as`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, IdempotencyConfig
+from handrail.session.persistence.stored_types import stored_as
+from tests.runtime.bench import Note, call, events, executor
+
+
+@dataclass(frozen=True)
+class Denied:
+    """The other member of a union of results; it has the fields of the first version of the receipt."""
+
+    body: str
+
+
+def receipt(fields: Mapping[str, Any], version: int = 1) -> Any:
+    """The class of a receipt in one of its versions."""
+    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        1: lambda item: {"text": item["body"], "cents": 0},
+        2: lambda item: {"text": item["text"], "euros": item["cents"] // 100},
+    }
+    made: Any = dataclasses.make_dataclass("Receipt", list(fields.items()), frozen=True)
+    before = {number: upgrade for number, upgrade in upgrades.items() if number < version}
+    return stored_as("tests.recorded_results.receipt", version=version, upgrades=before)(made)
+
+
+FIRST = {"body": str}
+SECOND = {"text": str, "cents": int}
+THIRD = {"text": str, "euros": int}
+
+
+def paying(result: Any, value: object) -> Any:
+    """A tool whose result is of a type."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        return ToolResult.ok(value)
+
+    made = cast("Any", Tool)[Note, result]
+    return made(
+        name="pay", description="Pays.", handler=pay, effect="external", idempotency=IdempotencyConfig(scope="shop")
+    )
+
+
+def replayed(ledger: EffectLedger, result: Any) -> Any:
+    """The recorded value as a program with the type reads it."""
+    door = executor(paying(result, None), effect_ledger=ledger)
+    message = door.execute(call("pay", id="again"))
+    assert (message.success, message.replayed) == (True, True), message.content
+    return events(door)[-1].result.value
+
+
+@pytest.mark.parametrize("unite", [lambda kind: kind, lambda kind: kind | Denied], ids=["alone", "in a union"])
+@pytest.mark.parametrize(
+    "fields, version, values",
+    [(FIRST, 1, ("paid",)), (SECOND, 2, ("paid", 900)), (THIRD, 3, ("paid", 9))],
+    ids=["of the first version", "of the second", "of the present"],
+)
+def test_a_result_of_an_older_version_is_upgraded(
+    fields: Mapping[str, Any], version: int, values: tuple[object, ...], unite: Callable[[Any], Any]
+) -> None:
+    """As an item of a slice is, and by the version that was recorded with it."""
+    ledger = EffectLedger()
+    old = receipt(fields, version)
+    assert executor(paying(unite(old), old(*values)), effect_ledger=ledger).execute(call("pay")).success
+    new = receipt(THIRD, 3)
+    value = replayed(ledger, unite(new))
+    assert type(value) is new
+    assert value == new("paid", 0 if version == 1 else 9)
+
+
+@pytest.mark.parametrize(
+    "data, cents",
+    [(b'{"body":"paid"}', 0), (b'{"text":"paid","cents":900}', 9), (b'{"text":"paid","euros":9}', 9)],
+)
+def test_a_value_without_a_version_is_of_the_newest_version_that_it_fits(data: bytes, cents: int) -> None:
+    """It was given by a person, or recorded before versions were."""
+    ledger = EffectLedger()
+    new = receipt(THIRD, 3)
+    assert executor(paying(new, new("paid", 1)), effect_ledger=ledger).execute(call("pay")).success
+    [row] = ledger.rows()
+    assert ledger.store.replace(row, row._replace(value=data))
+    assert replayed(ledger, new) == new("paid", cents)
+
+
+def test_a_result_of_a_newer_version_stays_done_and_is_not_shown() -> None:
+    """An older program that runs beside a newer one does not repeat the effect."""
+    ledger = EffectLedger()
+    new = receipt(THIRD, 3)
+    assert executor(paying(new, new("paid", 1)), effect_ledger=ledger).execute(call("pay")).success
+    rows = list(ledger.rows())
+    message = executor(paying(receipt(SECOND, 2), None), effect_ledger=ledger).execute(call("pay", id="again"))
+    assert "was done before" in message.content
+    assert not message.success
+    assert list(ledger.rows()) == rows
