@@ -36,9 +36,8 @@ from types import ModuleType
 
 from handrail.agents.error_text import error_location, error_message, without_library_path
 from handrail.errors import DiscoveryError
-from handrail.session.persistence.stored_types import forget_types
+from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_types
 
-_PREFIX = "handrail_project_"
 _INIT = "__init__.py"
 _ONE_AT_A_TIME = RLock()  # what an import has added is told from what was there before
 
@@ -112,7 +111,7 @@ def package_name(folder: Path) -> str:
     """The name of the package under which the modules of a project folder live."""
     path = folder.resolve()
     digest = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:12]
-    return f"{_PREFIX}{re.sub(r'[^A-Za-z0-9]+', '_', path.name).strip('_')}_{digest}"
+    return f"{PROJECT_PACKAGE}{re.sub(r'[^A-Za-z0-9]+', '_', path.name).strip('_')}_{digest}"
 
 
 def _prepared(folder: Path) -> str:
@@ -219,7 +218,7 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         del target
         package, _, inside = fullname.partition(".")
-        if not package.startswith(_PREFIX) or not inside or path is None:
+        if not package.startswith(PROJECT_PACKAGE) or not inside or path is None:
             return None
         tail = fullname.rpartition(".")[2]
         for folder in map(Path, path):

@@ -119,7 +119,8 @@ def load_session(
         row = _row_of(store, session_id)
         layouts, covered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
-        kept = SessionRecorder(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds)
+        moved = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
+        kept = SessionRecorder(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds, moved)
     except BaseException:
         store.release(hold)
         raise
@@ -146,7 +147,7 @@ def stored_slices(
         kind = kept.kinds.get(name)
         if kind is None:  # empty, and of a class that is gone
             continue
-        load = partial(_load, kept.store, kept.session_lock.session_id, layout, kind)
+        load = partial(_load, kept.store, kept.session_lock.session_id, layout, kept.named(kind))
         items: StoredItems[Any] = StoredItems(layout.length, load)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
     policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
@@ -216,7 +217,7 @@ def known_items(
     for name, layout in _layouts(store, row)[0].items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
-            found[kind] = _load(store, row.session_id, layout, kind)
+            found[kind] = _load(store, row.session_id, layout, StoredType(kind, name))
     return found
 
 
@@ -277,16 +278,15 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
     kinds: dict[str, type[Any]] = {}
     for name, layout in layouts.items():
         kind = find_type(name, opening.types)
-        if kind is not None:
+        if kind is not None and (stored_type(kind).name == name or stored_type(kind).name not in layouts):
             kinds[name] = kind
         elif layout.runs:
             raise unknown_type(name, f"session {session_id!r} in {opening.store.url}")
     return kinds
 
 
-def _load(store: SessionStore, session_id: str, layout: EntryIndex, kind: type[Any]) -> list[Any]:
+def _load(store: SessionStore, session_id: str, layout: EntryIndex, stored: StoredType) -> list[Any]:
     """The items of a slice, from the entries in which they stand."""
-    stored = stored_type(kind)
     entries: list[SessionEntry] = []
     for first, last in entry_ranges(layout.runs, most=_MOST_QUERIES):
         read_of_type = store.entries(session_id, after=first - 1, until=last, type_name=stored.name)

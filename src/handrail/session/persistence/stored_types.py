@@ -28,6 +28,9 @@ C = TypeVar("C", bound=type[Any])
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the JSON of an item of one version, and returns that of the next."""
 
+PROJECT_PACKAGE = "handrail_project_"
+"""How the names of the packages begin in which the modules of project folders are imported: each has its path in it."""
+
 _NAME = re.compile(r"[\w.:<>/-]{1,200}")
 _NAMED: dict[str, type[Any]] = {}
 """The classes that `stored_as` has named; a class is named when its module is imported, once."""
@@ -126,15 +129,19 @@ class StoredType:
 
     __slots__ = ("_dump", "_form", "_upgrades", "kind", "name", "version")
 
-    def __init__(self, kind: type[Any]) -> None:
-        """Look at a class.
+    def __init__(self, kind: type[Any], name: str | None = None) -> None:
+        """Determine how the values of a class are stored.
+
+        Args:
+            kind: the class.
+            name: the name that a session already has for it; that of the class by default.
 
         Raises:
             SessionUseError: it has no form in JSON.
         """
         mark: _Mark = vars(kind).get(STORED_AS) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
         self.kind = kind
-        self.name = mark.name
+        self.name = name or mark.name
         self.version = mark.version
         self._upgrades = mark.upgrades
         self._form = mark.form
@@ -244,6 +251,9 @@ def stored_type(kind: type[Any]) -> StoredType:
 def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
     """The dataclass of a stored name, if the program knows it; nothing is imported.
 
+    The name of a class in a project folder has the path of the folder in it, unless `stored_as` gave one. If no class
+    has it, it is that of the same module in another project folder, because the project may have been moved.
+
     Args:
         name: the stable name.
         types: classes that the caller knows of, looked at first.
@@ -253,11 +263,29 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
             return kind
     if name in _NAMED:
         return _NAMED[name]
+    found = _type_at(name)
+    place = _place_in_project(name)
+    if found is not None or place is None:
+        return found
+    module, _, path = place.partition(":")
+    packages = [package for package in list(sys.modules) if package.startswith(PROJECT_PACKAGE) and "." not in package]
+    known = [each for package in packages if (each := _type_at(f"{package}.{module}:{path}")) is not None]
+    known = [kind for kind in types if _place_in_project(stored_type(kind).name) == place] or known
+    return known[0] if len(known) == 1 else None
+
+
+def _type_at(name: str) -> type[Any] | None:
+    """The dataclass that a name `module:Class` names, if the module is imported and no other name was given to it."""
     module, _, path = name.partition(":")
     found: object = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
     return found if isinstance(found, type) and is_dataclass(found) and stored_type(found).name == name else None
+
+
+def _place_in_project(name: str) -> str | None:
+    """The `module:Class` from the project folder of the name of a class in one; `None` for other names."""
+    return name.partition(".")[2] if name.startswith(PROJECT_PACKAGE) else None
 
 
 def unknown_type(name: str, where: str) -> UnknownTypeError:
