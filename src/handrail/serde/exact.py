@@ -110,6 +110,11 @@ class Exact:
         self._scalars = scalars
         self._deep = deep
 
+    @property
+    def settles_scalars(self) -> bool:
+        """Whether a scalar of exactly its type comes back as it is, if its JSON is not longer than `MOST_DIGITS`."""
+        return not self._scalars and not self.read_back
+
     def misfit(self, value: object, *, is_known: bool) -> Fault | None:
         """The innermost place at which a value would come back as something else, and why; `None` if it does not.
 

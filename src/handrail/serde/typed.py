@@ -30,6 +30,7 @@ from handrail.serde.build import Built, build, build_stored
 from handrail.serde.core_schemas import Core
 from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
 from handrail.serde.faults import MOST_FAULTS, Fault, bytes_fault, fault_message, faults_of, kinds_asked, reason_of
+from handrail.serde.fitting import MOST_DIGITS
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
@@ -109,6 +110,7 @@ class Codec(Generic[T]):
         "_exact",
         "_fields",
         "_finite",
+        "_is_settled",
         "_max_bytes",
         "_shapes",
         "_surely_once",
@@ -123,6 +125,8 @@ class Codec(Generic[T]):
         self.kind = cast("type[T]", built.kind)
         self._built = built
         self._exact = exact
+        # Whether a value with scalars of exactly their types in all fields is written as it is, if it is not long.
+        self._is_settled = not built.numbers and (exact is None or exact.settles_scalars)
         self._max_bytes = max_bytes
         self._finite = not built.untyped and extra == "forbid"
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
@@ -215,6 +219,8 @@ class Codec(Generic[T]):
         try:
             if is_known:
                 data = self.parsed_json(value)
+                if self._is_settled and len(data) <= MOST_DIGITS:
+                    return data
             else:
                 # A microsecond slower, because pydantic reads the option anew each time.
                 data = self.parsed_json(value, warnings="error")
@@ -222,6 +228,11 @@ class Codec(Generic[T]):
                     self._refuse_misfits(value, lambda line: line["input"] is None)
         except PydanticSerializationError:
             data = self._doubted(value)
+        self._check_dumped(value, data, is_known=is_known)
+        return data
+
+    def _check_dumped(self, value: T, data: bytes, *, is_known: bool) -> None:
+        """Refuse a value whose JSON is not that of a value, or would not come back as what it is."""
         if self._built.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
@@ -233,7 +244,6 @@ class Codec(Generic[T]):
                 raise _unsayable([fault])
             if self._exact.read_back:
                 self._read_back(value, data)
-        return data
 
     def _doubted(self, value: T) -> bytes:
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""

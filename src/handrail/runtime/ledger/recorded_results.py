@@ -48,9 +48,10 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     versioned = {stored.name: stored for stored in _versioned_types(tool.result_type)}
     if not versioned:
         return tool.load_value(data)
-    read: Any = from_json(data)
-    if isinstance(read, dict) and read.keys() == {"$type", "version", "value"} and read["$type"] in versioned:
-        return tool.load_value(_upgraded(read["value"], versioned[read["$type"]], read["version"]))
+    read: object = from_json(data)
+    named = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+    if named.keys() == {"$type", "version", "value"} and named["$type"] in versioned:
+        return tool.load_value(_upgraded(named["value"], versioned[named["$type"]], named["version"]))
     try:
         return tool.load_value(data)
     except ParseError:
@@ -73,8 +74,9 @@ def _versioned_types(kind: object) -> Iterator[StoredType]:
         yield stored_type(cast("type[Any]", cls))
 
 
-def _upgraded(item: Any, stored: StoredType, version: int) -> bytes:  # noqa: ANN401 - decoded JSON
+def _upgraded(item: object, stored: StoredType, version: int) -> bytes:
     """The JSON of a value in the present version of its class; the tag of a member of a union stays."""
-    if isinstance(item, dict) and item.keys() == {"$type", "value"}:
-        return to_json({**item, "value": stored.upgrade(item["value"], version)})
-    return to_json(stored.upgrade(item, version))
+    held = cast("dict[str, Any]", item)
+    if isinstance(item, dict) and held.keys() == {"$type", "value"}:
+        return to_json({**held, "value": stored.upgrade(held["value"], version)})
+    return to_json(stored.upgrade(held, version))

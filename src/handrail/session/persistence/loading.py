@@ -119,8 +119,8 @@ def load_session(
         row = _row_of(store, session_id)
         layouts, covered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
-        moved = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
-        kept = SessionRecorder(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds, moved)
+        types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
+        kept = SessionRecorder(store, hold, row.head, layouts, covered, opening.checkpoint_every, kinds, types)
     except BaseException:
         store.release(hold)
         raise

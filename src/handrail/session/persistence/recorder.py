@@ -81,7 +81,8 @@ class SessionRecorder:
         covered: the newest entry that a checkpoint covers.
         checkpoint_every: after how many entries there is another checkpoint.
         kinds: the types of the slices, by their names.
-        moved: the types that the session has under other names than theirs, because their project folder was moved.
+        types: how the values of each type are stored, determined at its first use. A type that the session has under
+            another name than its own, because its project folder was moved, is in it from the beginning.
         lock: the session's; guards everything here.
         writing: held by the unit that is adding entries, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
@@ -96,7 +97,7 @@ class SessionRecorder:
     covered: int
     checkpoint_every: int
     kinds: dict[str, type[Any]]
-    moved: Mapping[type[Any], StoredType] = field(default_factory=dict["type[Any]", "StoredType"])
+    types: dict[type[Any], StoredType]
     lock: threading.RLock = field(default_factory=threading.RLock)
     writing: threading.Lock = field(default_factory=threading.Lock)
     closed: str = ""
@@ -152,12 +153,16 @@ class SessionRecorder:
         Raises:
             SessionError: they cannot be, or another type has the same name.
         """
-        stored = self.moved.get(kind) or stored_type(kind)
+        stored = self.types.get(kind)
+        if stored is not None:
+            return stored
+        stored = stored_type(kind)
         if self.kinds.setdefault(stored.name, kind) is not kind:
             raise SessionError(
                 f"two classes are stored as {stored.name!r}, so they could not be told apart: name one of them with "
                 "@stored_as"
             )
+        self.types[kind] = stored
         return stored
 
     def part_of(self, root: Transaction, state: StateSlices, log: LogSlices) -> SessionCommit:
