@@ -23,8 +23,9 @@ from handrail.session.persistence.stored_types import StoredType, is_versioned, 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
     """A result as the ledger records it; a value that JSON cannot represent is omitted: the effect has happened."""
     value = tool.dump_value(result.value)
-    if value is not None and is_versioned(type(result.value)):
-        stored = stored_type(type(result.value))
+    kind = cast("type[Any]", type(result.value))
+    if value is not None and is_versioned(kind):
+        stored = stored_type(kind)
         value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
 
@@ -48,8 +49,8 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     versioned = {stored.name: stored for stored in _versioned_types(tool.result_type)}
     if not versioned:
         return tool.load_value(data)
-    read: object = from_json(data)
-    named = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+    read: Any = from_json(data)
+    named = cast("dict[str, Any]", read if isinstance(read, dict) else {})
     if named.keys() == {"$type", "version", "value"} and named["$type"] in versioned:
         return tool.load_value(_upgraded(named["value"], versioned[named["$type"]], named["version"]))
     try:
@@ -74,9 +75,9 @@ def _versioned_types(kind: object) -> Iterator[StoredType]:
         yield stored_type(cast("type[Any]", cls))
 
 
-def _upgraded(item: object, stored: StoredType, version: int) -> bytes:
+def _upgraded(item: Any, stored: StoredType, version: int) -> bytes:  # noqa: ANN401 - decoded JSON
     """The JSON of a value in the present version of its class; the tag of a member of a union stays."""
-    held = cast("dict[str, Any]", item)
+    held: dict[str, Any] = item
     if isinstance(item, dict) and held.keys() == {"$type", "value"}:
         return to_json({**held, "value": stored.upgrade(held["value"], version)})
     return to_json(stored.upgrade(held, version))
