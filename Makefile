@@ -52,7 +52,7 @@ pytest: setup ## Check: the tests on two workers, with branch coverage; ARGS="te
 	@echo "--- pytest"
 	@$(BIN)/pytest $(or $(ARGS),--cov --numprocesses 2 --dist worksteal)
 
-bench: setup ## Measure the costs that docs/performance.md explains
+bench: setup ## Measure the costs that docs/explanation/performance.md explains
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 bench-compare: setup ## Compare the costs of a call with those of another commit: make bench-compare REF=main

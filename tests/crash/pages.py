@@ -1,4 +1,4 @@
-"""The tables of `docs/crash-points.md`, which the tests take for their expectations."""
+"""The tables of `docs/reference/crash-points.md`, which the tests take for their expectations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from tests.architecture.sources import ROOT
 
-PAGE = ROOT / "docs" / "crash-points.md"
+PAGE = ROOT / "docs" / "reference" / "crash-points.md"
 
 EXTERNAL = "What is left of an external effect"
 TESTIMONY = "What is left of testimony"

@@ -1,4 +1,4 @@
-"""Project folders that are wrong, each by the words of `docs/agent-errors.md` that its error has."""
+"""Project folders that are wrong, each by the words of `docs/reference/agent-errors.md` that its error has."""
 
 from __future__ import annotations
 

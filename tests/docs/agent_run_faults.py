@@ -1,4 +1,4 @@
-"""Runs and commands that go wrong, each by the words of `docs/agent-errors.md` that its message has."""
+"""Runs and commands that go wrong, each by the words of `docs/reference/agent-errors.md` that its message has."""
 
 from __future__ import annotations
 

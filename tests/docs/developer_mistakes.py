@@ -1,4 +1,4 @@
-"""The developer's mistakes of `docs/developer-mistakes.md`, each with what makes it. Add a row here and one there."""
+"""The rows of `docs/reference/developer-mistakes.md`, each with what makes it. Add a row here and one there."""
 
 from __future__ import annotations
 

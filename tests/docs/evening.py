@@ -1,4 +1,4 @@
-"""The store that the commands of `docs/command-line.md` are run over: an evening at a refund desk."""
+"""The store that the commands of `docs/reference/command-line.md` are run over: an evening at a refund desk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of `docs/performance.md`: from a run of the benchmark into the page.
+"""The figures of `docs/explanation/performance.md`: from a run of the benchmark into the page.
 
 make bench ARGS="--format json" > report.json
 .venv/bin/python -m tests.docs.figures report.json
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.architecture.sources import ROOT
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
 
 

@@ -1,4 +1,4 @@
-"""`docs/agent-errors.md` is held to the code: each of its rows is an error that can be provoked."""
+"""`docs/reference/agent-errors.md` is held to the code: each of its rows is an error that can be provoked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT
 from tests.docs.agent_faults import FOLDERS
 from tests.docs.agent_run_faults import ACTS, COMMANDS, Fault, inspected, raised, typed, written
 
-PAGE = ROOT / "docs" / "agent-errors.md"
+PAGE = ROOT / "docs" / "reference" / "agent-errors.md"
 
 _ROW = re.compile(r"^\| `([^|]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 

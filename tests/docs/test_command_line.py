@@ -1,4 +1,4 @@
-"""The commands on `docs/command-line.md` run in the order of the page, and print what it shows."""
+"""The commands on `docs/reference/command-line.md` run in the order of the page, and print what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.architecture.sources import ROOT
 from tests.docs.console import commands_of, comparable, typed
 from tests.docs.evening import fill
 
-PAGE = ROOT / "docs" / "command-line.md"
+PAGE = ROOT / "docs" / "reference" / "command-line.md"
 
 _EXIT_CODE = "echo $?"
 

@@ -1,4 +1,4 @@
-"""`docs/developer-mistakes.md` is held to the code: each of its rows is a mistake that is made here."""
+"""`docs/reference/developer-mistakes.md` is held to the code: each of its rows is a mistake that is made here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.architecture.sources import ROOT
 from tests.docs.developer_mistakes import CALLS, MISTAKES
 from tests.docs.mistaken_programs import Mistake
 
-PAGE = ROOT / "docs" / "developer-mistakes.md"
+PAGE = ROOT / "docs" / "reference" / "developer-mistakes.md"
 
 _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| `(\w+)` \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 

@@ -18,7 +18,7 @@ from tests.docs.figures import BEGIN, END, PAGE, rows_of, with_tables
 from tests.docs.links import Link, anchors_of, links_of, names_in
 
 DOCS = ROOT / "docs"
-DECISIONS = DOCS / "decisions"
+DECISIONS = DOCS / "explanation" / "decisions"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/documents/README.md")),
     *sorted(DOCS.rglob("*.md")),
@@ -47,11 +47,18 @@ def test_every_name_that_is_linked_is_defined_there() -> None:
 @pytest.mark.parametrize("folder", [DOCS, DECISIONS], ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
     """The index links each page, in the order of their names where they are numbered."""
-    linked = [link.target for link in links_of(folder / "README.md") if link.target.parent == folder]
-    pages = [page for page in sorted(folder.glob("*.md")) if page.name != "README.md"]
-    assert set(linked) >= set(pages)
+    linked = [link.target for link in links_of(folder / "README.md") if link.target.is_relative_to(folder)]
+    pages = [page for page in sorted(folder.rglob("*.md")) if page.name != "README.md"]
+    assert set(linked) >= {page for page in pages if folder == DECISIONS or not page.is_relative_to(DECISIONS)}
     if folder == DECISIONS:
         assert linked == pages
+
+
+def test_every_page_is_of_one_kind() -> None:
+    """A page is looked up, follows a task, or explains; the glossary and the index are for all three."""
+    at_top = {page.name for page in DOCS.iterdir() if page.is_file()}
+    assert at_top <= {"README.md", "glossary.md", "glossary-forbidden.toml"}
+    assert {page.name for page in DOCS.iterdir() if page.is_dir()} == {"explanation", "how-to", "reference"}
 
 
 def test_decisions_are_indexed_under_their_titles() -> None:
@@ -64,7 +71,7 @@ def test_decisions_are_indexed_under_their_titles() -> None:
 
 def test_the_steps_of_the_page_are_those_of_the_pipeline() -> None:
     """As many, in the same order."""
-    text = (DOCS / "tool-call.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanation" / "a-call.md").read_text(encoding="utf-8")
     numbers = [int(number) for number in re.findall(r"^\| (\d+) \| ", text, re.MULTILINE)]
     assert numbers == [step.value for step in Step]
 

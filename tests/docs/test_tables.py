@@ -35,12 +35,13 @@ def named_in(cells: list[str]) -> list[str]:
 
 def test_file_tools_are_those_of_the_section_with_their_effects() -> None:
     """In the order in which the section has them."""
-    rows = [(named_in(row)[0], row[1]) for row in table_of("files.md", "tool")]
+    rows = [(named_in(row)[0], row[1]) for row in table_of("explanation/files.md", "tool")]
     assert rows == [(tool.name, tool.effect) for tool in VfsToolsSection().tools]
 
 
 @pytest.mark.parametrize(
-    "page, function, required", [("stores.md", store.open, {"url"}), ("files.md", HostFilesystem, {"root"})]
+    "page, function, required",
+    [("explanation/stores.md", store.open, {"url"}), ("explanation/files.md", HostFilesystem, {"root"})],
 )
 def test_options_are_the_arguments(page: str, function: Callable[..., object], required: set[str]) -> None:
     """All but what only tests have use for."""
@@ -50,11 +51,11 @@ def test_options_are_the_arguments(page: str, function: Callable[..., object], r
 
 def test_versions_of_stores_are_those_that_a_store_is_migrated_to() -> None:
     """Each after the first says what it changed."""
-    rows = [int(row[0]) for row in table_of("stores.md", "version")]
+    rows = [int(row[0]) for row in table_of("explanation/stores.md", "version")]
     assert rows == [*range(2, len(MIGRATIONS) + 1)]
 
 
-@pytest.mark.parametrize("page", ["stores.md", "files.md"])
+@pytest.mark.parametrize("page", ["explanation/stores.md", "explanation/files.md"])
 def test_errors_of_a_table_can_be_caught(page: str) -> None:
     """Each is an exception of `handrail.errors`."""
     names = [name for row in table_of(page, "error") for name in named_in(row)]
@@ -65,11 +66,11 @@ def test_errors_of_a_table_can_be_caught(page: str) -> None:
 
 def test_exit_codes_are_those_of_the_command() -> None:
     """0 and 1, and those that have a name."""
-    codes = [int(row[0]) for row in table_of("command-line.md", "exit code")]
+    codes = [int(row[0]) for row in table_of("reference/command-line.md", "exit code")]
     assert codes == [0, 1, USAGE, WAITING, INTERRUPTED, READER_GONE]
 
 
 def test_what_becomes_of_orphans_is_told_of_each_policy() -> None:
     """The page helps to choose among all there are."""
-    named = {name for row in table_of("effects.md", "`on_orphan`") for name in named_in(row)}
+    named = {name for row in table_of("explanation/effects.md", "`on_orphan`") for name in named_in(row)}
     assert named == set(get_args(OnOrphan))

@@ -1,4 +1,4 @@
-"""The tables of `docs/values.md` are what the code does."""
+"""The tables of `docs/reference/values.md` are what the code does."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ LEVELS = 250
 def rows(first_column: str, *, after: str = "# Values") -> list[list[str]]:
     """The rows of a table of the page; `after` is a heading that stands before it."""
     head = f"| {first_column} |"
-    text = (DOCS / "values.md").read_text(encoding="utf-8").partition(f"{after}\n")[2]
+    text = (DOCS / "reference" / "values.md").read_text(encoding="utf-8").partition(f"{after}\n")[2]
     lines = text.partition(f"\n{head}")[2].partition("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
@@ -241,11 +241,11 @@ def test_a_set_may_name_an_item_twice() -> None:
 
 def test_the_number_of_types_is_that_of_the_test() -> None:
     """The page says of how many types the property is tested."""
-    (number,) = re.findall(r"\[(\d+) types of fields\]", (DOCS / "values.md").read_text(encoding="utf-8"))
+    (number,) = re.findall(r"\[(\d+) types of fields\]", (DOCS / "reference" / "values.md").read_text(encoding="utf-8"))
     assert int(number) == len(FIELD_TYPES) > 100
 
 
 def test_the_tables_are_there() -> None:
     """None of them is read as empty."""
-    assert table_of("values.md", "word")
+    assert table_of("reference/values.md", "word")
     assert all(map(rows, ("type of the field", "stored as", "word", "refused", "exception", "union")))

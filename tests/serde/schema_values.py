@@ -1,4 +1,4 @@
-"""What a published JSON Schema takes, to draw from: decoded JSON, within the exceptions that `docs/values.md` lists.
+"""What a published JSON Schema takes, to draw from: decoded JSON, but for the exceptions in `docs/reference/values.md`.
 
 Texts of a format are well formed, patterns are simple, numbers fit into a float, nothing is nested deeply, no text has
 a lone surrogate, and no two keys of an object mean the same.

@@ -1,4 +1,4 @@
-"""What was stored with tags is read when its type has changed; the table of such changes is in docs/values.md."""
+"""What was stored with tags is read when its type has changed; the table is in `docs/reference/values.md`."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_the_deepest_value_is_stored_and_one_level_more_is_refused(kind: type[An
 
 
 def test_a_tag_is_a_level() -> None:
-    """As docs/values.md counts them."""
+    """As docs/reference/values.md counts them."""
     stored = stored_codec(Left)
     value = sides(2 * 95 + 1)
     assert stored.parse_json(stored.dump_json(value)) == value

@@ -173,7 +173,7 @@ EXCEPTIONS: list[tuple[Any, Any, Any]] = [
 
 @pytest.mark.parametrize("kind, value, back", EXCEPTIONS, ids=count())
 def test_a_type_that_says_less_comes_back_as_the_plainest(kind: Any, value: Any, back: Any) -> None:
-    """As docs/values.md says: these types are given with others in ordinary programs."""
+    """As docs/reference/values.md says: these types are given with others in ordinary programs."""
     cls = held(kind)
     stored = stored_codec(cls)
     found: Any = stored.parse_json(stored.dump_json(cls(value)))

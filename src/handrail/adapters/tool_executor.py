@@ -131,7 +131,7 @@ class ToolExecutor:
             call: what the model asked for.
             reply: identifies the reply of the model that asked for it, for example the provider's id of the response. A
                 call with a reply that has a final record is answered from it. Without a reply, a stored session accepts
-                each id once; see `docs/effects.md`.
+                each id once; see `docs/explanation/effects.md`.
 
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call

@@ -14,7 +14,7 @@ The front matter stands between two lines `---`; `name` is the only key that it 
 says of tools: their settings are made in Python. Every fault is told with file, line, column and key, and all those of
 one file at once.
 
-The front matter as JSON Schema, for editors, is published as `docs/agent-file.schema.json`. It takes what
+The front matter as JSON Schema, for editors, is published as `docs/reference/agent-file.schema.json`. It takes what
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
 differ only in the blanks around them, and that a pattern must fit paths in a folder. What lies outside the values is
 for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.yaml_tree`), the lines

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN, AgentFile, agent_file_schema, parse_agent_file
 from handrail.errors import AgentFileError
 
-PUBLISHED = Path(__file__).parents[3] / "docs" / "agent-file.schema.json"
+PUBLISHED = Path(__file__).parents[3] / "docs" / "reference" / "agent-file.schema.json"
 VALIDATOR: Any = Draft202012Validator(agent_file_schema())  # pyright does not know the types of its methods
 
 BLANKS = st.sampled_from(["", " ", "\n", "\t ", "\u3000"])
