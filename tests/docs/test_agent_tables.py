@@ -38,18 +38,18 @@ def names(page: str, first_column: str) -> list[str]:
 @pytest.mark.parametrize(
     "page, column, there",
     [
-        ("explanation/agents.md", "key", AGENT_FILE_KEYS),
-        ("explanation/agents.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
-        ("explanation/agents.md", "toolset", [entry.name for entry in built_ins()]),
-        ("explanation/agents.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
-        ("explanation/agents.md", "option", [field.name for field in fields(RunOptions)]),
-        ("explanation/agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),
-        ("explanation/agents.md", "key of a reply", [field.name for field in fields(Reply)]),
-        ("explanation/agents.md", "key of a call", [field.name for field in fields(Call)]),
-        ("explanation/agents.md", "key of `expect`", [field.name for field in fields(Expect)]),
-        ("explanation/agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
-        ("explanation/approval.md", "key", RULES_KEYS),
-        ("explanation/approval.md", "key of a rule", RULE_KEYS),
+        ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
+        ("reference/configuration.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
+        ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
+        ("reference/agent-file.md", "metadata", ["effect", "concurrent", "idempotency", "approval"]),
+        ("reference/running-agents.md", "option", [field.name for field in fields(RunOptions)]),
+        ("reference/running-agents.md", "`RunResult`", [field.name for field in fields(RunResult)]),
+        ("reference/scripts.md", "key of a reply", [field.name for field in fields(Reply)]),
+        ("reference/scripts.md", "key of a call", [field.name for field in fields(Call)]),
+        ("reference/scripts.md", "key of `expect`", [field.name for field in fields(Expect)]),
+        ("reference/running-agents.md", "event", [event.__name__ for event in get_args(RunEvent)]),
+        ("reference/approval-rules.md", "key", RULES_KEYS),
+        ("reference/approval-rules.md", "key of a rule", RULE_KEYS),
     ],
 )
 def test_a_table_lists_what_there_is(page: str, column: str, there: Collection[str]) -> None:
@@ -72,22 +72,22 @@ def test_answers_are_those_that_can_be_given() -> None:
 
 def test_defaults_are_those_of_the_code() -> None:
     """Of approval by effect, of a project, and of a run."""
-    (row,) = [row for row in table_of("explanation/approval.md", "key") if named_in(row) == ["defaults"]]
+    (row,) = [row for row in table_of("reference/approval-rules.md", "key") if named_in(row) == ["defaults"]]
     assert re.findall(r"`(\w+)`", row[1]) == [*DEFAULTS]
     assert re.findall(r"`(\w+)`", row[2]) == [*DEFAULTS.values()]
-    project = {named_in(row)[0]: row[2] for row in table_of("explanation/agents.md", "`[tool.handrail]`")}
+    project = {named_in(row)[0]: row[2] for row in table_of("reference/configuration.md", "`[tool.handrail]`")}
     for name in ("agents", "python"):
         told = re.findall(r'"([^"]+)"', project[name])
         assert told == [*getattr(ProjectConfig(), name)]
-    run = {named_in(row)[0]: row[2] for row in table_of("explanation/agents.md", "option")}
+    run = {named_in(row)[0]: row[2] for row in table_of("reference/running-agents.md", "option")}
     assert (run["max_depth"], run["request_limit"]) == (str(RunOptions().max_depth), str(RunOptions().request_limit))
     assert run["mode"] == f'`"{RunOptions().mode}"`'
-    assert f"`{NAME_PATTERN}`" in table_of("explanation/agents.md", "key")[0][1]
+    assert f"`{NAME_PATTERN}`" in table_of("reference/agent-file.md", "key")[0][1]
 
 
 def test_tools_of_built_in_toolsets_are_those_of_their_sections() -> None:
     """In the order in which a model sees them."""
-    tools = {named_in(row)[0]: re.findall(r"`(\w+)`", row[1]) for row in table_of("explanation/agents.md", "toolset")}
+    tools = {named_in(row)[0]: re.findall(r"`(\w+)`", row[1]) for row in table_of("reference/agent-file.md", "toolset")}
     assert tools["files"] == [tool.name for tool in VfsToolsSection().tools]
     assert tools["planning"] == [tool.name for tool in PlanningToolsSection(session=Session()).tools]
 
@@ -103,8 +103,8 @@ def rows_below(head: str, header: str) -> list[str]:
 @pytest.mark.parametrize(
     "page, column, source, header",
     [
-        ("explanation/agents.md", "hints of an MCP server", effects.__file__, "| the hints say"),
-        ("explanation/approval.md", "in a glob", matching.__file__, "| in a glob"),
+        ("reference/agent-file.md", "hints of an MCP server", effects.__file__, "| the hints say"),
+        ("reference/approval-rules.md", "in a glob", matching.__file__, "| in a glob"),
     ],
 )
 def test_a_table_says_what_the_head_of_its_module_says(page: str, column: str, source: str, header: str) -> None:
@@ -117,7 +117,7 @@ def test_readings_of_globs_are_those_of_the_head_of_their_module() -> None:
     """Each row about something is about the same thing there."""
     rows = rows_below(matching.__doc__ or "", "| | to allow: narrowly")
     there = [row.split(" | ")[0].lstrip("| ") for row in rows]
-    told = [row[0] for row in table_of("explanation/approval.md", "| `allow`, narrowly")]
+    told = [row[0] for row in table_of("reference/approval-rules.md", "| `allow`, narrowly")]
     assert told == there
 
 
@@ -133,7 +133,7 @@ def test_table_of_rules_on_paths_says_what_the_code_does() -> None:
     }
     assert list(kept.values()) == [each.name for each in fields(PathFilter)]
     into: list[str] = []
-    for said, tools, files in table_of("explanation/approval.md", "the rule"):
+    for said, tools, files in table_of("reference/approval-rules.md", "the rule"):
         verdict, *arguments = re.findall(r"`(\w+)`", said)
         into = into if files == "the same" else [name for words, name in kept.items() if words in files]
         named = re.findall(r"`(\w+|\*)`", tools.partition(", and n")[0]) or ["*"]

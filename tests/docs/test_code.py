@@ -80,8 +80,8 @@ def test_the_readme_runs_as_it_is_typed() -> None:
 
 def upgrade_commands() -> list[str]:
     """The commands that the page on stores gives for the upgrade of a store."""
-    page = (ROOT / "docs" / "explanation" / "stores.md").read_text(encoding="utf-8")
-    return re.findall(r"`(python -c .*?)`", page.partition("\n## Upgrade a store\n")[2].partition("\n## ")[0])
+    page = (ROOT / "docs" / "how-to" / "upgrade-a-store.md").read_text(encoding="utf-8")
+    return re.findall(r"`(python -c .*?)`", page)
 
 
 def version_of(path: Path) -> int:

@@ -41,7 +41,7 @@ def test_file_tools_are_those_of_the_section_with_their_effects() -> None:
 
 @pytest.mark.parametrize(
     "page, function, required",
-    [("explanation/stores.md", store.open, {"url"}), ("explanation/files.md", HostFilesystem, {"root"})],
+    [("reference/configuration.md", store.open, {"url"}), ("explanation/files.md", HostFilesystem, {"root"})],
 )
 def test_options_are_the_arguments(page: str, function: Callable[..., object], required: set[str]) -> None:
     """All but what only tests have use for."""
@@ -51,7 +51,7 @@ def test_options_are_the_arguments(page: str, function: Callable[..., object], r
 
 def test_versions_of_stores_are_those_that_a_store_is_migrated_to() -> None:
     """Each after the first says what it changed."""
-    rows = [int(row[0]) for row in table_of("explanation/stores.md", "version")]
+    rows = [int(row[0]) for row in table_of("how-to/upgrade-a-store.md", "version")]
     assert rows == [*range(2, len(MIGRATIONS) + 1)]
 
 
