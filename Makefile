@@ -1,7 +1,7 @@
 # `make` alone explains. Every target prepares .venv first, once; all that is needed is a Python >= 3.11.
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos format lock clean
+.PHONY: help setup demo diagrams test check-format lint pyright mypy imports pytest bench bench-compare removed-tests chaos format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -60,6 +60,9 @@ bench-compare: setup ## Compare the costs of a call with those of another commit
 
 removed-tests: setup ## List tests that another commit has and this tree has not: make removed-tests REF=main
 	@$(BIN)/python -m tests.architecture.removed_tests $(or $(REF),HEAD)
+
+diagrams: setup ## Draw the diagrams of the docs from the tables of the code
+	@PYTHONPATH=. $(BIN)/python -m tests.docs.diagrams
 
 chaos: setup ## Kill workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)

@@ -1,0 +1,290 @@
+"""The diagrams of the docs, drawn from the tables that the tests read: `make diagrams` writes them.
+
+| diagram | drawn from |
+|---|---|
+| `pipeline.svg` | the table of `handrail.runtime.invoke` |
+| `effect-states.svg` | the table of `handrail.runtime.ledger.states` |
+| `layers.svg` | the contract of `lint-imports` in `pyproject.toml` |
+| `stored-session.svg` | the tables of a new SQLite store |
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from handrail import store
+from handrail.runtime import invoke
+from handrail.runtime.ledger import states
+from tests.architecture.sources import ROOT
+
+FOLDER = ROOT / "docs" / "explanation" / "diagrams"
+
+_LINE = 16
+_INK, _PALE, _EDGE = "#1f2933", "#52606d", "#9aa5b1"
+_FILLS: Mapping[str, str] = {
+    "plain": "#f5f7fa",
+    "inside": "#e3f8ee",
+    "held": "#e6f0ff",
+    "end": "#fff3d6",
+    "bad": "#ffe8e6",
+}
+
+
+class Point(NamedTuple):
+    """A place on a drawing, in pixels from its left upper corner."""
+
+    x: float
+    y: float
+
+
+@dataclass
+class Drawing:
+    """An SVG image that is put together part by part."""
+
+    width: int
+    height: int
+    title: str
+    parts: list[str] = field(default_factory=list[str])
+
+    def box(self, at: Point, size: tuple[float, float], lines: Sequence[str], fill: str = "plain") -> None:
+        """A rectangle with centred lines of text, the first of them bold."""
+        x, y = at
+        width, height = size
+        self.parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6" fill="{_FILLS[fill]}" '
+            f'stroke="{_EDGE}"/>'
+        )
+        top = y + height / 2 - (len(lines) - 1) * _LINE / 2 + 4
+        for number, line in enumerate(lines):
+            self.text(Point(x + width / 2, top + number * _LINE), line, anchor="middle", bold=number == 0)
+
+    def text(self, at: Point, line: str, *, anchor: str = "start", bold: bool = False, pale: bool = False) -> None:
+        """One line of text."""
+        weight = ' font-weight="600"' if bold else ""
+        self.parts.append(
+            f'<text x="{at.x:g}" y="{at.y:g}" text-anchor="{anchor}" fill="{_PALE if pale else _INK}"{weight}>'
+            f"{escape(line)}</text>"
+        )
+
+    def arrow(self, path: Iterable[Point], label: Sequence[str] = (), label_at: Point | None = None) -> None:
+        """A line through points, with a head at its end, and lines of text."""
+        points = " ".join(f"{x:g},{y:g}" for x, y in path)
+        self.parts.append(f'<polyline points="{points}" fill="none" stroke="{_PALE}" marker-end="url(#head)"/>')
+        if label_at is not None:
+            for number, line in enumerate(label):
+                self.text(Point(label_at.x, label_at.y + number * _LINE), line, pale=True)
+
+    def svg(self) -> str:
+        """The image, as text."""
+        body = "\n".join(self.parts)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+            f'width="{self.width}" height="{self.height}" role="img" font-family="sans-serif" font-size="13">\n'
+            f"<title>{escape(self.title)}</title>\n"
+            f'<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
+            f'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="{_PALE}"/></marker></defs>\n'
+            f'<rect width="{self.width}" height="{self.height}" fill="#ffffff"/>\n{body}\n</svg>\n'
+        )
+
+
+def steps() -> list[tuple[str, str, str]]:
+    """The rows of the table of the pipeline: number, step, what a refusal there becomes."""
+    rows = re.findall(r"^\| (\d+) \| (.*?) \| (.*?) ?\|$", invoke.__doc__ or "", re.MULTILINE)
+    return [(number, step, outcome) for number, step, outcome in rows]
+
+
+def pipeline() -> str:
+    """The steps of a call from top to bottom, and beside each what a refusal there becomes."""
+    rows, top, step_height = steps(), 60, 50
+    drawing = Drawing(900, top + len(rows) * step_height + 20, "The thirteen steps of a call")
+    drawing.text(Point(240, 30), "step", anchor="middle", bold=True)
+    drawing.text(Point(470, 30), "a refusal or failure here", bold=True)
+    for place, (number, step, outcome) in enumerate(rows):
+        y = top + place * step_height
+        fill = "inside" if 8 <= int(number) <= 11 else "held" if 3 <= int(number) <= 12 else "plain"
+        first, *rest = textwrap.wrap(f"{number}. {step.replace('`', '')}", 44)
+        drawing.box(Point(70, y), (370, 40), [first, *rest[:1]], fill)
+        if place:
+            drawing.arrow([Point(255, y - 10), Point(255, y)])
+        for line, words in enumerate(textwrap.wrap(outcome.replace("`", ""), 58)[:2]):
+            drawing.text(Point(470, y + (18 if len(outcome) < 60 else 14) + line * _LINE), words, pale=True)
+    for name, first_step, last_step, x in (("turn", 3, 12, 20), ("transaction", 8, 11, 45)):
+        y, end = top + (first_step - 1) * step_height, top + last_step * step_height - 10
+        drawing.parts.append(
+            f'<path d="M{x + 12} {y} H{x} V{end} H{x + 12}" fill="none" stroke="{_PALE}"/>'
+            f'<text transform="translate({x - 5} {(y + end) / 2}) rotate(-90)" text-anchor="middle" '
+            f'fill="{_PALE}">{name}</text>'
+        )
+    return drawing.svg()
+
+
+def changes() -> dict[tuple[str, str], list[str]]:
+    """The events that change the status of a row, by the status before and after; `removed` is none."""
+    table = re.findall(r"^    (\w+)  +(\S.*?)  +(\S.*?)  +(\w+)$", states.__doc__ or "", re.MULTILINE)
+    found: dict[tuple[str, str], list[str]] = {}
+    for row, event, becomes, _ in table:
+        status = re.split(",| ", becomes)[0]
+        after = "lapsed" if becomes == "running, lapsed" else "removed" if status == "absent" else status
+        before = "absent" if row == "expired" and after != "removed" else row
+        if before not in {"corrupt", after} and status not in {"as", "becomes"} and set(row) != {"="}:
+            events = found.setdefault((before, after), [])
+            if event not in events and not (event.endswith(", other arguments") and event.split(",")[0] in events):
+                events.append(event)
+    return found
+
+
+_STATES: Mapping[str, tuple[Point, str, str]] = {
+    "absent": (Point(30, 190), "no row, or expired", "plain"),
+    "running": (Point(330, 60), "an owner has a lease", "held"),
+    "lapsed": (Point(330, 330), "the lease has expired", "held"),
+    "unknown": (Point(640, 190), "it may have happened", "end"),
+    "done": (Point(960, 60), "with its result", "inside"),
+    "failed": (Point(960, 330), "it has not happened", "bad"),
+}
+_SIZE = (170, 56)
+
+
+class Route(NamedTuple):
+    """How an arrow is drawn: its points, where its label begins, and how many characters a line of that has."""
+
+    path: tuple[tuple[float, float], ...]
+    label_at: tuple[float, float]
+    width: int = 30
+
+
+_ARROWS: Mapping[tuple[str, str], Route] = {
+    ("absent", "running"): Route(((150, 190), (150, 88), (330, 88)), (160, 82)),
+    ("absent", "done"): Route(((90, 190), (90, 20), (1045, 20), (1045, 60)), (100, 38)),
+    ("running", "done"): Route(((500, 75), (960, 75)), (700, 69)),
+    ("running", "failed"): Route(
+        ((350, 116), (350, 150), (310, 150), (310, 445), (1080, 445), (1080, 386)), (322, 461)
+    ),
+    ("running", "unknown"): Route(((500, 100), (690, 100), (690, 190)), (560, 116)),
+    ("running", "lapsed"): Route(((380, 116), (380, 330)), (387, 240), 12),
+    ("lapsed", "running"): Route(((490, 330), (490, 116)), (498, 264)),
+    ("lapsed", "unknown"): Route(((500, 345), (670, 345), (670, 246)), (552, 322)),
+    ("lapsed", "done"): Route(((420, 386), (420, 425), (1150, 425), (1150, 88), (1130, 88)), (432, 403)),
+    ("lapsed", "failed"): Route(((500, 375), (960, 375)), (700, 369)),
+    ("failed", "running"): Route(((1000, 386), (1000, 485), (290, 485), (290, 105), (330, 105)), (300, 501)),
+    ("failed", "done"): Route(((1020, 330), (1020, 116)), (1028, 290)),
+    ("unknown", "running"): Route(((640, 205), (470, 205), (470, 116)), (540, 222)),
+    ("unknown", "done"): Route(((780, 190), (780, 100), (960, 100)), (790, 116)),
+    ("unknown", "failed"): Route(((780, 246), (780, 345), (960, 345)), (790, 320)),
+}
+
+
+def effect_states() -> str:
+    """The states of an effect and what leads from one to another."""
+    drawing = Drawing(1180, 560, "The states of an effect in the ledger")
+    events = changes()
+    for (before, after), route in _ARROWS.items():
+        label = [line for event in _shown(events[before, after]) for line in textwrap.wrap(event, route.width)]
+        drawing.arrow([Point(*point) for point in route.path], label, Point(*route.label_at))
+    for name, (at, meaning, fill) in _STATES.items():
+        drawing.box(at, _SIZE, [name, meaning], fill)
+    removed = sorted((events[before, after][0], before) for before, after in events if after == "removed")
+    by_event: dict[str, list[str]] = {}
+    for event, before in removed:
+        by_event.setdefault(event, []).append(before)
+    said = "; ".join(f"{event} ({', '.join(found)})" for event, found in by_event.items())
+    drawing.text(Point(30, 530), f"A row is removed by: {said}.", pale=True)
+    return drawing.svg()
+
+
+def drawn_changes() -> set[tuple[str, str]]:
+    """The changes of status that have an arrow."""
+    return {*_ARROWS}
+
+
+def _shown(events: Sequence[str]) -> list[str]:
+    return [event.replace("resolve: it", "resolved: it") for event in events]
+
+
+def layers() -> str:
+    """The packages from the command line down to the clock; imports go down only."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = [each for each in project["tool"]["importlinter"]["contracts"] if each["id"] == "layers"]
+    there = {path.stem for path in (ROOT / "src" / "handrail").iterdir()}
+    rows = [[name.strip("() ") for name in re.split(r"\||:", line)] for line in contract["layers"]]
+    rows = [[name for name in row if name in there] for row in rows]
+    rows = [row for row in rows if row]
+    drawing = Drawing(720, 40 + len(rows) * 60, "The layers of Handrail")
+    for place, row in enumerate(rows):
+        y, width = 20 + place * 60, (680 - 10 * (len(row) - 1)) / len(row)
+        for number, name in enumerate(row):
+            drawing.box(Point(20 + number * (width + 10), y), (width, 40), [name], "plain")
+        if place:
+            drawing.arrow([Point(360, y - 20), Point(360, y)])
+    return drawing.svg()
+
+
+def tables() -> dict[str, list[str]]:
+    """The tables of a new store with their columns."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "desk.db"
+        store.open(f"sqlite:///{path}").close()
+        with closing(sqlite3.connect(path)) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return {name: [row[1] for row in database.execute(f"PRAGMA table_info({name})")] for name in sorted(names)}
+
+
+_OF_SESSIONS = ("handrail_sessions", "handrail_entries", "handrail_checkpoints")
+
+
+def stored_session() -> str:
+    """The files of a SQLite store, and its tables: those of a session, and those of the ledger and of files."""
+    found = tables()
+    others = [name for name in found if name not in _OF_SESSIONS and name.startswith("handrail_")]
+    columns = [list(_OF_SESSIONS), others[: (len(others) + 1) // 2], others[(len(others) + 1) // 2 :]]
+    heights = [sum(_height(found[name]) + 16 for name in names) for names in columns]
+    drawing = Drawing(1010, max(heights) + 130, "A session in a SQLite store")
+    drawing.text(Point(20, 28), "desk.db, with desk.db-wal and desk.db-shm", bold=True)
+    for place, names in enumerate(columns):
+        y = 50.0
+        for name in names:
+            _draw_table(drawing, Point(20 + place * 330, y), name, found[name])
+            y += _height(found[name]) + 16
+    drawing.text(Point(20, max(heights) + 80), "desk.db-holds/", bold=True)
+    drawing.text(
+        Point(140, max(heights) + 80),
+        "a file for each open session and each process, locked while it is used; nothing in it has to be kept",
+    )
+    return drawing.svg()
+
+
+def _height(columns: Sequence[str]) -> int:
+    return 34 + _LINE * len(textwrap.wrap(", ".join(columns), 44))
+
+
+def _draw_table(drawing: Drawing, at: Point, name: str, columns: Sequence[str]) -> None:
+    fill = "inside" if name in _OF_SESSIONS else "plain"
+    drawing.parts.append(
+        f'<rect x="{at.x:g}" y="{at.y:g}" width="310" height="{_height(columns)}" rx="6" fill="{_FILLS[fill]}" '
+        f'stroke="{_EDGE}"/>'
+    )
+    drawing.text(Point(at.x + 12, at.y + 20), name, bold=True)
+    for number, line in enumerate(textwrap.wrap(", ".join(columns), 44)):
+        drawing.text(Point(at.x + 12, at.y + 38 + number * _LINE), line, pale=True)
+
+
+DIAGRAMS: Mapping[str, Callable[[], str]] = {
+    "pipeline.svg": pipeline,
+    "effect-states.svg": effect_states,
+    "layers.svg": layers,
+    "stored-session.svg": stored_session,
+}
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in DIAGRAMS.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")
