@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time of day, and the time that has passed."""
+    """Reads the time of day, and the time that has passed."""
 
     def now(self) -> datetime:
         """The present moment as an aware datetime in UTC."""

@@ -1,6 +1,6 @@
 """Named points at which a process may be made to die, so that people can test what their own tools leave behind.
 
-The pipeline, the stores and the file journal call `reached` at each of their boundaries. It does nothing until somebody
+The pipeline, the stores and the file journal call `reached` at each of their boundaries. It does nothing until a test
 arms it; `handrail.testing.crash_at` does, in a process that is there to be killed.
 """
 
@@ -15,12 +15,12 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "after-claim": "the ledger says that the effect is running; the handler has not been started",
         "before-handler": "the transaction is open; the handler is about to be started",
         "after-handler": "the handler has returned; nothing of it has been recorded",
-        "before-commit": "policies, reducers and subscribers have heard of the result; nothing has been committed",
+        "before-commit": "policies, reducers and subscribers have seen the result; nothing has been committed",
         "unit-begun": "the database transaction of a unit of work is open and empty",
         "unit-ledger-written": "it holds the row of the ledger",
         "unit-session-written": "it holds the events and changes of the session",
-        "unit-before-commit": "it holds everything; the database has not been told to commit",
-        "unit-after-commit": "the database has committed; nobody in the process knows yet",
+        "unit-before-commit": "it holds everything; the commit has not been sent to the database",
+        "unit-after-commit": "the database has committed; the process does not know yet",
         "after-commit": "the call has been committed",
         "after-record": "the call has been recorded, and its message is about to be returned",
         "before-testimony": "a former owner is about to testify what happened; nothing of that has been written",
@@ -31,7 +31,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "journal-after-change": "the path has been changed",
         "journal-prepared": "the changed files are safely on disk, and the journal is complete",
         "journal-before-discard": "the call has been committed; the journal could still undo its files",
-        "journal-after-discard": "the journal is gone",
+        "journal-after-discard": "the journal is removed",
     }
 )
 """Every point by its name, with what is true there."""

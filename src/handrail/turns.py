@@ -11,23 +11,24 @@ all its participants at once. The rules:
 3. A ticket drawn *inside* another (a nested call) goes ahead of those that wait and are not nested: they hold nothing,
    and they may be waiting for the call that this one is a part of.
 4. Rule 3 lets a ticket hold turns while it waits for more, so here a circle is possible. It is looked for before the
-   ticket waits, and found, it is refused with `TurnConflictError`: the model is told, nothing has run.
+   ticket waits, and found, it is refused with `TurnConflictError`: the model reads why, and nothing has run.
 5. A shared ticket that runs may ask to be *first*: it then waits until every ticket that stands before it on its turns
-   has been released. Reads run beside each other, and what becomes of them is applied in the order asked. This is a
-   wish: a ticket does not wait, or stops waiting, to be before one that cannot go on until this one is released.
+   has been released. Reads run concurrently, and their results are applied in the order in which they were asked for.
+   This is a
+   preference: a ticket does not wait, or stops waiting, for one that cannot continue until this one is released.
 
-6. A call may wait for another one outside of any queue, as for its effect: it *leans on* it. What would close a circle
-   is refused as by rule 4, and takes wishes back as by rule 5.
+6. A call may wait for another one outside of any queue, as for its effect: it *waits on* it. What would close a circle
+   is refused as by rule 4, and withdraws preferences as by rule 5.
 
 What waits for what is a graph: a ticket waits for its `blockers`, a call for the calls inside it and for those that it
-leans on. Rules 2 and 4 to 6 keep it free of circles, so whoever waits comes to run once those that run are released, in
+waits on. Rules 2 and 4 to 6 keep it free of circles, so each that waits runs once those that run are released, in
 whatever order.
 
 Threads and tasks can both wait: a waiter is a `concurrent.futures.Future`, on which a thread blocks and which a task
 awaits wrapped.
 
 State: each `Turn` owns the queue of its unreleased tickets. All queues and tickets are guarded by one lock of the
-module, which is held for a few list operations and never while a waiter is told.
+module, which is held for a few list operations and never while a waiter is woken.
 
 Whose turn it is: participants that carry their own, and turns that are kept for those that do not.
 """
@@ -48,8 +49,8 @@ __all__ = ["HasTurn", "Ticket", "TicketLinks", "Turn", "draw_ticket", "own_turn"
 _LOCK = threading.Lock()
 
 _CIRCLE = (
-    "this call would wait for a call that itself waits for the one this was made in, so neither could go on. Make the "
-    "calls one after the other."
+    "this call would wait for a call that itself waits for the one this was made in, so neither could continue. Make "
+    "the calls one after the other."
 )
 
 
@@ -63,7 +64,7 @@ class Turn:
     __slots__ = ("queue",)
 
     def __init__(self) -> None:
-        """Make a turn that nobody holds."""
+        """Make a turn that no ticket holds."""
         self.queue: list[Ticket] = []
 
 
@@ -82,7 +83,7 @@ class TicketLinks:
     __slots__ = ("behind", "blockers", "inside", "leans")
 
     def __init__(self) -> None:
-        """Connect with nobody yet."""
+        """Connect with no other ticket yet."""
         self.blockers: dict[Ticket, None] = {}
         self.behind: dict[Ticket, None] = {}
         self.inside: dict[Ticket, None] = {}
@@ -93,7 +94,7 @@ class Ticket:
     """A place in the queues of some turns; made by `draw_ticket`, ended by `release`.
 
     Attributes:
-        turns: the turns it stands in, each once.
+        turns: the turns in whose queues it is, each once.
         parent: the ticket of the call that this one was drawn inside.
         exclusive: whether it writes.
         runs: whether its turn has come; so it stays until it is released.
@@ -103,7 +104,7 @@ class Ticket:
     __slots__ = ("_links", "_waiter", "exclusive", "parent", "released", "runs", "turns")
 
     def __init__(self, turns: tuple[Turn, ...], parent: Ticket | None, exclusive: bool) -> None:  # noqa: FBT001 - a keyword would cost each call a tenth of what its turn costs
-        """Make a ticket that stands in no queue yet; use `draw_ticket`."""
+        """Make a ticket that is in no queue yet; use `draw_ticket`."""
         self.turns = turns
         self.parent = parent
         self.exclusive = exclusive
@@ -121,9 +122,9 @@ class Ticket:
 
     @property
     def waiter(self) -> Future[None] | None:
-        """What to wait on before going on; `None` when nothing stands in the way.
+        """What to wait on before continuing; `None` when nothing blocks the ticket.
 
-        It is done when nothing stands in the way any more, and cancelled when the ticket is released while it waits.
+        It is done when nothing blocks the ticket any more, and cancelled when the ticket is released while it waits.
         To cancel it is to give up this wait, not the place: asked again, the ticket has another waiter.
         """
         if self._links is None:
@@ -158,7 +159,7 @@ class Ticket:
         return True
 
     def extend(self, turns: tuple[Turn, ...]) -> bool:
-        """Take more turns if nobody holds or awaits them; returns whether it did. Nothing changes otherwise."""
+        """Take more turns if no other ticket holds or awaits them; returns whether it did."""
         with _LOCK:
             more = tuple(turn for turn in dict.fromkeys(turns) if turn not in self.turns)
             if self.released or any(turn.queue for turn in more):
@@ -187,7 +188,7 @@ class Ticket:
             self.links.leans.pop(other, None)
 
     def release(self) -> None:
-        """Leave all queues, whether it ran or still waited, and let those behind go on. Doing it twice is once."""
+        """Leave all queues, whether it ran or still waited, and wake those behind it. Idempotent."""
         with _LOCK:
             if self.released:
                 return
@@ -246,12 +247,12 @@ class Ticket:
         return self._open_circles()
 
     def wait_for(self, other: Ticket) -> None:
-        """Note that this ticket cannot go on before `other` is released; called with the lock held."""
+        """Note that this ticket cannot continue before `other` is released; called with the lock held."""
         self.links.blockers[other] = None
         other.links.behind[self] = None
 
     def stop_waiting_for(self, other: Ticket) -> Future[None] | None:
-        """Note that `other` stands no longer in the way, with the lock held; returns the waiter to tell, if any."""
+        """Note that `other` does not block it any more, with the lock held; returns the waiter to wake, if any."""
         blockers = self.links.blockers
         del blockers[other]
         del other.links.behind[self]
@@ -262,7 +263,7 @@ class Ticket:
         return waiter
 
     def _part(self) -> list[Future[None] | None]:
-        """Undo every link with another ticket; returns the waiters of those that may go on now."""
+        """Undo every link with another ticket; returns the waiters of those that may continue now."""
         for ancestor in self.ancestors():
             del ancestor.links.inside[self]
         for blocker in self.links.blockers:
@@ -271,7 +272,7 @@ class Ticket:
         return [waiting.stop_waiting_for(self) for waiting in tuple(self.links.behind)]
 
     def _open_circles(self) -> list[Future[None] | None]:
-        """Take back the wishes that have become circles with this ticket; returns the waiters to tell."""
+        """Withdraw the preferences that form a cycle with this ticket; returns the waiters to wake."""
         told: list[Future[None] | None] = []
         for ticket in _awaited((self,)):
             if ticket.runs:
@@ -286,7 +287,7 @@ def _goes_first(other: Ticket) -> bool:
 
 
 def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True, known: Collection[Ticket] = ()) -> set[Ticket]:
-    """The tickets themselves, and all that must be released before they are; `wishes` counts rule 5 in.
+    """The tickets themselves, and all that must be released before they are; `wishes` includes those of rule 5.
 
     Those that are `known`, and what stands behind them alone, are left out.
     """
@@ -303,14 +304,14 @@ def _awaited(tickets: Iterable[Ticket], *, wishes: bool = True, known: Collectio
 
 
 def _tell(waiters: Iterable[Future[None] | None]) -> None:
-    """Let those who wait go on, unless they gave up waiting; called without the lock, because it calls back."""
+    """Wake those that wait, unless they stopped waiting; called without the lock, because it calls back."""
     for waiter in waiters:
         if waiter is not None and waiter.set_running_or_notify_cancel():
             waiter.set_result(None)
 
 
 def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | None = None) -> Ticket:
-    """Draw a place in the queues of all `turns` at once; look at `Ticket.waiter` before going on.
+    """Draw a place in the queues of all `turns` at once; look at `Ticket.waiter` before continuing.
 
     Args:
         turns: the turns of all participants.

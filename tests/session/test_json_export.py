@@ -140,7 +140,7 @@ def test_a_type_that_was_not_passed_is_named() -> None:
 )
 def test_what_is_no_saved_session_is_refused(data: str | bytes) -> None:
     """The message says what to pass."""
-    with pytest.raises(SnapshotError, match=r"no saved session, or not the whole of one; pass what Session\.to_json"):
+    with pytest.raises(SnapshotError, match=r"not a saved session, or not the whole of one; pass what Session\.to_json"):
         Session.from_json(data, types=TYPES)
 
 
@@ -167,7 +167,7 @@ def test_data_that_was_cut_short_is_refused_wherever_it_was_cut() -> None:
 )
 def test_a_part_that_does_not_fit_is_named(key: str, value: object, told: str) -> None:
     """By its path."""
-    with pytest.raises(SnapshotError, match=f"no saved session.*\\n?.*{told}"):
+    with pytest.raises(SnapshotError, match=f"not a saved session.*\\n?.*{told}"):
         Session.from_json(json.dumps({**saved(), key: value}), types=TYPES)
 
 
@@ -194,7 +194,7 @@ def test_two_types_of_one_name_are_refused() -> None:
     session.dispatch(one())
     session.dispatch(other())
     with pytest.raises(
-        SnapshotError, match=r"two types are called .*Twin, so a saved session could not tell them apart"
+        SnapshotError, match=r"two types are called .*Twin, so a saved session could not distinguish them"
     ):
         session.to_json()
     with pytest.raises(SnapshotError, match="two types are called"):

@@ -37,7 +37,7 @@
     │   ├── PathConflictError        a file where a folder is needed, or the other way round, or it exists already
     │   ├── PathEscapeError          a path that leaves the root, or is not a path
     │   ├── RootMissingError        the folder that a filesystem was opened on is gone
-    │   ├── JournalError             the record of what to put back on disk cannot be used
+    │   ├── JournalError             the record of what to restore on disk cannot be used
     │   └── FilesystemBusyError      another process works on the same root
     ├── DocumentError                developer: a YAML document that cannot be read; it names file, line and column
     ├── AgentError                   developer: an agent, its project, or what it names cannot be used
@@ -46,7 +46,7 @@
     │   ├── ProjectError             a project folder or its `[tool.handrail]`; or several problems at once
     │   ├── DiscoveryError           a module whose tools or toolsets cannot be registered
     │   ├── RegistryError            two entries of one kind have one name
-    │   ├── ResolutionError          an agent names tools or toolsets that there are not
+    │   ├── ResolutionError          an agent names tools or toolsets that do not exist
     │   ├── UnknownModelError        the name of a model that can be none
     │   ├── FactoryError             a toolset factory that cannot be called, or made something else
     │   └── ToolConflictError        tools of one agent have the same name
@@ -64,8 +64,8 @@
     │   ├── AgentDepthError          agents call each other too deep
     │   ├── LeaseLostError           the claim of an effect passed to another owner
     │   ├── EffectNotApplied         a handler knows that its effect did not happen
-    │   └── EffectUncertain          a handler cannot tell whether its effect happened
-    └── RunAbortedError                      ends the run: no model can mend it
+    │   └── EffectUncertain          a handler does not know whether its effect happened
+    └── RunAbortedError                      ends the run: no model can correct it
         ├── PromptEvaluationError    the evaluation of a prompt stopped; `phase` says where
         │   ├── ModelUnreachableError  the provider of a model did not answer
         │   └── RollbackError        a participant could not be restored, so its state is not to be trusted
@@ -74,7 +74,7 @@
         ├── BudgetExceededError      the tokens are used up
         └── VisibilityExpansionRequired  the prompt must be rendered again with sections opened
 
-The two audiences are the two last branches: what is *told to the model* and what *ends the run*. Everything above them
+The two audiences are the two last branches: what *the model reads* and what *ends the run*. Everything above them
 is for the developer. Most of it is raised where a thing is declared; raised in the body of a handler, it fails the call
 as any other exception does. A `DeveloperMistake` reaches the developer from inside a call, too: see
 `handrail.runtime.failures`. A name exists once; the packages re-export what belongs to them.

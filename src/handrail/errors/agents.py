@@ -37,7 +37,7 @@ class AgentError(HandrailError):
 
 
 class AgentFileError(DocumentError, AgentError):
-    """An agent file that is no agent file.
+    """A file that is not an agent file.
 
     Attributes:
         field: the key at fault, if one is.
@@ -85,7 +85,7 @@ class RegistryError(AgentError):
 
 
 class ResolutionError(AgentError):
-    """An agent file names tools or toolsets that there are not; the message has every name with its cure.
+    """An agent file names tools or toolsets that do not exist; the message has every name with its cure.
 
     Attributes:
         agent: the name of the agent.
@@ -106,7 +106,7 @@ class UnknownModelError(AgentError, ValueError):
 
     Attributes:
         name: the name.
-        nearest: the name that was probably meant; `None` if there is none like it.
+        nearest: the name that was probably meant; `None` if none is similar.
     """
 
     def __init__(self, message: str, *, name: str, nearest: str | None = None) -> None:
@@ -116,7 +116,7 @@ class UnknownModelError(AgentError, ValueError):
 
 
 class FactoryError(AgentError):
-    """A toolset factory that cannot be called, or made something that is no toolset.
+    """A toolset factory that cannot be called, or made something that is not a toolset.
 
     Attributes:
         toolset: the name under which the factory is registered.
@@ -142,7 +142,7 @@ class ToolConflictError(AgentError):
 
 
 class AgentDepthError(ModelVisibleError):
-    """Agents call each other too deep; the call that would go deeper fails, and its caller is told.
+    """Agents call each other too deep; the call that would go deeper fails.
 
     Attributes:
         limit: how deep they may go; the agent that was started is at depth 1.

@@ -202,7 +202,7 @@ class ParseError(HandrailError, ValueError):
 class DumpError(HandrailError, ValueError):
     """A value that JSON cannot say, or that is not of its declared type; `faults` as in `ParseError`.
 
-    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not give back in a
+    `is_mistyped` says that a part of it is of another type than declared, or of one that JSON does not restore in a
     place without a type: only the program can change that. A lone surrogate or a NaN may come with any data.
     """
 

@@ -1,4 +1,4 @@
-"""The exceptions that a model is told of, and those that end the run. The tree: `handrail.errors`.
+"""The exceptions that a model reads, and those that end the run. The tree: `handrail.errors`.
 
 The root of the tree.
 """
@@ -80,7 +80,7 @@ class LeaseLostError(ModelVisibleError):
 
 
 class EffectUncertain(ModelVisibleError):
-    """Raised by a handler that cannot tell whether its effect happened: the ledger keeps the effect as `unknown`.
+    """Raised by a handler that does not know whether its effect happened: the ledger marks the effect `unknown`.
 
     An external handler need not raise it: any exception that does not prove the contrary says the same.
     """
@@ -91,7 +91,7 @@ class EffectNotApplied(ModelVisibleError):
 
 
 class RunAbortedError(HandrailError):
-    """The branch of the tree that no model can mend: it is rolled back, recorded and raised to the caller."""
+    """The branch of the tree that no model can correct: it is rolled back, recorded and raised to the caller."""
 
 
 class PromptEvaluationError(RunAbortedError):
@@ -134,9 +134,9 @@ class RollbackError(PromptEvaluationError):
 
 
 class CommitInDoubtError(RunAbortedError):
-    """A store was lost in the moment of a commit: nobody here knows whether the call has been kept.
+    """A store was lost in the moment of a commit: it is unknown here whether the call was committed.
 
-    Nothing was put back. Open the session and the files anew when the store answers again; they are then as the store
+    Nothing was restored. Open the session and the files anew when the store answers again; they are then as the store
     says.
     """
 

@@ -22,7 +22,7 @@ class StoreUnavailableError(StoreError):
     """The store does not answer, is busy for too long, or its disk is full. It may be tried again.
 
     Attributes:
-        in_doubt: whether the connection was lost in the very moment of a commit, so that nobody here knows whether it
+        in_doubt: whether the connection was lost in the very moment of a commit, so that it is unknown here whether it
             took place. In any other case nothing was written.
     """
 
@@ -32,7 +32,7 @@ class StoreUnavailableError(StoreError):
 
 
 class StoreCorruptError(StoreError):
-    """What the store holds cannot be read: it is no database, is cut short, or a row was changed by somebody else."""
+    """What the store holds cannot be read: it is not a database, is cut short, or another program changed a row."""
 
 
 class StoreReadOnlyError(StoreError):
@@ -102,11 +102,11 @@ class UnknownTypeError(SessionError, LookupError):
 
 
 class RootMissingError(FilesystemError):
-    """The folder that a filesystem was opened on is no longer there, or another one stands in its place."""
+    """The folder that a filesystem was opened on is no longer there, or was replaced by another one."""
 
 
 class JournalError(FilesystemError):
-    """The record of what to put back on disk cannot be read or written, or belongs to something else."""
+    """The record of what to restore on disk cannot be read or written, or belongs to something else."""
 
 
 class FilesystemBusyError(FilesystemError):

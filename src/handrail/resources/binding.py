@@ -90,11 +90,11 @@ class Binding(Generic[T]):
     """Where the resource of one type comes from.
 
     What a provider makes belongs to Handrail: it is closed by its `close()`, if its class has one, when it has lived
-    its `scope`. What is bound with `Binding.instance` belongs to whoever gave it, and is never closed. A provider that
+    its `scope`. What is bound with `Binding.instance` belongs to its caller, and is never closed. A provider that
     returns another resource, to bind it for a second type, makes nothing.
 
-    A provider may also say that there is none, by `None`; then `get` returns `None`. A singleton's provider that is
-    called inside a tool call is no part of that call: what it writes stays, unless it fails.
+    A provider may return `None`, for none; then `get` returns `None`. A singleton's provider that is
+    called inside a tool call is not part of that call: what it writes stays, unless it fails.
 
     Attributes:
         protocol: the type that the resource is asked for by: a class, an abstract class or a protocol.
@@ -103,8 +103,8 @@ class Binding(Generic[T]):
         eager: whether it is built as soon as the context is entered; for singletons alone.
 
     Raises:
-        ResourceError: `protocol` is no class, `provider` cannot be called or is asynchronous, or something other than a
-            singleton is eager.
+        ResourceError: `protocol` is not a class, `provider` cannot be called or is asynchronous, or something other
+            than a singleton is eager.
         WrongResourceError: what was given to `Binding.instance` is of another type, or could not take turns.
     """
 
@@ -138,7 +138,7 @@ class Binding(Generic[T]):
 
     @staticmethod
     def instance(protocol: Callable[..., GivenT], value: GivenT) -> Binding[GivenT]:
-        """Bind a resource that exists already. It is never closed: that is for whoever made it.
+        """Bind a resource that exists already. It is never closed: its maker closes it.
 
         Args:
             protocol: the type to ask for it by.
@@ -194,7 +194,7 @@ def _fits(value: object, kind: type[object]) -> bool:
         return False
     try:
         return isinstance(value, kind)
-    except TypeError:  # a protocol that is not `runtime_checkable` tells nothing
+    except TypeError:  # a protocol that is not `runtime_checkable` cannot be checked
         return True
 
 

@@ -123,8 +123,8 @@ class ResourceContext:
         """Stop using the resources; the last one to leave closes them.
 
         Raises:
-            ResourceError: some could not be closed; all were tried. When an exception is on its way, that one goes on,
-                with a note of what could not be closed.
+            ResourceError: some could not be closed; all were tried. When an exception is on its way, that one
+                propagates, with a note of what could not be closed.
         """
         self._leave(error)
 
@@ -133,7 +133,7 @@ class ResourceContext:
         return self._shared_scope or CallScope(self)
 
     def concurrent_call_scope(self) -> CallScope:
-        """The same for a call that runs beside others: what can be undone is kept from it."""
+        """The same for a call that runs beside others: it does not get what can be rolled back."""
         return ConcurrentCallScope(self)
 
     @property
@@ -150,7 +150,7 @@ class ResourceContext:
         return found
 
     def untracked_participants(self) -> tuple[Snapshotable[object], ...]:
-        """Those of `snapshotables` that carry no turn: they cannot tell when they are written to."""
+        """Those of `snapshotables` that carry no turn: they do not report when they are written to."""
         found = self._silent
         if found is None:
             with self._lifetime.lock:
@@ -211,7 +211,7 @@ class ResourceContext:
         if needed_by:
             chain = " -> ".join([*(f"{other.name} ({other.scope.name})" for other in needed_by), f"{name} (TOOL_CALL)"])
             raise ResourceUseError(
-                f"{chain}: {name} ends with its call, so nothing that outlives the call may hold it. Make {name} a "
+                f"{chain}: {name} ends with its call, so nothing with a longer life may hold it. Make {name} a "
                 f"SINGLETON, or {needed_by[-1].name} a TOOL_CALL too."
             )
         raise ResourceUseError(
@@ -256,7 +256,7 @@ class CallScope:
     """The resources as one tool call sees them: the context's, and those that live for this call alone.
 
     It is closed when the call ends: by `close()`, or at the end of a `with` block. Threads of the call may share it;
-    one that is still building when the call ends has what it built closed, and is told.
+    one that is still building when the call ends has what it built closed, and gets the error.
     """
 
     __slots__ = ("_context", "_is_closed", "_lifetime")
@@ -291,21 +291,21 @@ class CallScope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the scope; see `close`. An exception that is on its way goes on, with a note of what was not closed."""
+        """End the scope; see `close`. An exception propagates, with a note of what was not closed."""
         self._end(error)
 
     def close(self) -> None:
-        """Close what was built for this call, the newest first. Doing it twice is once.
+        """Close what was built for this call, the newest first. Idempotent.
 
         Raises:
             ResourceError: some could not be closed; all were tried.
         """
-        self._is_closed = True  # first: whoever builds meanwhile looks at it afterwards
+        self._is_closed = True  # first: a provider that builds meanwhile looks at it afterwards
         if self._lifetime is not None:
             self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        self._is_closed = True  # first: whoever builds meanwhile looks at it afterwards
+        self._is_closed = True  # first: a provider that builds meanwhile looks at it afterwards
         if self._lifetime is not None:
             raise_close_failures(self._lifetime.close(), during=error)
 

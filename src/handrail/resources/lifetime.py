@@ -70,7 +70,7 @@ class Lifetime:
         Args:
             binding: says how.
             resolver: what its provider asks for its dependencies.
-            longer: the lifetime that goes on when this one ends; what belongs to it is not closed with this one.
+            longer: the lifetime that continues when this one ends; what belongs to it is not closed with this one.
 
         Raises:
             CircularResourceError: its provider is running already.
@@ -175,7 +175,7 @@ def snapshotables_among(values: Iterable[object]) -> tuple[Snapshotable[object],
 
 
 def untracked_among(participants: Iterable[Snapshotable[object]]) -> tuple[Snapshotable[object], ...]:
-    """Those that do not tell before they are written to, so that a call must take them in when it begins."""
+    """Those that do not report before they are written to, so that a call takes them in when it begins."""
     return tuple(participant for participant in participants if own_turn(participant) is None)
 
 

@@ -54,7 +54,7 @@ class ResourceRegistry:
         Raises:
             InvalidArgumentError: `mapping` is not a mapping, or a resource is `None`.
             ResourceError: a binding stands under a type that is not its own.
-            WrongResourceError: a resource is no instance of its type.
+            WrongResourceError: a resource is not an instance of its type.
         """
         expected = "a mapping from types to resources: {Client: client}"
         check_argument("ResourceRegistry.build", "resources", mapping, Mapping, expected)
@@ -106,7 +106,7 @@ def _binding(kind: type[Any], value: object) -> Binding[Any]:
             function="ResourceRegistry.build",
             argument=f"resources[{name}]",
             given=value,
-            expected=f"a {name}. Leave {name} out where there is none; to have handlers find None, write "
+            expected=f"a {name}. Leave {name} out if there is none; to have handlers find None, write "
             f"{name}: Binding.instance({name}, None)",
         )
     if not _is_binding(value):

@@ -1,7 +1,7 @@
 """What names a call within its session, which calls of a session have been recorded, and which are open.
 
 The identity of a call is (session, reply, call id). The id alone does not name a call: some servers count from 0 in
-each reply. The reply is whatever names one answer of the model for good, such as the id that the provider gave it.
+each reply. The reply is a permanent name of one answer of the model, such as the id that the provider gave it.
 
 A call that the handler of another one makes has for its reply the identity of that one, behind a mark that no reply of
 a model begins with.
@@ -53,7 +53,7 @@ class CallRef(NamedTuple):
 
     @property
     def parent(self) -> CallRef | None:
-        """The call in whose handler this one is made; `None` if its reply does not say so."""
+        """The call in whose handler this one is made; `None` if its reply names no call."""
         reply = self.reply
         return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_SEPARATOR) else None
 

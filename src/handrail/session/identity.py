@@ -36,7 +36,7 @@ def check_identity(function: str, session_id: object, tags: object = None) -> No
 
 
 def check_stored_id(function: str, session_id: object) -> None:
-    """Refuse to open a stored session without an id: nobody could open it again.
+    """Refuse to open a stored session without an id: it could not be opened again.
 
     Raises:
         InvalidArgumentError: it is `None`, empty, or has a zero character, which not every store can hold.

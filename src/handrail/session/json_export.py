@@ -6,7 +6,7 @@
      "state": {"module:Class": [item, ...], ...}, "log": {"module:Class": [item, ...], ...}}
 
 A type is named by its module and its qualified name. Reading knows only the types that it is given: nothing is
-imported, so that data from a stranger reaches no code that the reader did not name.
+imported, so that untrusted data reaches no code that the reader did not name.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> Sessi
         types: the classes that the slices may be of.
 
     Raises:
-        SnapshotError: the data is no saved session or cut short, names a type that is not among `types`, or holds an
-            item that does not fit its type.
+        SnapshotError: the data is not a saved session or is cut short, names a type that is not among `types`, or holds
+            an item that does not fit its type.
     """
     known = _by_name(types)
     try:
         file = codec(_File).parse_json(data)
     except ParseError as error:
-        msg = f"this is no saved session, or not the whole of one; pass what Session.to_json returned. {error}"
+        msg = f"this is not a saved session, or not the whole of one; pass what Session.to_json returned. {error}"
         raise SnapshotError(msg) from error
     return SessionDocument(file.session_id, file.tags, _parsed(file.state, known), _parsed(file.log, known))
 
@@ -147,7 +147,7 @@ def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {}
     for kind in kinds:
         if found.setdefault(_name(kind), kind) is not kind:
-            msg = f"two types are called {_name(kind)}, so a saved session could not tell them apart; rename one"
+            msg = f"two types are called {_name(kind)}, so a saved session could not distinguish them; rename one"
             raise SnapshotError(msg)
     return found
 

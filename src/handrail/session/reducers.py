@@ -1,4 +1,4 @@
-"""Reducers: pure functions that say what becomes of a slice when an event arrives.
+"""Reducers: pure functions that compute the next state of a slice when an event arrives.
 
 A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`. A state slice is a
 dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value of the class.
@@ -115,11 +115,11 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
 
 @dataclass(frozen=True, slots=True)
 class EventRoute:
-    """What becomes of the events of one type.
+    """How the events of one type are handled.
 
     Attributes:
         logged: whether their own slice is a LOG, which gets them whatever else becomes of them.
-        reducers: who decides; where there is nobody, and no LOG either, an event is appended to its own slice.
+        reducers: those that are called; without any, and without a LOG, an event is appended to its own slice.
         what: names the taking in of such an event, for messages.
         append: names the appending of such a value past all reducers, for messages.
     """
@@ -136,7 +136,7 @@ class SliceRules:
     __slots__ = ("_policies", "_reducers", "_routes")
 
     def __init__(self, policies: dict[type[Any], SlicePolicy], reducers: dict[type[Any], Reducers]) -> None:
-        """Make rules of dictionaries that the caller hands over; a class that is not among them speaks for itself."""
+        """Make rules of dictionaries that the caller hands over; a class that is not among them declares its own."""
         self._policies = policies
         self._reducers = reducers
         self._routes: dict[type[Any], EventRoute] = {}  # replaced whenever the rules change
@@ -146,7 +146,7 @@ class SliceRules:
         return SliceRules(dict(self._policies), dict(self._reducers))
 
     def policy(self, kind: type[Any]) -> SlicePolicy:
-        """What becomes of the slice of a type on rollback.
+        """What a rollback does to the slice of a type.
 
         Raises:
             SessionUseError: `kind` is not a dataclass.
@@ -157,7 +157,7 @@ class SliceRules:
         return policy
 
     def route(self, event_type: type[Any]) -> EventRoute:
-        """What becomes of the events of a type.
+        """How the events of a type are handled.
 
         Raises:
             SessionUseError: it is not a dataclass.
@@ -178,7 +178,7 @@ class SliceRules:
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
         """Set the policy of a slice, which is empty; see `Session.declare`."""
-        self.policy(kind)  # raises for what is no dataclass
+        self.policy(kind)  # raises for what is not a dataclass
         if policy is SlicePolicy.LOG and self._decides_on(kind):
             raise _no_log(kind)
         self._policies[kind] = policy
@@ -186,7 +186,7 @@ class SliceRules:
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
         """Add a reducer; see `Session.register`."""
-        self.policy(event_type)  # raises for what is no dataclass
+        self.policy(event_type)  # raises for what is not a dataclass
         if self.policy(into) is SlicePolicy.LOG:
             raise _no_log(into)
         reducers = self._reducers.get(event_type, ())

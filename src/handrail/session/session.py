@@ -1,12 +1,12 @@
 """A session: events go in, reducers decide, slices come out.
 
-It outlives the process in two forms: as JSON for people, and in a store.
+It can be saved in two forms: as JSON for people, and in a store.
 
 Who may write
     Inside a call, writes belong to the call's transaction (see `handrail.transaction`), however the session was
-    reached. Until the call has committed, everybody outside it goes on seeing what was there before.
+    reached. Until the call has committed, readers outside it see what was there before.
     Outside of calls each write is a transaction of its own, and needs the session's turn to be free.
-    A LOG takes events from anybody at any time. Rules are no state: what is registered inside a call stays.
+    A LOG takes events from any caller at any time. Rules are not state: what is registered inside a call stays.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Session:
         session_id: names the session in keys, events and stores.
         tags: what the program wants to find it by.
         parent: the session that this one was made for, by `child`.
-        dispatcher: tells subscribers of every dispatched event.
+        dispatcher: notifies subscribers of every dispatched event.
         turn: the turn that calls take on this session.
     """
 
@@ -124,7 +124,7 @@ class Session:
         wait: timedelta = timedelta(seconds=5),
         checkpoint_every: int = 1000,
     ) -> Self:
-        """Go on with the session of that id in a store, or begin it: what it holds is there, and what it gets is kept.
+        """Resume the session of that id in a store, or begin it: its values are there, and changes are stored.
 
         It is this program's until it is closed or the process ends, however it ends. Register reducers and subscribers
         as for a new session; no reducer is run again. Values are read when they are first asked for.
@@ -135,7 +135,7 @@ class Session:
             types: classes of values in it that the program has not imported or named by `stored_as`.
             tags: the tags of a new session; one that exists keeps its own.
             parent: the session that a new one is made for; in the store, its id.
-            dispatcher: tells subscribers of every event; nobody hears of what is read.
+            dispatcher: notifies subscribers of every event; nothing is dispatched for what is read.
             create: whether to begin a session that is not there.
             wait: how long to wait for another process that has the session open.
             checkpoint_every: after how many entries the store notes where everything stands, which is what makes
@@ -144,7 +144,7 @@ class Session:
         Raises:
             InvalidArgumentError: something is of another type: a store is opened by `handrail.store.open`, an id is
                 text, and so are tags. Nothing was written.
-            SessionNotFoundError: there is no such session, and `create` is false.
+            SessionNotFoundError: the session does not exist, and `create` is false.
             SessionLockedError: it is open elsewhere, and stays so for longer than `wait`.
             UnknownTypeError: it holds values of a class that is not known here.
             StoreError: the store cannot be used.
@@ -180,7 +180,7 @@ class Session:
     def close(self) -> None:
         """Let others open the session; what is written from here on is refused. Only stored sessions need it.
 
-        Doing it twice is doing it once.
+        Idempotent.
         """
         kept = self._kept
         if kept is not None:
@@ -249,7 +249,7 @@ class Session:
     def adopt_record(self, call: CallRef, record: CallRecord) -> None:
         """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.
 
-        Records that were written before identities had a reply name none. Who knows the reply of such a call says so.
+        Records that were written before identities had a reply name none. Pass the reply of such a call if it is known.
 
         Args:
             call: the identity of the call.
@@ -293,7 +293,7 @@ class Session:
     def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
         """A session that starts with everything this one holds and goes its own way.
 
-        Its reducers are the same, its dispatcher is its own: nobody has subscribed to it yet. The fork of a session in
+        Its reducers are the same, its dispatcher is its own: it has no subscribers yet. The fork of a session in
         memory costs what `snapshot` costs; that of a stored one is stored beside it, which copies the entries.
 
         Args:
@@ -344,7 +344,7 @@ class Session:
         """The session that `to_json` wrote, as a new one in memory; register reducers and subscribers again.
 
         Raises:
-            SnapshotError: the data is no saved session, or holds what is of none of `types`; nothing else is imported.
+            SnapshotError: the data is not a saved session, or has values of other types than `types`.
         """
         saved = load_session_json(data, types=types)
         session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)
@@ -400,7 +400,7 @@ class Session:
         return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Say what becomes of a type's slice on rollback, in this session, before anything is in it.
+        """Declare what a rollback does to a type's slice in this session, before anything is in it.
 
         Raises:
             SessionUseError: the slice holds something already, or something that has not been committed yet.
@@ -421,13 +421,13 @@ class Session:
 
         Raises:
             ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
-            SessionUseError: the class or one of the events is no dataclass. Nothing is registered.
+            SessionUseError: the class or one of the events is not a dataclass. Nothing is registered.
         """
         with self._lock:
             self._rules.install(state, initial)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Let a reducer decide what becomes of slice `into` when an event of that type is dispatched.
+        """Register a reducer that computes slice `into` when an event of that type is dispatched.
 
         Registering the same reducer again changes nothing.
 
@@ -438,7 +438,7 @@ class Session:
             self._rules.register(event_type, reducer, into=into)
 
     def listens(self, event_type: type[Any]) -> bool:
-        """Whether a reducer or a subscriber would hear of events of this type."""
+        """Whether events of this type have a reducer or a subscriber."""
         return self._rules.reduces(event_type) or (not self.dispatcher.is_quiet and self.dispatcher.listens(event_type))
 
     def dispatch(self, event: object) -> None:
@@ -449,7 +449,7 @@ class Session:
         needs no turn.
 
         Raises:
-            SessionError: the event is no dataclass instance, or the session's store cannot hold it.
+            SessionError: the event is not a dataclass instance, or the session's store cannot hold it.
             SessionBusyError: outside of calls, while a call holds the session.
             StoreUnavailableError: outside of calls, the session's store does not answer; nothing is taken in.
             DispatchError: subscribers raised.

@@ -5,11 +5,11 @@ owner grows the list in place and gives a version that is one longer; every olde
 looks at fewer items. So appending costs O(1), and keeping a version costs nothing. Anything else (replacing, appending
 to an old version, appending by another owner, as a fork does) makes a new list.
 
-Going back may cut off the end of the list, so that the next append grows it in place again. Only who knows that nobody
-holds a version that looks at what is cut off may do that: see `handrail.session.session`.
+Going back may cut off the end of the list, so that the next append grows it in place again. Only a caller that knows
+that nothing holds a version that looks at what is cut off may do that: see `handrail.session.session`.
 
 A slice gets an item more, becomes other items, or stays as it is (`Append`, `Replace`, `Unchanged`). The beginning of
-its items may lie in the store until somebody looks at it (`StoredItems`).
+its items may stay in the store until they are read (`StoredItems`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StoredItems(Generic[T]):
 
     Args:
         count: how many items are in the store.
-        load: reads them. What it raises passes to whoever asked, and the next one who asks tries again.
+        load: reads them. What it raises passes to the caller, and the next caller tries again.
     """
 
     __slots__ = ("_count", "_items", "_load", "_lock")
@@ -93,7 +93,7 @@ class StoredItems(Generic[T]):
 
 
 class SlicePolicy(Enum):
-    """What becomes of a slice when a call is rolled back.
+    """What a rollback does to a slice.
 
     A dataclass says which by a class variable: `slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG`.
     """
@@ -142,7 +142,7 @@ class Version(Generic[T]):
         return Version(owner, items, length + 1)
 
     def grow(self, owner: SliceOwner, item: T) -> bool:
-        """Become one item longer, if this owner may; for a LOG, whose versions nobody keeps. Returns whether it did."""
+        """Become one item longer, if this owner may; for a LOG, whose versions are not kept. Returns whether it did."""
         if owner is not self.owner or len(self.items) != self.length:
             return False
         self.items.append(item)
@@ -150,7 +150,7 @@ class Version(Generic[T]):
         return True
 
     def cut_off(self, later: Version[T]) -> None:
-        """Forget what was appended to this version on the way to `later`; to be called when nobody holds that."""
+        """Forget what was appended to this version on the way to `later`; to be called when nothing holds that."""
         if later.items is self.items:
             del self.items[self.length :]
 
@@ -202,7 +202,7 @@ class SliceView(Sequence[T], Generic[T]):
         """The item at an index, or the items of a range as a tuple.
 
         Raises:
-            IndexError: there is no item at that index.
+            IndexError: no item has that index.
         """
         if isinstance(index, slice):
             return self.all()[index]
@@ -210,7 +210,7 @@ class SliceView(Sequence[T], Generic[T]):
         length = 0 if version is None else version.length
         position = index + length if index < 0 else index
         if version is None or not 0 <= position < length:
-            msg = f"the slice has {length} items, so there is none at {index}"
+            msg = f"the slice has {length} items, and none at {index}"
             raise IndexError(msg)
         return version.items[position]
 
@@ -264,7 +264,7 @@ class SliceHost(Protocol):
         ...
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Let a reducer decide what becomes of a slice."""
+        """Register a reducer for a slice."""
         ...
 
 
@@ -300,7 +300,7 @@ class Slice(SliceView[T], Generic[T]):
         self._session.change(self._kind, Replace(()), f"clear {self._kind.__name__}")
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
-        """Let a reducer decide what becomes of this slice; see `Session.register`."""
+        """Register a reducer for this slice; see `Session.register`."""
         self._session.register(event_type, reducer, into=self._kind)
 
 
@@ -364,7 +364,7 @@ def check_change(change: object, slice_type: type[object]) -> None:
     """Check what a reducer has returned.
 
     Raises:
-        ReducerError: it is not a `Change`, or brings something that is no item of the slice.
+        ReducerError: it is not a `Change`, or brings something that is not an item of the slice.
     """
     if not isinstance(change, SliceChange):
         msg = (
@@ -379,7 +379,7 @@ def check_change(change: object, slice_type: type[object]) -> None:
 
 
 Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
-"""Takes the slice and the event; returns what becomes of the slice. Has no effects."""
+"""Takes the slice and the event; returns the change of the slice. Has no effects."""
 
 
 def filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:

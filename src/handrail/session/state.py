@@ -1,21 +1,21 @@
-"""STATE slices: what their writer sees, what everybody else sees, and how a call is undone. LOG slices: they only grow.
+"""STATE slices: what their writer sees, what other readers see, and how a call is rolled back. LOG slices only grow.
 
 The slices are a mapping from type to `Version` that is replaced, never changed. A snapshot is that mapping, so it costs
 nothing; going back is putting the mapping back.
 
 What a reader sees
-    Readers take no lock: all they need stands in one tuple, which is replaced at one stroke. It holds the outermost
+    Readers take no lock: all they need is in one tuple, which is replaced atomically. It holds the outermost
     transaction that wrote last, the slices as it has left them so far, and the slices as they were before it. The
-    latter are what everybody outside of it sees, unless and until it has been committed. Whoever finds that it has been
+    latter are what readers outside of it see, until it has been committed. A reader that finds that it has been
     looks again whether the tuple is still the same, because the writer may have replaced it before it was committed.
 
 When an end is cut off
     Undoing a call cuts off what it appended to lists that are still there, so that the next append can grow them in
-    place. Nobody outside of the call can hold a version that looks at those items, but somebody inside can, who has
+    place. Nothing outside of the call can hold a version that looks at those items, but a handler inside can, which has
     taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
     outermost transaction has ended, and the next append copies the list instead.
 
-A LOG slice grows whoever writes, and whatever becomes of the call.
+A LOG slice grows whoever writes, and whatever the outcome of the call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from handrail.session.slices import SliceChange, SliceOwner, Version, Versions
 from handrail.transaction import Snapshotable, Transaction, current
 
 SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
-"""What becomes of slices, each with its type."""
+"""Changes of slices, each with its type."""
 
 
 class StateSlices:
@@ -43,7 +43,7 @@ class StateSlices:
     __slots__ = ("_end_is_held", "now", "owner", "taken")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
-        """Make the state of a session that nobody has written to yet."""
+        """Make the state of a session without values."""
         self.owner = owner
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
         self.taken: list[object] = []
@@ -61,13 +61,13 @@ class StateSlices:
                 return working
 
     def is_used(self, kind: type[Any]) -> bool:
-        """Whether a slice holds something, for its writer or for everybody else."""
+        """Whether a slice holds something, for its writer or for other readers."""
         writer, working, before = self.now
         views = (working,) if writer is None or writer.committed else (working, before)
         return any(kind in slices and slices[kind].length for slices in views)
 
     def held(self) -> Versions:
-        """The slices as this context sees them, for somebody who may hold them for ever."""
+        """The slices as this context sees them, for a caller that may hold them for ever."""
         slices = self.seen()
         if slices is not self.now[2]:
             self._end_is_held = True
@@ -118,7 +118,7 @@ class StateSlices:
         self.now = (writer, becomes, before)
 
     def apply(self, changes: SliceChanges) -> None:
-        """Change slices, all at one stroke, for the writer that `open` let in."""
+        """Change slices, all atomically, for the writer that `open` admitted."""
         writer, working, before = self.now
         becomes = dict(working)
         for kind, change in changes:
@@ -128,7 +128,7 @@ class StateSlices:
         self.now = (writer, becomes, before)
 
     def restore(self, slices: Versions) -> None:
-        """Become what somebody holds, for the writer that `open` let in."""
+        """Restore what a snapshot holds, for the writer that `open` admitted."""
         writer, _, before = self.now
         self._end_is_held = True
         self.now = (writer, slices, before)

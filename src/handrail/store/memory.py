@@ -38,7 +38,7 @@ _OTHER_UNIT = (
 class UndoLog:
     """What undoes the changes of the unit that is open, the newest last. A `handrail.store.units.UnitBackend`.
 
-    The unit's thread has the lock until the unit ends, so nobody else sees what does not count yet.
+    The unit's thread has the lock until the unit ends, so no other thread sees what is not committed yet.
 
     Args:
         store: the URL of the store, for messages.
@@ -158,7 +158,7 @@ class MemoryStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of all sessions; what the store keeps can still be read. Closing twice is closing once."""
+        """Release all sessions; what is stored can still be read. Idempotent."""
         self._held.close()
 
     def hash_key(self) -> bytes:
@@ -185,7 +185,7 @@ class MemoryStore:
         return False
 
     def get(self, partition: str, key: str) -> EffectRow | None:
-        """The row as it stands; `None` if there is none."""
+        """The present row; `None` if there is none."""
         with self._lock:
             return self._rows.get((partition, key))
 
@@ -275,7 +275,7 @@ class MemoryStore:
             return self._add(_Kept(row._replace(head=0)))
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The row of a session as it stands; `None` if there is none."""
+        """The present row of a session; `None` if there is none."""
         with self._lock:
             kept = self._sessions.get(session_id)
             return None if kept is None else kept.row
@@ -290,7 +290,7 @@ class MemoryStore:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
 
         Raises:
-            SessionNotFoundError: there is no session `source`.
+            SessionNotFoundError: the session `source` does not exist.
             SessionError: it has fewer entries.
         """
         with self._lock:
@@ -304,7 +304,7 @@ class MemoryStore:
         """Become the only one that writes to a session; waits for another holder to let go.
 
         Raises:
-            SessionNotFoundError: there is no such session.
+            SessionNotFoundError: the session does not exist.
             SessionLockedError: another `Session` still holds it after `wait`.
         """
         with self._lock:
@@ -322,7 +322,7 @@ class MemoryStore:
         return hold
 
     def release(self, lock: SessionLock) -> None:
-        """Let others write to the session; a hold that is no longer valid is no fault."""
+        """Release the session; a lock that is no longer valid is not an error."""
         if self._held.holds(lock):
             with self._lock:
                 kept = self._sessions.get(lock.session_id)
@@ -331,10 +331,10 @@ class MemoryStore:
             self._held.give(lock.session_id)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the hold is valid, and that nobody else has written to the session.
+        """Make sure that the hold is valid, and that no other process has written to the session.
 
         Raises:
-            SessionLostError: it is not, or somebody has.
+            SessionLostError: it is not, or another process has.
         """
         with self._lock:
             self._valid(lock, head)
@@ -405,7 +405,7 @@ class MemoryStore:
         raise SessionUseError(msg)
 
     def record_commit(self, journal_id: str) -> None:
-        """Record that the call which a journal belongs to has been committed; doing it twice is once."""
+        """Record that the call which a journal belongs to has been committed; idempotent."""
         with self._lock:
             if journal_id not in self._decided:
                 self._undo_with(lambda: self._decided.discard(journal_id))
@@ -417,7 +417,7 @@ class MemoryStore:
             return journal_id in self._decided
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Keep no more what was decided of a journal; that nothing was is no fault."""
+        """Delete the commit record of a journal; one that does not exist is not an error."""
         with self._lock:
             if journal_id in self._decided:
                 self._undo_with(lambda: self._decided.add(journal_id))
@@ -465,7 +465,7 @@ class MemoryStore:
         self._changes.note(undo)
 
     def _tell(self, identity: _Identity, row: EffectRow | None) -> None:
-        """Tell of a change now, or when the unit that it belongs to counts."""
+        """Notify of a change now, or when the unit that it belongs to is committed."""
         unit = open_unit(self) if self._changes.is_open else None
         if unit is None:
             self._watchers.notify(*identity, row)
@@ -506,7 +506,7 @@ class MemoryStore:
 
 
 def _version(row: EffectRow) -> tuple[int, str, str]:
-    """What tells whether a row is still the one seen."""
+    """What a row is compared by, to know whether it is still the one seen."""
     return row.fence, row.status, row.effect_id
 
 

@@ -9,7 +9,7 @@ wait for. Each kind of store has its proof:
 | SQLite | it held the lock of a file beside the database, which is free (`handrail.store.sqlite.process_locks`) |
 | PostgreSQL | it ran in this boot and PID namespace, and no process that runs has its pid and start time |
 
-Where there is no proof, the lease is waited for. A zombie is dead: it runs nothing any more.
+Where there is no proof, the lease is waited for. A zombie is dead: it no longer runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 from uuid import uuid4
 
 _STATE, _THREADS, _START = 0, 17, 19
-"""Where state, number of threads and start time stand in `/proc/PID/stat` behind the name of the program: fields 3, 20
+"""Where state, number of threads and start time are in `/proc/PID/stat` after the name of the program: fields 3, 20
 and 22 of proc(5), which counts from 1."""
 _DEAD_STATES = frozenset({"Z", "X", "x"})
 
@@ -139,7 +139,7 @@ def _is_running(name: ProcessName) -> bool:
     found = _stat(name.pid)
     if found is None:
         return True  # it has just ended, or the system does not say
-    # A first thread that has ended is a zombie too, while the others go on.
+    # A first thread that has ended is a zombie too, while the others run.
     is_dead = found[_STATE] in _DEAD_STATES and int(found[_THREADS]) <= 1
     return found[_START] == name.started and not is_dead
 

@@ -1,6 +1,6 @@
 """What a ledger needs of a store: one kind of row, and a handful of atomic operations on it; and what a store is.
 
-The store decides nothing. It keeps rows, tells the time, and changes a row only if the row is still the one that the
+The store decides nothing. It stores rows, has a clock, and changes a row only if the row is still the one that the
 caller has seen. What the rows mean, and how one follows from another, is the ledger's
 (`handrail.runtime.ledger.ledger`).
 
@@ -16,7 +16,7 @@ The rules that every store keeps:
    it is never left out. `replace` and `delete` accept it as the row seen.
 7. A store that cannot answer raises. It never answers as if a row were absent.
 8. A store may take a write into a larger unit of work that its user has opened. The write then counts, and watchers
-   are told of it, when the unit commits.
+   are notified when the unit commits.
 9. Testimony is stored beside the row of its effect. The first of an effect and a fencing token stays. It is removed
    atomically with the row: by `delete`, and by a `replace` that puts another effect in its place. Testimony that cannot
    be decoded is returned as rule 6 says.
@@ -104,11 +104,11 @@ class EffectRow(NamedTuple):
         lease_until: until when the owner may be believed to be at work; `None` unless running.
         completed_at: when it became done or failed; `None` before.
         expires_at: when the row may be forgotten; `None` for never. Only what is done or failed has one.
-        message: what the handler told the model.
+        message: the message of the handler to the model.
         value: the JSON of what the handler returned; `None` if it could not be serialised (the value `None` is
             `b"null"`).
         exclude_value_from_context: whether the model sees only the message.
-        note: why it failed, or why nobody knows; for people.
+        note: why it failed, or why its outcome is unknown; for people.
         arguments: the arguments as JSON in UTF-8, for people, without secrets; `None` if they were not recorded. The
             ledger writes at most 64 KiB (`handrail.runtime.ledger.recorded_arguments`).
         applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
@@ -158,7 +158,7 @@ class Testimony(NamedTuple):
         fence: the fencing token of the owner that says it.
         given_at: when it was said.
         status: what is said.
-        message: what the handler told the model; empty unless the status is `"done"`.
+        message: the message of the handler to the model; empty unless the status is `"done"`.
         value: the JSON of what the handler returned; `None` if it could not be serialised, and unless the status is
             `"done"`.
         exclude_value_from_context: whether the model sees only the message.
@@ -204,7 +204,7 @@ def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
 
 
 Wake = Callable[[EffectRow | None], object]
-"""Told of a change: the row as the change left it, `None` if it was removed."""
+"""Called with a change: the row as the change left it, `None` if it was removed."""
 
 
 @runtime_checkable
@@ -246,7 +246,7 @@ class LedgerStore(Protocol):
         ...
 
     def get(self, partition: str, key: str) -> EffectRow | None:
-        """The row as it stands; `None` if there is none."""
+        """The present row; `None` if there is none."""
         ...
 
     def insert(self, row: EffectRow) -> EffectRow | None:
@@ -295,12 +295,12 @@ class LedgerStore(Protocol):
 class Store(LedgerStore, SessionStore, Protocol):
     """Keeps a ledger, sessions, and what was decided of journals, with one unit of work over all of them.
 
-    `handrail.store.open` makes one. A journal of changes on disk outlives a crash; whether the call that wrote it was
+    `handrail.store.open` makes one. A journal of changes on disk survives a crash; whether the call that wrote it was
     committed, and so whether it is to be undone, is what `decide` records in the same unit.
     """
 
     def record_commit(self, journal_id: str) -> None:
-        """Record that the call which a journal belongs to has been committed; doing it twice is once."""
+        """Record that the call which a journal belongs to has been committed; idempotent."""
         ...
 
     def is_committed(self, journal_id: str) -> bool:
@@ -308,11 +308,11 @@ class Store(LedgerStore, SessionStore, Protocol):
         ...
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Keep no more what was decided of a journal; that nothing was is no fault."""
+        """Delete the commit record of a journal; one that does not exist is not an error."""
         ...
 
     def close(self) -> None:
-        """Let go of all sessions, and close all connections. Closing twice is closing once."""
+        """Release all sessions, and close all connections. Idempotent."""
         ...
 
     def __enter__(self) -> Self:

@@ -1,9 +1,9 @@
 """Who holds which session: one holder at a time, across threads and, by a lock that dies with it, across processes.
 
 Two things make a hold. A lock that lives exactly as long as the process (or its connection to the database) keeps
-others from waiting for a lease of somebody who is dead; it is `LockBackend`, and each kind of store has its own. The
+others from waiting for the lease of a dead process; it is `LockBackend`, and each kind of store has its own. The
 token in the session's row, compared at each write, is what makes a hold valid: should a lock ever be lost without its
-holder knowing, whoever takes the session over writes another token, and the old holder's next write is refused.
+holder knowing, the next holder writes another token, and the old holder's next write is refused.
 
 The errors about a session that is not held are made here, in the same words over every store.
 """
@@ -27,7 +27,7 @@ class LockBackend(Protocol):
     """Locks between processes, one for each session; used by one thread at a time."""
 
     def lock(self, session_id: str) -> bool:
-        """Take the lock of a session if nobody has it; returns whether it was taken.
+        """Take the lock of a session if it is free; returns whether it was taken.
 
         Raises:
             StoreError: the store cannot say.
@@ -35,11 +35,11 @@ class LockBackend(Protocol):
         ...
 
     def unlock(self, session_id: str) -> None:
-        """Give up a lock; one that was lost is no fault, nor is a store that is down."""
+        """Release a lock; one that was lost, or a store that is down, is not an error."""
         ...
 
     def refresh(self) -> None:
-        """Take locks again that were lost without their holders knowing, as far as nobody else has them.
+        """Take locks again that were lost without their holders knowing, unless other processes have them.
 
         Raises:
             StoreError: the store cannot say.
@@ -57,7 +57,7 @@ class NoLockBackend:
     __slots__ = ()
 
     def lock(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
-        """There is nobody to keep out."""
+        """No other process can take a lock."""
         return True
 
     def unlock(self, session_id: str) -> None:
@@ -75,7 +75,7 @@ class SessionLockTable:
 
     Args:
         locks: keeps other processes out.
-        clock: measures how long somebody has waited.
+        clock: measures waiting times.
         store: the URL of the store, for messages.
         jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll.
     """
@@ -93,10 +93,10 @@ class SessionLockTable:
         self._held: dict[str, str] = {}
 
     def acquire(self, session_id: str, *, wait: timedelta) -> None:
-        """Hold a session, as soon as nobody else does.
+        """Lock a session, as soon as it is free.
 
         Raises:
-            SessionLockedError: somebody still does after `wait`.
+            SessionLockedError: it is still locked after `wait`.
             StoreError: the store cannot say.
         """
         until = self._clock.monotonic() + wait.total_seconds()
@@ -114,11 +114,11 @@ class SessionLockTable:
             self._held[lock.session_id] = lock.token
 
     def holds(self, lock: SessionLock) -> bool:
-        """Whether a hold is the one that was given out last for its session, and not given back."""
+        """Whether a hold is the one that was given out last for its session, and not released."""
         return self._held.get(lock.session_id) == lock.token
 
     def refresh(self) -> None:
-        """Take locks again that were lost without anybody knowing.
+        """Take locks again that were lost without notice.
 
         Raises:
             StoreError: the store cannot say.
@@ -151,20 +151,20 @@ class SessionLockTable:
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
-    """There is no session of that id."""
+    """The session does not exist."""
     msg = f"{store} has no session {session_id!r}; Session.open(store, session_id, create=True) makes it"
     return SessionNotFoundError(msg, session_id=session_id)
 
 
 def session_lost(hold: SessionLock, head: int, found: tuple[str, int] | None) -> SessionLostError:
-    """A hold is not valid, or somebody has written; `found` is the token and the head that stand, if any do."""
+    """A lock is not valid, or another process has written; `found` has the present token and head, if any."""
     if found is None:
-        why = "it is no longer there"
+        why = "it has been deleted"
     elif found[0] != hold.token:
         why = "it is no longer held: another process has taken it over, or it has been closed here"
     else:
-        why = f"its newest entry is number {found[1]}, not {head}: somebody else has written to it"
-    msg = f"session {hold.session_id!r} cannot be written to: {why}. Open it again to go on from what it holds now"
+        why = f"its newest entry is number {found[1]}, not {head}: another process has written to it"
+    msg = f"session {hold.session_id!r} cannot be written to: {why}. Open it again to continue from its present state"
     return SessionLostError(msg, session_id=hold.session_id)
 
 

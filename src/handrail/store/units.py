@@ -1,8 +1,8 @@
-"""Units of work: what is written in one block counts at one stroke, or not at all.
+"""Units of work: what is written in one block is committed atomically.
 
 A unit is open in the thread and in the context in which it was begun: another thread does not write into it, nor does
 another task that has its turn meanwhile. A unit inside a unit of the same store joins it; if the inner one raises, what
-was written in it alone is undone, and the outer one may go on. Who watches rows is told when all of it counts.
+was written in it alone is undone, and the outer one may continue. Watchers are notified when all of it is committed.
 
 `Watchers` are those who are notified when a row of the ledger changes. `UnresolvedSlots` are the slots of a session
 that were not settled by their calls; they are kept in memory, so that a call costs no query to know it. A session is
@@ -67,7 +67,7 @@ class Unit(Generic[W]):
     Attributes:
         owner: the store, or the part of it, that writes into the unit.
         work: how it is done.
-        watchers: who is told of the rows that it has changed.
+        watchers: which are notified of the rows that it has changed.
     """
 
     __slots__ = ("_open", "_outer", "_thread", "_token", "_told", "owner", "watchers", "work")
@@ -125,7 +125,7 @@ class Unit(Generic[W]):
             self.watchers.notify(partition, key, row)
 
     def notify(self, partition: str, key: str, row: EffectRow | None) -> None:
-        """Have those who watch a row be told of its change, once it counts."""
+        """Notify the watchers of a row of its change, once it is committed."""
         self._told.append((partition, key, row))
 
     def savepoint(self) -> tuple[object, int]:
@@ -193,7 +193,7 @@ class Watchers:
         self._watching: dict[_Identity, dict[object, Wake]] = {}
 
     def concerns(self, partition: str) -> bool:
-        """Whether a change in a partition is to be told: somebody watches, or a slot there is not settled."""
+        """Whether a change in a partition is reported: it has watchers, or a slot there is not settled."""
         return bool(self._watching or self.unresolved.of(partition))
 
     def watch(self, partition: str, key: str, wake: Wake) -> Callable[[], None]:

@@ -9,12 +9,12 @@ Rolling back is the default; committing is the act::
 A transaction moves one way: *open*, then *closed* (it takes no more writes), then *ended* (everything it had to undo
 has been undone). It is current in its `with` block, and in the threads and tasks that copy the block's context, by a
 context variable: that is how a session or a filesystem reached by closure knows to which call a write belongs, and how
-a handler that outlives its call is kept out.
+a handler that runs on after its call has ended cannot write.
 
 Participants
     What a transaction can undo is `Snapshotable`. A participant that also carries a `turn`
     (`handrail.turns.HasTurn`) promises to call `check_write` before each change; it joins with its first write. Any
-    other participant cannot tell when it is written to, so it is made to join when the transaction begins.
+    other participant does not report that it is written to, so it joins when the transaction begins.
 
 Nesting
     A transaction begun inside another is a savepoint of it. Whatever joins the inner one joins the outer ones too, with

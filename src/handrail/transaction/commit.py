@@ -21,7 +21,7 @@ ATTEMPTS = 3
 
 
 class CommitProgress:
-    """How far a settling has come, for whoever is interrupted in the middle of it.
+    """How far a commit or rollback has come, for a caller that is interrupted.
 
     Attributes:
         may_be_kept: whether the store has been asked to commit, and has not answered that it did not.
@@ -50,10 +50,10 @@ class CommitOutcome(NamedTuple):
 
 
 def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = ATTEMPTS) -> CommitOutcome:
-    """Settle the parts, and find out what has become of them if that is interrupted, as by Ctrl-C during a commit.
+    """Settle the parts, and determine their outcome if that is interrupted, as by Ctrl-C during a commit.
 
-    Raises nothing: what `write_participants` raises is in the outcome, and what is no `Exception` goes on also if all
-    was kept.
+    Raises nothing: what `write_participants` raises is in the outcome, and what is not an `Exception` propagates even
+    if all was kept.
     """
     progress = CommitProgress()
     try:
@@ -65,7 +65,7 @@ def commit_participants(parts: Sequence[CommitParticipant], *, attempts: int = A
             return CommitOutcome("not kept", error)
         try:
             write_participants(parts, progress=progress)  # what is kept is written once more, which changes nothing
-        except BaseException:  # noqa: BLE001 - what was interrupted goes on
+        except BaseException:  # noqa: BLE001 - the interrupt propagates
             return CommitOutcome("in doubt", error)
         return CommitOutcome("kept", error)
     return CommitOutcome("kept")
@@ -85,7 +85,7 @@ def write_participants(
     Raises:
         StoreUnavailableError: the store failed at every attempt.
         Exception: a part could not write. In either case nothing is kept, and the parts wait for `after_rollback`.
-        CommitInDoubtError: nobody knows whether it is kept, and the parts wait for `in_doubt`.
+        CommitInDoubtError: the outcome of the commit is unknown, and the parts wait for `in_doubt`.
     """
     store = next((part.store for part in parts if part.store is not None), None)
     if store is None:
@@ -119,10 +119,10 @@ def _in_doubt(doubt: Exception) -> CommitInDoubtError:
 
 
 def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> None:
-    """Tell every part that it has been kept, or that this is in doubt; each of them even if one before it raised.
+    """Notify every part that it was committed, or that this is in doubt; each even if one before it raised.
 
     Raises:
-        BaseException: what is no `Exception` (Ctrl-C) goes on when all have been told.
+        BaseException: what is not an `Exception` (Ctrl-C) propagates when all were notified.
     """
     interrupt: BaseException | None = None
     for part in parts:
@@ -132,8 +132,8 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
             else:
                 part.in_doubt()
         except Exception:  # noqa: BLE001 - logged; what the store has done stays done
-            _log.exception("%s failed to take note of what has become of it", type(part).__name__)
-        except BaseException as error:  # noqa: BLE001 - raised below, when all have been told
+            _log.exception("%s failed to note its outcome", type(part).__name__)
+        except BaseException as error:  # noqa: BLE001 - raised below, when all were notified
             interrupt = error
     if interrupt is not None:
         raise interrupt
@@ -150,7 +150,7 @@ _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
 
 
 def is_rolling_back() -> bool:
-    """Whether a rollback is what calls in this context: how `restore` knows it from somebody's own wish to go back."""
+    """Whether a rollback is what calls in this context: so `restore` knows it from one that the program asks for."""
     return _UNDOING.get()
 
 
@@ -166,7 +166,8 @@ def restore_participants(
 
     Raises:
         RollbackError: some raised an `Exception`.
-        BaseException: what is not an `Exception` (Ctrl-C) goes on when all have been tried, with a note of what it met.
+        BaseException: what is not an `Exception` (Ctrl-C) propagates when all have been tried, with a note of what it
+            met.
     """
     failures: list[tuple[object, BaseException]] = []
     token = _UNDOING.set(True)

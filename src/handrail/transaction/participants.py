@@ -10,7 +10,7 @@ S = TypeVar("S")
 
 @runtime_checkable
 class Snapshotable(Protocol[S]):
-    """A participant of transactions: something whose state can be put back.
+    """A participant of transactions: something whose state can be restored.
 
     Implement it on a resource, and each call that may change the resource is undone when it fails.
     """
@@ -19,8 +19,8 @@ class Snapshotable(Protocol[S]):
         """Return what `restore` needs to come back to this moment.
 
         Called when a call joins, before its first write, while no other call may write. It should be cheap, and must
-        not change what anybody can see. If it raises, the call fails and nothing has been written. What it returned is
-        let go of as soon as the call has ended.
+        not change what others can see. If it raises, the call fails and nothing has been written. What it returned is
+        released as soon as the call has ended.
         """
         ...
 
@@ -30,7 +30,7 @@ class Snapshotable(Protocol[S]):
         Called when a call fails, with the newest snapshots first, while no other call may write; the handler may still
         be running if it was a thread that timed out, so it takes the lock that writes take. No transaction is current
         meanwhile, and `is_rolling_back()` is true. If it raises, the other participants are restored all the same and
-        the run ends with `RollbackError`, because nobody knows what state the participant is in.
+        the run ends with `RollbackError`, because the state of the participant is unknown.
         """
         ...
 
@@ -65,8 +65,8 @@ class CommitParticipant(Protocol):
     def prepare(self) -> None:
         """Wait for others, or look at what they may change, before anything is written. Often there is nothing to do.
 
-        Called once, before a unit is begun: inside a unit nobody may wait for a lock but those of the store, because
-        whoever holds that lock may himself be waiting for the store. If it raises, all is rolled back.
+        Called once, before a unit is begun: inside a unit nothing may wait for a lock but those of the store:
+        the holder of another lock may be waiting for the store. If it raises, all is rolled back.
         """
         ...
 
@@ -81,7 +81,7 @@ class CommitParticipant(Protocol):
     def in_doubt(self) -> None:
         """Take note that it is not known whether it was committed: a store was lost in the moment of its commit.
 
-        Nothing is put back, and the run ends. What the participant stands for must not be used before it has been
+        Nothing is restored, and the run ends. What the participant stands for must not be used before it has been
         opened anew, when the store can be asked. Must not fail.
         """
         ...
@@ -108,7 +108,7 @@ class CommitRecordStore(UnitStore, Protocol):
         ...
 
     def record_commit(self, journal_id: str) -> None:
-        """Take note that the call of this journal has been committed; doing it twice is once."""
+        """Take note that the call of this journal has been committed; idempotent."""
         ...
 
     def is_committed(self, journal_id: str) -> bool:
@@ -116,5 +116,5 @@ class CommitRecordStore(UnitStore, Protocol):
         ...
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Drop the note, because the journal is gone; a note that is not there is no fault."""
+        """Drop the note, because the journal is gone; a note that does not exist is not an error."""
         ...

@@ -30,12 +30,12 @@ def check_write(participant: Snapshotable[Any], what: str) -> None:
 
     Args:
         participant: who is about to change.
-        what: completes the sentence "it cannot ..." for whoever reads the error: `"write notes.md"`.
+        what: completes the sentence "it cannot ..." of the error: `"write notes.md"`.
 
     Raises:
         TransactionClosedError: the call has ended; a late handler is writing.
         ReadOnlyViolation: the call may only read.
-        TurnConflictError: the participant is not among those whose turn the call holds, and somebody else holds it; or
+        TurnConflictError: the participant is not among those whose turn the call holds, and another call holds it; or
             a call made inside this one is still running.
     """
     transaction = _CURRENT.get()
@@ -98,7 +98,7 @@ class Transaction:
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
-        `participants` join when it is entered, if it writes: those that cannot tell when they are written to.
+        `participants` join when it is entered, if it writes: those that do not report when they are written to.
         `enlisted` are settled with it, also when it cannot be entered.
         """
         self.tool = tool
@@ -256,7 +256,7 @@ class Transaction:
 
         Raises:
             TransactionClosedError: this transaction has ended. Nothing has been written.
-            TurnConflictError: somebody else holds its turn. It has not joined.
+            TurnConflictError: another call holds its turn. It has not joined.
         """
         if id(participant) not in self._joined:
             self._take_in(participant, f"use a {type(participant).__name__}", None)
@@ -276,7 +276,7 @@ class Transaction:
         Raises:
             TransactionClosedError: it has already ended, or one that it is nested in has.
             TurnConflictError: a call made inside this one is still running. Leaving the block rolls both back.
-            CommitInDoubtError: nobody knows whether it was committed; nothing is put back.
+            CommitInDoubtError: it is unknown whether it was committed; nothing is restored.
             Exception: what is enlisted could not be settled; nothing is committed, and leaving the block rolls back.
         """
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
@@ -307,7 +307,7 @@ class Transaction:
             raise outcome.error
 
     def rollback(self) -> None:
-        """Take no more writes, and put back every participant, the last one to join first. Doing it twice is once.
+        """Take no more writes, and restore every participant, the last one to join first. Idempotent.
 
         Raises:
             RollbackError: some participants could not be restored; every one was tried.

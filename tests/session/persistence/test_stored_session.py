@@ -53,7 +53,7 @@ def test_a_closed_session_can_be_read_and_not_written(store: FaultyStore) -> Non
     with Session.open(store, "s", wait=NOW):
         assert session[Note].all() == (Note("a"),)
         for act in (session.check_writable, session[Note].clear, lambda: session.dispatch(Happened("x"))):
-            with pytest.raises(SessionError, match="session 's' has been closed; open it again to go on"):
+            with pytest.raises(SessionError, match="session 's' has been closed; open it again to continue"):
                 act()
         assert session[Happened].all() == ()
 

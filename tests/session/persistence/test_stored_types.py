@@ -104,7 +104,7 @@ def test_what_does_not_fit_the_class_of_today_asks_for_an_upgrade() -> None:
         UnknownTypeError, match=r"(?s)do not fit the class of today: .*version=2, upgrades=\{1: \.\.\.\}"
     ):
         stored_type(Note).load(b'[{"words":"x"}]', 1)
-    with pytest.raises(UnknownTypeError, match=r"(?s)do not fit .* mend the upgrades from version 1"):
+    with pytest.raises(UnknownTypeError, match=r"(?s)do not fit .* fix the upgrades from version 1"):
         stored_type(Letter).load(b'[{"text":7}]', 1)
 
 

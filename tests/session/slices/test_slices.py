@@ -93,7 +93,7 @@ def test_a_view_has_nothing_beyond_its_length(index: int) -> None:
     """Also where the list goes on, because a newer version has grown it."""
     version = version_of("a", "b")
     version.append(ME, "c")
-    with pytest.raises(IndexError, match=f"the slice has 2 items, so there is none at {index}"):
+    with pytest.raises(IndexError, match=f"the slice has 2 items, and none at {index}"):
         VersionView(version)[index]
 
 

@@ -111,7 +111,7 @@ def test_everybody_is_told(kept: bool, word: str, caplog: pytest.LogCaptureFixtu
     last = Receipt()
     notify_participants([Failing(), last], kept=kept)
     assert last.settled == [word]
-    assert "Failing failed to take note" in caplog.text
+    assert "Failing failed to note" in caplog.text
     with pytest.raises(KeyboardInterrupt):
         notify_participants([Interrupted(), last], kept=kept)
     assert last.settled == [word, word]

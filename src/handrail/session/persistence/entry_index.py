@@ -2,7 +2,7 @@
 
 A slice that was appended to a thousand times is one *run*: the items of all its entries from the first to the last. A
 change in the middle cuts a run in two and puts a run of its own between the halves. So a layout is small, however many
-items it speaks of, and knowing it means that the items themselves need not be read before somebody asks for them.
+items that it counts, so that the items themselves need not be read before they are asked for.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def load_indexes(data: bytes) -> dict[str, EntryIndex]:
             raise ValueError(f"its format is {read['format']!r}, not {_FORMAT!r}")
         layouts = {str(name): _layout(*fields) for name, fields in read["slices"].items()}
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is no checkpoint: {error!r}") from error
+        raise ValueError(f"it is not a checkpoint: {error!r}") from error
     return layouts
 
 
@@ -111,9 +111,9 @@ def _layout(role: object, last: object, runs: list[list[int]]) -> EntryIndex:
     parsed = tuple(ItemRange(*run) for run in runs)
     numbers = [last, *(number for run in parsed for number in run)]
     if role not in {"state", "log"} or not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError("it is no checkpoint: a slice is neither state nor log, or not told in numbers")
+        raise ValueError("it is not a checkpoint: a slice is neither state nor log, or is not described in numbers")
     if not all(run.first <= run.last and run.size and run.offset + run.size <= run.total for run in parsed):
-        raise ValueError("it is no checkpoint: a slice has more items than its entries bring")
+        raise ValueError("it is not a checkpoint: a slice has more items than its entries bring")
     return EntryIndex("log" if role == "log" else "state", parsed, cast("int", last))  # an int: checked above
 
 

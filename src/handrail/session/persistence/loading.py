@@ -1,4 +1,4 @@
-"""Going on with a session that is in a store: what is read at once, and what only when it is asked for."""
+"""Opening a session that is in a store: what is read at once, and what only when it is asked for."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def load_session(
 
     Raises:
         SessionNotFoundError: it is not there, and is not to be begun.
-        SessionLockedError: somebody else writes to it.
+        SessionLockedError: another process writes to it.
         StoreCorruptError: what is stored of it makes no sense; the message names the entry.
         UnknownTypeError: it holds values of a class that is not known here.
     """
@@ -145,7 +145,7 @@ def stored_slices(
     log: dict[type[Any], Version[Any]] = {}
     for name, layout in kept.layouts.items():
         kind = kept.kinds.get(name)
-        if kind is None:  # empty, and of a class that is gone
+        if kind is None:  # empty, and of a class that does not exist any more
             continue
         load = partial(_load, kept.store, kept.session_lock.session_id, layout, kept.named(kind))
         items: StoredItems[Any] = StoredItems(layout.length, load)
@@ -233,7 +233,7 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
 
 
 def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex], int]:
-    """Where the items of a session stand, and up to which entry a checkpoint has told it."""
+    """Where the items of a session stand, and up to which entry a checkpoint covers it."""
     layouts: dict[str, EntryIndex] = {}
     covered = 0
     checkpoint = store.checkpoint(row.session_id, until=row.head)

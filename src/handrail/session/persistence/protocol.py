@@ -10,7 +10,7 @@ The rules that every store keeps:
 running out.
 3. `append` counts only if the hold is still valid and `head` is what the holder believes; then all of it counts.
 4. Everything that is written between entering and leaving `unit()`, by the same thread and in the same context, is
-   committed at one stroke when the block is left, and not at all when the block raises. A unit inside a unit joins it.
+   committed atomically when the block is left, and not at all when the block raises. A unit inside a unit joins it.
 5. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
    a connection lost in the very moment of a commit. So writes can be repeated: `append` of the very entries that the
    store has already got from this hold changes nothing and succeeds.
@@ -107,7 +107,7 @@ class DatabaseCursor(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """How many rows the statement changed or found; -1 where the database does not tell."""
+        """How many rows the statement changed or found; -1 where the database does not report it."""
         ...
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row is what the driver makes of it
@@ -150,7 +150,7 @@ class SessionStore(UnitStore, Protocol):
         ...
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The row of a session as it stands; `None` if there is none."""
+        """The present row of a session; `None` if there is none."""
         ...
 
     def sessions(self) -> Iterator[SessionRow]:
@@ -161,20 +161,20 @@ class SessionStore(UnitStore, Protocol):
         """Acquire the right to write to a session; waits for another holder to release it.
 
         Raises:
-            SessionNotFoundError: there is no such session.
+            SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         ...
 
     def release(self, lock: SessionLock) -> None:
-        """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
+        """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
         ...
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the store answers and that the hold is valid.
 
         Raises:
-            SessionLostError: somebody else has taken the session over, or has written to it.
+            SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
         """
         ...
@@ -217,7 +217,7 @@ class SessionStore(UnitStore, Protocol):
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner's process is proved dead.
 
-        What becomes of these is decided by the next claim, as after any lease that has expired. Returned are the
+        Their outcome is decided by the next claim, as after any lease that has expired. Returned are the
         running effects whose lease has not expired: their owners may be alive, so the leases are waited for.
         """
         ...
@@ -228,7 +228,7 @@ class SessionStore(UnitStore, Protocol):
         Returns whether there was no session of that id.
 
         Raises:
-            SessionNotFoundError: there is no session `source`.
+            SessionNotFoundError: the session `source` does not exist.
         """
         ...
 

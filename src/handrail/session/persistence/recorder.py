@@ -17,7 +17,7 @@ Theory of operation
     store's; so a reducer may read items from the store with the session's lock held.
 
     The numbers of entries are dense, and only who holds the session may add some, so a store that has moved on without
-    this process tells it so instead of losing what somebody else has written.
+    this process learns that, and what another process has written is not lost.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class SessionRecorder:
                 return
 
     def check_open(self) -> None:
-        """Refuse to go on with a session that is closed.
+        """Refuse further writes to a session that is closed.
 
         Raises:
             SessionError: it is.
         """
         if self.closed:
-            raise SessionError(f"session {self.session_lock.session_id!r} {self.closed}; open it again to go on")
+            raise SessionError(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
     def noting(self, kind: type[Any], item: object, call: CallRef | None = None) -> PendingItem:
         """What the store is to get of an item of a LOG; to be handed to `note`.
@@ -159,7 +159,7 @@ class SessionRecorder:
         stored = stored_type(kind)
         if self.kinds.setdefault(stored.name, kind) is not kind:
             raise SessionError(
-                f"two classes are stored as {stored.name!r}, so they could not be told apart: name one of them with "
+                f"two classes are stored as {stored.name!r}, so they could not be distinguished: name one of them with "
                 "@stored_as"
             )
         self.types[kind] = stored
@@ -179,7 +179,7 @@ class SessionRecorder:
         if not self._noted:
             return
         part = SessionCommit(self, state, log, None)
-        word, error = commit_participants((part,), attempts=1)  # nobody has to wait: it goes with the next unit
+        word, error = commit_participants((part,), attempts=1)  # no caller waits: it is written with the next unit
         if word == "kept":
             part.after_commit()
         elif word == "in doubt":
@@ -262,7 +262,7 @@ class SessionCommit:
 
         Raises:
             SessionError: the session is closed or has passed to another process, or a value cannot be stored.
-            StoreUnavailableError: the store has to be asked what became of the unit before, and does not answer.
+            StoreUnavailableError: the outcome of the unit before has to be determined, and the store does not answer.
         """
         kept = self._kept
         kept.writing.acquire()
@@ -298,10 +298,10 @@ class SessionCommit:
                     records, call, event = self._record
                     records.add(call, event)
         finally:
-            self._end()  # an interrupt here must not keep everybody else from writing
+            self._end()  # an interrupt here must not block other writers
 
     def in_doubt(self) -> None:
-        """Let nobody use the session before it has been opened anew."""
+        """Require that the session is opened again before it is used."""
         self._kept.closed = "was being written when its store was lost"
         self._end()
 
@@ -371,7 +371,7 @@ class SliceDifference(NamedTuple):
 
 
 def slice_difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
-    """What has become of a slice, told by the identity of its items; `None` if nothing has.
+    """How a slice has changed, by the identity of its items; `None` if it has not.
 
     What is read of `before` is no more than what has been read already.
     """

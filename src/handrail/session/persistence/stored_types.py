@@ -92,7 +92,7 @@ def stored_as(
 
     def mark(cls: C) -> C:
         if not hasattr(cls, "__dataclass_fields__"):
-            raise SessionError(f"{_derived(cls)} is no dataclass yet; write @stored_as({name!r}) above @dataclass")
+            raise SessionError(f"{_derived(cls)} is not a dataclass yet; write @stored_as({name!r}) above @dataclass")
         other = _NAMED.get(name)
         if other is not None and _derived(other) != _derived(cls):  # a module that is reloaded names its class again
             raise SessionError(
@@ -107,7 +107,7 @@ def stored_as(
 
 
 def forget_types(gone: Callable[[str], bool]) -> None:
-    """Forget the names that `stored_as` gave to classes of modules which are no more, so that others may have them.
+    """Forget the names that `stored_as` gave to classes of modules that were removed.
 
     Args:
         gone: takes the name of a module, and says whether it is one of those.
@@ -175,7 +175,7 @@ class StoredType:
         """What `dump` wrote, in this version or an older one.
 
         Raises:
-            ValueError: it is no JSON array.
+            ValueError: it is not a JSON array.
             UnknownTypeError: it is of a newer version, or does not fit the class.
         """
         if version < 1:
@@ -192,7 +192,7 @@ class StoredType:
             )
             raise UnknownTypeError(
                 f"values of {self.name} (version {version}) in the store do not fit the class of today: {error}; "
-                + (cure if version == self.version else f"mend the upgrades from version {version} on"),
+                + (cure if version == self.version else f"fix the upgrades from version {version} on"),
                 type_name=self.name,
             ) from error
 
@@ -213,7 +213,7 @@ class StoredType:
             except Exception as error:
                 raise UnknownTypeError(
                     f"the upgrade of {self.name} from version {step} to {step + 1} failed for a value in the store "
-                    f"({type(error).__name__}: {error}); mend upgrades[{step}] of its @stored_as",
+                    f"({type(error).__name__}: {error}); fix upgrades[{step}] of its @stored_as",
                     type_name=self.name,
                 ) from error
         return item

@@ -1,7 +1,7 @@
 """Locks between the processes that share a PostgreSQL server: advisory locks, which the server drops with a connection.
 
 They are all on one connection, used for nothing else. If it is lost, its locks are lost; they are taken again on the
-next one, as far as nobody else has taken them meanwhile. The server hears of the death of a process at once; that of a
+next one, unless another process has taken them meanwhile. The server notices the death of a process at once; that of a
 whole machine it finds out by its own settings (`tcp_keepalives_idle`).
 """
 
@@ -40,7 +40,7 @@ class AdvisoryLocks:
         self._process = os.getpid()
 
     def lock(self, session_id: str) -> bool:
-        """Take the lock of a session if nobody has it; returns whether it was taken.
+        """Take the lock of a session if it is free; returns whether it was taken.
 
         Raises:
             StoreError: the server cannot say, or this process was forked off.
@@ -55,7 +55,7 @@ class AdvisoryLocks:
         return taken
 
     def unlock(self, session_id: str) -> None:
-        """Give up a lock; one that was lost is no fault, nor is a server that is down."""
+        """Release a lock; one that was lost, or a server that is down, is not an error."""
         if os.getpid() != self._process:
             return
         self._locked.discard(session_id)

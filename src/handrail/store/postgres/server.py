@@ -3,10 +3,10 @@
 The time of the server is known without asking it each time.
 
 A forked child has copies of the sockets of its parent. The server takes a connection for open while one copy is, so a
-child that outlives its parent would keep the locks and the transactions of that one. In the child each descriptor
-leads to `/dev/null` from the start. It is not closed there: libpq would close it once more, when its number may belong
-to another file. Nor is the connection, which would end it for the parent. psycopg leaves connections alone that are
-collected in another process than the one that opened them.
+child that lives longer than its parent would keep the locks and the transactions of that one. In the child each
+descriptor leads to `/dev/null` from the start. It is not closed there: libpq would close it once more, when its number
+may belong to another file. Nor is the connection, which would end it for the parent. psycopg leaves connections alone
+that are collected in another process than the one that opened them.
 
 The child does not know of a connection that was being opened at that moment. So the parent closes it, which ends it on
 the server, and opens another one.
@@ -88,14 +88,14 @@ class Server:
         """Open a connection.
 
         Raises:
-            StoreError: there is none to be had; the message says why.
+            StoreError: no connection is available; the message has the cause.
         """
         try:
             connection = PsycopgConnection.connect(self.conninfo, **self.options)
             self.set_up(connection)
             return connection
         except psycopg.ProgrammingError:  # its text quotes the conninfo
-            msg = f"{self.url} is no address of PostgreSQL; write postgresql://user@host:5432/database"
+            msg = f"{self.url} is not an address of PostgreSQL; write postgresql://user@host:5432/database"
             failure = StoreError(msg, store=self.url)
         except psycopg.Error as error:
             failure = self.translated(error)

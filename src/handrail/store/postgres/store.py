@@ -2,7 +2,7 @@
 
 A statement that stands alone is a transaction of its own, on a connection of the pool; a unit, and a call that writes
 through `context.connection`, have one each for as long as they last. The locks of sessions are on a connection of their
-own (`handrail.store.postgres.locks`). A connection that was closed while nobody used it, as by a restart of the server,
+own (`handrail.store.postgres.locks`). A connection that was closed while idle, as by a restart of the server,
 is noticed before anything is sent on it, and replaced.
 """
 
@@ -157,11 +157,11 @@ class PostgresDriver:
         return bool(statements.query(_HAS_TABLE, (name,)))
 
     def exclude_migrations(self, link: DriverConnection) -> None:
-        """Take the lock that everybody takes who makes or changes the tables."""
+        """Take the lock for making or changing the tables."""
         link.query("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
 
     def close(self) -> None:
-        """Close all connections; closing twice is closing once. In a process that was forked off nothing is closed."""
+        """Close all connections; idempotent. In a forked process nothing is closed."""
         if os.getpid() == self._process:
             self._pool.close()
             self.locks.close()
@@ -248,7 +248,7 @@ class PostgresConnection:
     ) -> bool:
         """Change one row, and if there was one to change, add rows; returns whether there was.
 
-        The change goes with the first rows in one statement, because each one is a journey to the server.
+        The change goes with the first rows in one statement, because each one is a round trip to the server.
         """
         first = rows[:_ROWS_AT_ONCE]
         if not first:
@@ -287,7 +287,7 @@ class PostgresConnection:
         try:
             # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
             self.connection.execute(f"DISCARD ALL -- {next(_SERIAL)}".encode())
-            with self.connection.pipeline():  # one journey for all settings
+            with self.connection.pipeline():  # one round trip for all settings
                 self._server.set_up(self.connection)
         except psycopg.Error:
             self.connection.close()

@@ -3,11 +3,11 @@
 An outermost call and those inside it have one such connection to a store, however often they ask for it. It is borrowed
 with the first statement, is a participant of the call's transaction (a call inside the call is a savepoint of it), and
 is enlisted on the outermost one: the unit in which that transaction is settled is written on this connection too, so
-that what the handler wrote, what became of the session and the row of the ledger are committed at one stroke. If the
+that what the handler wrote, the session's changes and the row of the ledger are committed atomically. If the
 connection is lost before that, what was written is lost with it, and so the call cannot be committed.
 
-A call that has timed out may be in the middle of a statement, in a thread that nobody can stop: to undo the call is to
-cancel that statement first.
+A call that has timed out may be in the middle of a statement, in a thread that cannot be stopped: to roll the call back
+is to cancel that statement first.
 
 A handler may not execute statements that begin or end a transaction, because the transaction is its call's. To find the
 first word of a statement is to skip comments, and the databases do not agree where those end: in PostgreSQL there are
@@ -53,7 +53,7 @@ class CallConnection:
         calls: where it is listed, and whose driver it is borrowed from.
 
     Attributes:
-        turn: its turn; nobody else ever waits for it, because it belongs to one call.
+        turn: its turn; no other call waits for it, because it belongs to one call.
         store: the store that it belongs to.
     """
 
@@ -108,7 +108,7 @@ class CallConnection:
                 check_write(self, "write to the database")
             except TransactionClosedError:
                 if not written_before and not self._root.is_open():
-                    self._give_back()  # it was borrowed too late for anybody else to give it back
+                    self._give_back()  # it was acquired too late to be released elsewhere
                 raise
             link = self._borrowed()
             rows = link.execute_native(sql, parameters)
@@ -269,7 +269,7 @@ class CallConnection:
 class CallConnections:
     """The connections of the calls that run; at most one for each outermost transaction.
 
-    One that nobody has written on is listed for as long as a handler keeps it; any other one belongs to what is
+    One without a write is listed for as long as a handler holds it; any other one belongs to what is
     enlisted in its transaction, and so it is listed until that is settled.
 
     Args:
@@ -294,7 +294,7 @@ class CallConnections:
         """
         transaction = current()
         if transaction is None:
-            msg = "no call runs here, so there is no transaction to write in; use context.connection inside a handler"
+            msg = "no call runs here, so no transaction is open to write in; use context.connection inside a handler"
             raise SessionError(msg)
         root = transaction.root
         with self._lock:
@@ -322,7 +322,7 @@ class _Dialect(NamedTuple):
 
     Attributes:
         skipped: blanks and comments that end with the line; SQLite takes a byte order mark for a blank.
-        nests: whether comments may stand in comments.
+        nests: whether comments may nest.
     """
 
     skipped: re.Pattern[str]

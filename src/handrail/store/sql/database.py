@@ -1,4 +1,4 @@
-"""One database with the units of work on it: where a statement is executed, and who is told of what it changed."""
+"""One database with the units of work on it: where a statement runs, and which watchers are notified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Database:
     Attributes:
         driver: the database.
         url: what names it to people.
-        watchers: who is told of rows that have changed.
+        watchers: which are notified of changed rows.
     """
 
     __slots__ = ("_calls", "driver", "url", "watchers")
@@ -43,7 +43,7 @@ class Database:
         """The unit that is open here, or a new one; like `execute`, it never belongs to the call that runs here.
 
         Raises:
-            StoreUnavailableError: that call writes through `context.connection`, and nobody else can until it ends.
+            StoreUnavailableError: that call writes through `context.connection`, and no other call can until it ends.
         """
         outer = open_unit(self)
         if outer is not None:
@@ -93,7 +93,7 @@ class Database:
     def _refuse_beside_writer(self) -> None:
         if self.driver.one_writer and self._calls.borrowed() is not None:
             msg = (
-                f"the call that runs here writes to {self.url} through context.connection, and nobody else can until "
+                f"the call that runs here writes to {self.url} through context.connection, and no other call can until "
                 "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
             )
             raise StoreUnavailableError(msg, store=self.url)

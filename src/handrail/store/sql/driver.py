@@ -1,6 +1,6 @@
 """What the SQL of a store is executed on: links and drivers.
 
-A *driver* knows one kind of database. It gives out *links*, a link being one connection in the hands of one thread at a
+A *driver* knows one kind of database. It gives out *links*, a link being one connection that one thread uses at a
 time, and turns what goes wrong into errors of `handrail.errors`: everything above it meets no other. SQL is written
 with `?` for parameters.
 """
@@ -42,7 +42,7 @@ class FetchedRows:
     """What a handler's statement came to; a `handrail.session.persistence.protocol.DatabaseCursor`.
 
     Attributes:
-        rowcount: how many rows the statement changed or found; -1 where the database does not tell.
+        rowcount: how many rows the statement changed or found; -1 where the database does not report it.
     """
 
     __slots__ = ("_left", "rowcount")
@@ -81,7 +81,7 @@ class StatementExecutor(Protocol):
 
 
 class DriverConnection(StatementExecutor, Protocol):
-    """A connection in the hands of one thread, with at most one transaction."""
+    """A connection that one thread uses, with at most one transaction."""
 
     @property
     def in_transaction(self) -> bool:
@@ -124,7 +124,7 @@ class DriverConnection(StatementExecutor, Protocol):
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
 
-        A statement that fails has changed nothing, and the transaction goes on.
+        A statement that fails has changed nothing, and the transaction stays open.
         """
         ...
 
@@ -174,10 +174,10 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     def acquire(self) -> DriverConnection:
-        """A connection for one unit of work, to be given back in the same thread.
+        """A connection for one unit of work, to be released in the same thread.
 
         Raises:
-            StoreError: there is none to be had.
+            StoreError: none is available.
         """
         ...
 
@@ -189,7 +189,7 @@ class Driver(StatementExecutor, Protocol):
         """A connection for a call, to be returned with `release_from_call` from any thread.
 
         Raises:
-            StoreError: there is none to be had.
+            StoreError: none is available.
         """
         ...
 
@@ -210,5 +210,5 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     def close(self) -> None:
-        """Close all connections; closing twice is closing once."""
+        """Close all connections; idempotent."""
         ...

@@ -1,6 +1,6 @@
 """The tables of a store, their version, and how older ones are migrated.
 
-The tables carry the prefix `handrail_`, because the program's own may stand beside them. Their version is in
+The tables carry the prefix `handrail_`, because the program may have tables in the same database. Their version is in
 `handrail_schema`, in one row. A migration is a list of statements that lead from one version to the next; opening a
 store migrates it in one transaction, and refuses one that is newer than this list.
 """
@@ -158,7 +158,7 @@ def read_hash_key(database: Database) -> bytes:
     """The random key of the store, for hashes of secrets.
 
     Raises:
-        StoreCorruptError: there is none.
+        StoreCorruptError: it has no version.
         StoreError: the database cannot be read.
     """
     found = database.query("SELECT hash_key FROM handrail_schema")

@@ -1,11 +1,11 @@
 """Rows as columns of a database, and back; the same for every database.
 
-Times are whole microseconds since 1970 in UTC, so that they come back exactly. What the model is told is bytes in
+Times are whole microseconds since 1970 in UTC, so that they are restored exactly. Messages for the model are bytes in
 UTF-8, because it may hold characters that a database refuses in text.
 
 Of a row of the ledger that cannot be read, everything that can be is read (rule 6 of `handrail.store.protocol`); a
-word that is no status is left to the ledger, which judges rows. An entry, a checkpoint or a session that cannot be read
-is an error that names it.
+word that is not a status is left to the ledger, which checks rows. An entry, a checkpoint or a session that cannot be
+read is an error that names it.
 """
 
 from __future__ import annotations

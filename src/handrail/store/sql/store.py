@@ -44,11 +44,11 @@ class SqlStore:
 
     Args:
         driver: the database.
-        clock: measures how long somebody waits for a session.
+        clock: measures how long a caller waits for a session.
         new_token: makes the tokens of holds.
 
     Raises:
-        StoreError: the tables cannot be made or brought forward.
+        StoreError: the tables cannot be created or migrated.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SqlStore:
         return self._driver.now()
 
     def unit(self) -> AbstractContextManager[object]:
-        """Commit what this thread writes in the block at one stroke, or nothing of it if the block raises.
+        """Commit what this thread writes in the block atomically, or nothing of it if the block raises.
 
         Raises:
             StoreUnavailableError: the store does not answer, on entering or on leaving; nothing has been committed,
@@ -175,7 +175,7 @@ class SqlStore:
         return tuple(others)
 
     def get(self, partition: str, key: str) -> EffectRow | None:
-        """The row as it stands; `None` if there is none."""
+        """The present row; `None` if there is none."""
         found = self._database.query(statements.GET_EFFECT, (partition, key))
         return effect_of(found[0]) if found else None
 
@@ -246,7 +246,7 @@ class SqlStore:
         return self._database.execute(statements.INSERT_SESSION, session_columns(row._replace(head=0))) == 1
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The row of a session as it stands; `None` if there is none.
+        """The present row of a session; `None` if there is none.
 
         Raises:
             StoreCorruptError: it cannot be read.
@@ -275,7 +275,7 @@ class SqlStore:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
 
         Raises:
-            SessionNotFoundError: there is no session `source`.
+            SessionNotFoundError: the session `source` does not exist.
             SessionError: it has fewer entries.
         """
         database = self._database
@@ -297,7 +297,7 @@ class SqlStore:
         """Become the only one that writes to a session; waits for another holder to let go.
 
         Raises:
-            SessionNotFoundError: there is no such session.
+            SessionNotFoundError: the session does not exist.
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         self._held.acquire(session_id, wait=wait)
@@ -316,17 +316,17 @@ class SqlStore:
         return hold
 
     def release(self, lock: SessionLock) -> None:
-        """Let others write to the session; a hold that is no longer valid is no fault, nor is a store that is down."""
+        """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
         if self._held.holds(lock):
             with suppress(StoreError):
                 self._database.execute(statements.CLEAR_HOLDER, lock[:2])
             self._held.give(lock.session_id)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the store answers, that the hold is valid and that nobody else has written.
+        """Make sure that the store answers, that the lock is valid and that no other process has written.
 
         Raises:
-            SessionLostError: somebody else has taken the session over, or has written to it.
+            SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
         """
         self._held.refresh()
@@ -414,7 +414,7 @@ class SqlStore:
     # ------------------------------------------------------------------------------------------------------ decisions
 
     def record_commit(self, journal_id: str) -> None:
-        """Record that the call which a journal belongs to has been committed; doing it twice is once."""
+        """Record that the call which a journal belongs to has been committed; idempotent."""
         self._database.execute(statements.INSERT_DECISION, (journal_id,))
 
     def is_committed(self, journal_id: str) -> bool:
@@ -422,7 +422,7 @@ class SqlStore:
         return bool(self._database.query(statements.GET_DECISION, (journal_id,)))
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Keep no more what was decided of a journal; that nothing was is no fault."""
+        """Delete the commit record of a journal; one that does not exist is not an error."""
         self._database.execute(statements.DELETE_DECISION, (journal_id,))
 
     # -------------------------------------------------------------------------------------------------------- private

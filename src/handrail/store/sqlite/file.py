@@ -58,7 +58,7 @@ class SqliteFile:
         return f"sqlite:///{self.path}"
 
     def identity(self) -> tuple[int, int] | None:
-        """What tells the file that is there now from another one in its place; `None` if there is none."""
+        """What distinguishes the present file from another one in its place; `None` if there is none."""
         try:
             status = os.stat(self.path)  # noqa: PTH116 - asked before each statement, and quicker than the path's own
         except OSError:
@@ -69,7 +69,7 @@ class SqliteFile:
         """Open the file, and make it if it is missing.
 
         Raises:
-            StoreError: it cannot be opened, or is no database; it is unchanged.
+            StoreError: it cannot be opened, or is not a database; it is unchanged.
         """
         self._look()
         try:
@@ -87,7 +87,7 @@ class SqliteFile:
             msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
             return StoreUnavailableError(msg, store=self.url)
         if primary in _CORRUPT:
-            msg = f"{self.url} cannot be read: {error}. It is no database or is damaged; put it back from a copy"
+            msg = f"{self.url} cannot be read: {error}. It is not a database, or is damaged; restore it from a copy"
             return StoreCorruptError(msg, store=self.url)
         if primary == sqlite3.SQLITE_READONLY:
             msg = f"{self.url} can be read, but not written to: {error}. Look at the rights of the file and its folder"
@@ -100,9 +100,9 @@ class SqliteFile:
         if self.path.is_dir():
             raise StoreError(f"{self.url} names a folder; name a file in it", store=self.url)
         if not folder.is_dir():
-            raise StoreError(f"{self.url} cannot be opened: there is no folder {folder}; make it", store=self.url)
+            raise StoreError(f"{self.url} cannot be opened: the folder {folder} does not exist", store=self.url)
         if not self.path.exists() and self.read_only:
-            raise StoreError(f"{self.url} cannot be opened for reading: there is no such file", store=self.url)
+            raise StoreError(f"{self.url} cannot be opened for reading: the file does not exist", store=self.url)
 
     def _open(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -121,7 +121,7 @@ class SqliteFile:
         return connection
 
     def _open_sealed(self) -> sqlite3.Connection:
-        """Open a file that nobody can write to and that has nothing beside it; SQLite needs to be told that it may."""
+        """Open a read-only file without WAL files beside it; SQLite needs an option for that."""
         try:
             return self._open("ro&immutable=1")
         except sqlite3.Error as error:

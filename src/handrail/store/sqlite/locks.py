@@ -1,7 +1,7 @@
 """Locks between processes that share a folder: one file each, which the kernel unlocks when its process dies.
 
-A lock is `flock` on a file that is named after the session. Whoever gives a lock up removes the file before unlocking
-it; whoever has locked a file looks whether it is still the one that the folder names, and tries again if it is not.
+A lock is `flock` on a file that is named after the session. A holder that releases a lock removes the file before
+unlocking it; one that has locked a file checks whether the folder still names it, and tries again if not.
 
 A lock belongs to the open file, which a forked process would inherit, and keep locked after the end of its parent. So
 it closes what it inherits, and no lock is taken while this process forks.
@@ -50,7 +50,7 @@ class FileLocks:
         _OPEN.add(self)
 
     def lock(self, session_id: str) -> bool:
-        """Take the lock of a session if nobody has it; returns whether it was taken.
+        """Take the lock of a session if it is free; returns whether it was taken.
 
         Raises:
             StoreReadOnlyError: nothing may be written.
@@ -63,12 +63,12 @@ class FileLocks:
             return self._lock(session_id, self._path(session_id))
 
     def unlock(self, session_id: str) -> None:
-        """Give up a lock; one that was lost is no fault."""
+        """Release a lock; one that was lost is not an error."""
         with _guard:
             file = self._files.pop(session_id, None)
             if file is not None:
                 path = self._path(session_id)
-                with suppress(OSError):  # a file that stays is no harm
+                with suppress(OSError):  # a file that stays does no harm
                     if is_at(path, file):
                         path.unlink()
                 os.close(file)

@@ -200,7 +200,7 @@ def _remove_free(path: Path) -> None:
 
 
 def _removed(path: Path, file: int) -> bool:
-    """Remove a file that is locked exclusively, if the folder names it; returns whether it is gone."""
+    """Remove a file that is locked exclusively, if the folder names it; returns whether it was removed."""
     try:
         if is_at(path, file):
             path.unlink()

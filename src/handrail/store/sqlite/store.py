@@ -1,7 +1,7 @@
 """The store in a file of SQLite, for the processes of one machine.
 
 The file is found once: a relative path is one from the folder that is current then, and a link is followed. A store
-whose file was removed, or has another one in its place, refuses to go on: nobody would find what it wrote.
+whose file was removed, or has another one in its place, refuses further work: what it wrote would be lost.
 
 A store has one connection of its own, which one thread uses at a time, and one more for each call that writes through
 `context.connection` at the moment. The file is in WAL mode: who reads does not wait for who writes. One transaction
@@ -48,7 +48,7 @@ class SqliteStore(SqlStore):
         clock: the machine's time.
 
     Raises:
-        StoreError: the file cannot be opened, is no store, or is one of a newer Handrail.
+        StoreError: the file cannot be opened, is not a store, or is one of a newer Handrail.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class SqliteDriver:
         clock: the machine's time.
 
     Raises:
-        StoreError: the file cannot be opened, or is no database.
+        StoreError: the file cannot be opened, or is not a database.
     """
 
     types = ColumnTypes(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
@@ -118,7 +118,7 @@ class SqliteDriver:
             self._lock.release()
 
     def acquire(self) -> DriverConnection:
-        """The connection, for one unit of work; other threads wait until it is given back."""
+        """The connection, for one unit of work; other threads wait until it is released."""
         self._enter()
         self._taken = True
         return self._link
@@ -149,10 +149,10 @@ class SqliteDriver:
         return bool(statements.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
 
     def exclude_migrations(self, link: DriverConnection) -> None:
-        """Nobody else can: the transaction is the only one that writes."""
+        """No other transaction can write meanwhile."""
 
     def close(self) -> None:
-        """Close all connections; closing twice is closing once."""
+        """Close all connections; idempotent."""
         with self._lock:
             self._closed = True
             self._link.close()
@@ -188,7 +188,7 @@ class SqliteConnection:
         file: what it is connected to.
 
     Raises:
-        StoreError: the file cannot be opened, or is no database.
+        StoreError: the file cannot be opened, or is not a database.
     """
 
     __slots__ = ("_connection", "_file")

@@ -48,7 +48,7 @@ def test_folder_is_no_store(tmp_path: Path) -> None:
 
 def test_missing_folder_is_named(tmp_path: Path) -> None:
     """A file is made, a folder is not."""
-    with pytest.raises(StoreError, match=r"there is no folder .*nowhere; make it"):
+    with pytest.raises(StoreError, match=r"the folder .*nowhere does not exist"):
         SqliteStore(tmp_path / "nowhere" / "desk.db")
 
 
@@ -56,7 +56,7 @@ def test_other_file_is_no_store(tmp_path: Path) -> None:
     """And it is left as it was."""
     path = tmp_path / "desk.db"
     path.write_bytes(b"Dear diary, " * 100)
-    with pytest.raises(StoreCorruptError, match="no database or is damaged; put it back from a copy"):
+    with pytest.raises(StoreCorruptError, match="not a database, or is damaged; restore it from a copy"):
         SqliteStore(path)
     assert path.read_bytes() == b"Dear diary, " * 100
     assert [found.name for found in tmp_path.iterdir()] == ["desk.db"]
@@ -142,7 +142,7 @@ def test_folder_without_rights_is_told() -> None:
 def test_store_opened_for_reading_is_not_written_to(tmp_path: Path) -> None:
     """Nor made, if it is not there."""
     path = tmp_path / "desk.db"
-    with pytest.raises(StoreError, match="there is no such file"):
+    with pytest.raises(StoreError, match="the file does not exist"):
         handrail.store.open(f"sqlite:///{path}", read_only=True)
     with filled(path, 3), handrail.store.open(f"sqlite:///{path}", read_only=True) as store:
         assert len(list(store.rows())) == 3
