@@ -136,8 +136,8 @@ MISTAKES: tuple[Mistake, ...] = (
         attributes={"agent": "desk", "names": ("look", "note"), "unexported": ("tools.py",)},
         told=(
             "agent desk (FOLDER/desk.agent) names what it cannot have:\n"
-            "  - `tools:` has 'look', but there is no such tool. Available tools: none.\n"
-            "  - `tools:` has 'note', but there is no such tool. Available tools: none.\n"
+            "  - `tools:` has 'look', but that tool does not exist. Available tools: none.\n"
+            "  - `tools:` has 'note', but that tool does not exist. Available tools: none.\n"
             "tools.py defines look, note, and has no TOOLS; add the line: TOOLS = [look, note]"
         ),
         files={"tools.py": FUNCTIONS},
@@ -149,8 +149,9 @@ MISTAKES: tuple[Mistake, ...] = (
         kind=ResolutionError,
         attributes={"agent": "desk", "names": ("note",), "unexported": ("tools.py",)},
         told=(
-            "agent desk (FOLDER/desk.agent) names what it cannot have: `tools:` has 'note', but there is no such "
-            "tool. Available tools: look. tools.py defines note, and its TOOLS does not list it; add it to TOOLS."
+            "agent desk (FOLDER/desk.agent) names what it cannot have: `tools:` has 'note', but that tool "
+            "does not exist. Available tools: look. tools.py defines note, and its TOOLS does not list it; "
+            "add it to TOOLS."
         ),
         files={"tools.py": f"{FUNCTIONS}\n\nTOOLS = [look]\n"},
     ),
@@ -161,8 +162,8 @@ MISTAKES: tuple[Mistake, ...] = (
         kind=ResolutionError,
         attributes={"agent": "desk", "names": ("bells",), "unexported": ("tools.py",)},
         told=(
-            "agent desk (FOLDER/desk.agent) names what it cannot have: `toolsets:` has 'bells', but there is no "
-            "such toolset. Available toolsets: desk, dynamic_agents, files, files_ro, planning, project_files, "
+            "agent desk (FOLDER/desk.agent) names what it cannot have: `toolsets:` has 'bells', but that toolset "
+            "does not exist. Available toolsets: desk, dynamic_agents, files, files_ro, planning, project_files, "
             "project_files_ro, shell. tools.py defines bells, and has no TOOLSETS; add the line: TOOLSETS = "
             "[bells]"
         ),
@@ -189,7 +190,7 @@ MISTAKES: tuple[Mistake, ...] = (
         act=lambda folder: load_agent(folder / "dsk.agent"),
         kind=AgentFileError,
         attributes={"file": "FOLDER/dsk.agent", "line": None, "field": None},
-        told="FOLDER/dsk.agent: there is no such file. Did you mean FOLDER/desk.agent?",
+        told="FOLDER/dsk.agent: the file does not exist. Did you mean FOLDER/desk.agent?",
     ),
     Mistake(
         what="a folder for an agent file",
@@ -205,7 +206,7 @@ MISTAKES: tuple[Mistake, ...] = (
         act=lambda folder: read_rules(folder / "ruls.yaml"),
         kind=ApprovalRulesError,
         attributes={"file": "FOLDER/ruls.yaml", "line": None},
-        told="FOLDER/ruls.yaml: there is no such file. Did you mean FOLDER/rules.yaml?",
+        told="FOLDER/ruls.yaml: the file does not exist. Did you mean FOLDER/rules.yaml?",
     ),
     Mistake(
         what="a path in `pyproject.toml` that is nearly right",
@@ -214,7 +215,7 @@ MISTAKES: tuple[Mistake, ...] = (
         kind=ProjectError,
         attributes={"problems": ()},
         told=(
-            "pyproject.toml: [tool.handrail]: approval is 'ruls.yaml', but there is no such file. Did you mean "
+            "pyproject.toml: [tool.handrail]: approval is 'ruls.yaml', but the file does not exist. Did you mean "
             "'rules.yaml'?"
         ),
         files={"pyproject.toml": "[tool.handrail]\napproval = 'ruls.yaml'\n"},
@@ -319,7 +320,8 @@ SLIPS: tuple[Slip, ...] = (
         words=("run", "desk", "refund", "my", "order"),
         code=2,
         told=(
-            "handrail: there is no file desk. Did you mean desk.agent? INPUT is 3 words for the shell; put it in "
+            "handrail: the file desk does not exist. Did you mean desk.agent? INPUT is 3 words for the "
+            "shell; put it in "
             "quotes: handrail run desk.agent 'refund my order' (see handrail run --help)\n"
         ),
     ),
@@ -328,14 +330,17 @@ SLIPS: tuple[Slip, ...] = (
         door="handrail run",
         words=("run", "dsk.agent", "Note milk."),
         code=2,
-        told="handrail: there is no file dsk.agent. Did you mean desk.agent? (see handrail run --help)\n",
+        told="handrail: the file dsk.agent does not exist. Did you mean desk.agent? (see handrail run --help)\n",
     ),
     Slip(
         what="a folder on the way that is nearly right",
         door="handrail run",
         words=("run", "dsk/desk.agent", "Note milk."),
         code=2,
-        told="handrail: there is no file dsk/desk.agent. Did you mean desk/desk.agent? (see handrail run --help)\n",
+        told=(
+            "handrail: the file dsk/desk.agent does not exist. Did you mean desk/desk.agent? (see handrail run "
+            "--help)\n"
+        ),
         files={"desk/desk.agent": AGENT},
     ),
     Slip(
@@ -343,7 +348,10 @@ SLIPS: tuple[Slip, ...] = (
         door="handrail run",
         words=("run", "other.agent", "Note milk."),
         code=2,
-        told=("handrail: there is no file other.agent; the agent files there: desk.agent. (see handrail run --help)\n"),
+        told=(
+            "handrail: the file other.agent does not exist; the agent files there: desk.agent. (see handrail "
+            "run --help)\n"
+        ),
     ),
     Slip(
         what="a path like no other, and INPUT without quotes",
@@ -351,7 +359,8 @@ SLIPS: tuple[Slip, ...] = (
         words=("run", "other", "refund", "my", "order"),
         code=2,
         told=(
-            "handrail: there is no file other; the agent files there: desk.agent. INPUT is 3 words for the shell; put "
+            "handrail: the file other does not exist; the agent files there: desk.agent. INPUT is 3 words "
+            "for the shell; put "
             "it in quotes: handrail run AGENT_FILE 'refund my order' (see handrail run --help)\n"
         ),
     ),
@@ -367,7 +376,7 @@ SLIPS: tuple[Slip, ...] = (
         door="handrail check",
         words=("check", "desk"),
         code=2,
-        told="handrail: there is no file desk. Did you mean desk.agent? (see handrail check --help)\n",
+        told="handrail: the file desk does not exist. Did you mean desk.agent? (see handrail check --help)\n",
     ),
     Slip(
         what="a misspelt provider",
@@ -435,8 +444,7 @@ SLIPS: tuple[Slip, ...] = (
         words=("run", "desk.agent", "Note milk.", *_SCRIPT, "--rules", "."),
         code=2,
         told=(
-            "handrail: --rules . is no file but a folder; name a file in it: rules.yaml, script.yaml (see "
-            "handrail run --help)\n"
+            "handrail: --rules . is a folder; name a file in it: rules.yaml, script.yaml (see handrail run --help)\n"
         ),
     ),
     Slip(
@@ -445,7 +453,7 @@ SLIPS: tuple[Slip, ...] = (
         words=("check", "desk.agent", "--rules", "rule.yml"),
         code=2,
         told=(
-            "handrail: --rules rule.yml is no file; look at the path. Did you mean rules.yaml? (see handrail "
+            "handrail: --rules rule.yml is not a file; check the path. Did you mean rules.yaml? (see handrail "
             "check --help)\n"
         ),
     ),
@@ -455,7 +463,7 @@ SLIPS: tuple[Slip, ...] = (
         words=("run", "desk.agent", "Note milk.", *_SCRIPT, "--root", "wrk"),
         code=2,
         told=(
-            "handrail: --root wrk is no folder; make it, or name one that is there. Did you mean work? (see "
+            "handrail: --root wrk is not a folder; create it, or name an existing one. Did you mean work? (see "
             "handrail run --help)\n"
         ),
         files={"work/note.md": ""},
@@ -466,7 +474,7 @@ SLIPS: tuple[Slip, ...] = (
         words=("sessions", "list", "--store", "sqlite:///dsk.db"),
         code=1,
         told=(
-            "handrail: there is no database dsk.db; look at --store, and at the folder you are in (FOLDER). Did "
+            "handrail: the database dsk.db does not exist; check --store, and the current folder (FOLDER). Did "
             "you mean desk.db?\n"
         ),
         files={"desk.db": ""},
@@ -478,8 +486,8 @@ SLIPS: tuple[Slip, ...] = (
         code=1,
         told=(
             "handrail: agent desk (FOLDER/desk.agent) names what it cannot have:\n"
-            "    - `tools:` has 'look', but there is no such tool. Available tools: none.\n"
-            "    - `tools:` has 'note', but there is no such tool. Available tools: none.\n"
+            "    - `tools:` has 'look', but that tool does not exist. Available tools: none.\n"
+            "    - `tools:` has 'note', but that tool does not exist. Available tools: none.\n"
             "  tools.py defines look, note, and has no TOOLS; add the line: TOOLS = [look, note]\n"
             "desk cannot run: 1 problem.\n"
         ),

@@ -285,10 +285,10 @@ def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_pa
     found = problem(tmp_path)
     assert isinstance(found, ProjectError)
     assert [str(each).replace(f"{tmp_path}/", "") for each in found.problems] == [
-        "pyproject.toml: this is a link that leads nowhere; mend or remove it",
-        "gone.agent is a link that leads nowhere; mend or remove it",
+        "pyproject.toml: this is a link that leads nowhere; fix or remove it",
+        "gone.agent is a link that leads nowhere; fix or remove it",
         "pipe.agent is a device or pipe; put a file there",
-        "tools.py is a link that leads nowhere; mend or remove it",
+        "tools.py is a link that leads nowhere; fix or remove it",
         "tools cannot be read: Too many levels of symbolic links",
         "other.agent:1:1: the front matter is missing; begin the file with a line ---, the key 'name', and a line ---",
     ]

@@ -80,7 +80,7 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path) ->
         pytest.param("[tool.handrail]\nagents = ['.']", "agents has '.', which is no pattern", id="the folder itself"),
         pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", "…, which is no pattern", id="deep"),
         pytest.param(f"[tool.handrail]\nagents = ['{'a' * 900}']", "…, which is no pattern: ", id="long"),
-        pytest.param(f"[tool.handrail]\napproval = '{'a' * 900}'", "…, but there is no such file", id="long file"),
+        pytest.param(f"[tool.handrail]\napproval = '{'a' * 900}'", "…, but the file does not exist", id="long file"),
         pytest.param(f"[tool.handrail]\n{'a' * 9000} = 1", "…. The keys are", id="long key"),
         pytest.param("[tool.handrail]\nagents = ['/etc/*']", "leaves the project folder", id="absolute"),
         pytest.param("[tool.handrail]\nagents = ['C:\\x\\*']", "leaves the project folder", id="drive"),
@@ -90,7 +90,7 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path) ->
         pytest.param("[tool.handrail]\nstore = ['x']", "store is ['x']; write a text", id="list"),
         pytest.param("[tool.handrail]\napproval = 'x.yaml'", "approval is 'x.yaml', but there is no such", id="file"),
         pytest.param("[tool.handrail]\napproval = '../x.yaml'", "approval is '../x.yaml', which leaves", id="outside"),
-        pytest.param("[tool.handrail]\napproval = 'folder'", "but there is no such file", id="folder for a file"),
+        pytest.param("[tool.handrail]\napproval = 'folder'", "but the file does not exist", id="folder for a file"),
         pytest.param("[tool.handrail]\napproval = true", "approval is True; write a text", id="boolean"),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_file_in_another_encoding_is_told(tmp_path: Path) -> None:
     """With line and column of the first byte that is no UTF-8."""
     (tmp_path / "pyproject.toml").write_bytes(b"x = '\xff'")
     (problem,) = read_config(tmp_path).problems
-    assert str(problem) == "pyproject.toml:1:6: the byte 0xFF is no UTF-8; save the file as UTF-8"
+    assert str(problem) == "pyproject.toml:1:6: the byte 0xFF is not UTF-8; save the file as UTF-8"
     assert problem.__cause__ is not None
 
 
@@ -173,11 +173,11 @@ def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path) -> No
     write(tmp_path, {"c.agent": "", "d.agent/x.txt": "", "one.py": "", "sub/two.py": ""})
     patterns = ("tools.py", "*.agent", "lib/*.py", "gone/*.py", "one.py", "one.py/*.py", "sub/*.py", "none/*.py")
     assert unreadable(tmp_path, patterns) == (
-        "tools.py is a link that leads nowhere; mend or remove it",
+        "tools.py is a link that leads nowhere; fix or remove it",
         "a.agent cannot be read: Too many levels of symbolic links",
         "b.agent is a device or pipe; put a file there",
         "lib cannot be read: Too many levels of symbolic links",
-        "gone is a link that leads nowhere; mend or remove it",
+        "gone is a link that leads nowhere; fix or remove it",
     )
     assert faults(tmp_path, "[tool.handrail]\nagents = ['a.agent']\npython = ['tools.py', 'lib/*.py']") == []
 

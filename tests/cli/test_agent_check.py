@@ -192,7 +192,7 @@ def test_a_file_of_rules_that_is_typed_must_be_there(check: Check) -> None:
     """Exit code 2: nothing was checked."""
     ran = check("--rules", "nowhere.yaml")
     assert (ran.code, ran.out) == (2, "")
-    assert "--rules nowhere.yaml is no file" in ran.err
+    assert "--rules nowhere.yaml is not a file" in ran.err
 
 
 def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:

@@ -71,7 +71,7 @@ def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str) -> None:
 
 def test_a_closed_standard_input_is_none() -> None:
     """A process may have been started without."""
-    with pytest.raises(CycloptsError, match="no standard input"):
+    with pytest.raises(CycloptsError, match="standard input is closed"):
         read_prompt(None, None, reading=True)
 
 
@@ -153,8 +153,8 @@ def test_a_session_that_somebody_else_has_open_is_told(tmp_path: Path) -> None:
         (RunChoices(model=" "), "--model is empty"),
         (RunChoices(store=""), "--store is empty"),
         (RunChoices(session=""), "--session is empty"),
-        (RunChoices(root=Path("nowhere")), "--root nowhere is no folder"),
-        (RunChoices(rules=Path("nowhere")), "--rules nowhere is no file"),
+        (RunChoices(root=Path("nowhere")), "--root nowhere is not a folder"),
+        (RunChoices(rules=Path("nowhere")), "--rules nowhere is not a file"),
     ],
 )
 def test_options_that_cannot_be_meant_are_told(choices: RunChoices, told_of: str) -> None:
@@ -172,7 +172,7 @@ def test_options_that_can_be_meant_are_not(tmp_path: Path) -> None:
 
 def test_an_agent_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     """A folder is told with the agent files in it."""
-    with pytest.raises(CycloptsError, match=r"there is no file .*desk.agent; look at the folder you are in"):
+    with pytest.raises(CycloptsError, match=r"the file .*desk.agent does not exist; look at the folder you are in"):
         check_agent_path(tmp_path / "desk.agent")
     with pytest.raises(CycloptsError, match="is a folder, and no agent file is in it"):
         check_agent_path(tmp_path)

@@ -106,7 +106,7 @@ def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path
     """The run goes on, and what to do about it is said once."""
     ran = run("note it", "--model", noting(folder, "milk", "bread"))
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert ran.err.count("There is no terminal to ask on") == 1
+    assert ran.err.count("Without a terminal to ask on") == 1
     assert ran.err.count("note failed") == 2
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_is_wrong_is_told(run: Run, folder: Path, name: str, text: s
         (("hello", "--model", "test", "--session", "one"), "--session needs a store"),
         (("hello", "--model", "test", "--approve", "later"), "--approve later needs a store"),
         (("hello", "--model", "test", "--max-depth", "0"), "--max-depth is 0"),
-        (("hello", "--model", "test", "--root", "tools.py"), "--root tools.py is no folder"),
+        (("hello", "--model", "test", "--root", "tools.py"), "--root tools.py is not a folder"),
         (("hello", "--model", "test", "--approve", "maybe"), "--approve"),
         (("hello", "world", "--model", "test"), "world"),
     ],

@@ -41,7 +41,7 @@ def test_without_standard_input_nobody_is_asked(folder: Path, run: Run, monkeypa
     monkeypatch.setattr(sys, "stdin", None)
     ran = run("note it", "--model", noting(folder, "milk"))
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "There is no terminal to ask on" in ran.err
+    assert "Without a terminal to ask on" in ran.err
 
 
 @pytest.mark.parametrize("words", [("run", "desk.agent", "hello", "--model", "test"), CHECK, MAKE])
@@ -52,7 +52,7 @@ def test_without_standard_output_nothing_is_done(
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", None)
         assert main(words) == 1
-    assert capsys.readouterr().err == "handrail: there is no standard output to write to; nothing was done\n"
+    assert capsys.readouterr().err == "handrail: standard output is closed; nothing was done\n"
     assert not (folder / "other").exists()
 
 

@@ -184,7 +184,7 @@ def test_entries_are_paged(handrail: Command) -> None:
     """`--after` and `--limit` walk through a long session, and the remark says how to go on."""
     first = handrail("sessions", "show", SESSION, "--limit", "2")
     assert first.out.splitlines()[-1].split()[0] == "2"
-    assert first.err == "There are more; --after 2 goes on, --limit shows more.\n"
+    assert first.err == "There are more; --after 2 continues, --limit shows more.\n"
     rest = handrail("sessions", "show", SESSION, "--after", "2")
     assert rest.out.splitlines()[-1].split()[0] == "3"
     assert rest.err == ""
@@ -223,7 +223,7 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(handrail: Comman
     assert '  [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
     refused = handrail("sessions", "show", FORK, "--format", "json")
     assert (refused.code, refused.out) == (1, "")
-    assert f"the items of entry 1 of session {FORK} are no JSON" in refused.err
+    assert f"the items of entry 1 of session {FORK} are not JSON" in refused.err
 
 
 def test_a_program_reads_a_session_as_one_document(handrail: Command) -> None:

@@ -45,7 +45,7 @@ def _rules(text: str) -> Files:
 
 
 AGENT_FILES: Mapping[str, Files] = {
-    "is no UTF-8": {"desk.agent": b"---\nname: desk\n---\nSei h\xf6flich."},
+    "is not UTF-8": {"desk.agent": b"---\nname: desk\n---\nSei h\xf6flich."},
     "has more than 1,000,000 bytes": {"desk.agent": "-" * 1_000_001},
     "the front matter is missing": {"desk.agent": "Be kind.\n"},
     "the front matter is not closed": {"desk.agent": "---\nname: desk\n"},
@@ -74,7 +74,7 @@ PROJECTS: Mapping[str, Files] = {
     "there is no key": _settings('modle = "x"'),
     "which matches no file": _settings('python = ["nothing.py"]'),
     "which leaves the project folder": _settings('python = ["../tools.py"]'),
-    "but there is no such file": _settings('approval = "rules.yaml"'),
+    "but the file does not exist": _settings('approval = "rules.yaml"'),
     "write a text": _settings("model = 7"),
     "give one of them another name": {"tools/more.py": TOOLS},
 }
@@ -121,7 +121,7 @@ MODULES: Mapping[str, Files] = {
 """Modules."""
 
 AGENTS: Mapping[str, Files] = {
-    "but there is no such tool": _front("tools: [pingg]"),
+    "but that tool does not exist": _front("tools: [pingg]"),
     "add the line: TOOLS": {"tools.py": TOOLS.partition("TOOLS")[0]},
     "does not list": {"tools.py": TOOLS.replace("[ping]", "[]")},
     "A toolset of that name exists": _front("tools: [files]"),

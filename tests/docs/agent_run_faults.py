@@ -251,10 +251,10 @@ def typed(folder: Path, *words: str) -> Fault:
 
 
 COMMANDS: Mapping[str, Sequence[str]] = {
-    "there is no file": ("run", "FOLDER/nowhere.agent", "Go."),
+    "does not exist; the agent files there": ("run", "FOLDER/nowhere.agent", "Go."),
     "name one of its agent files": ("run", "FOLDER", "Go."),
     "INPUT is": ("run", "FOLDER/desk.agent", "refund", "my", "order"),
-    "is no file": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--rules", "FOLDER/nowhere.yaml"),
+    "is not a file": ("run", "FOLDER/desk.agent", "Go.", "--model", "test", "--rules", "FOLDER/nowhere.yaml"),
     "cannot be read: No such file": ("run", "FOLDER/desk.agent", "Go.", "--model", "script:FOLDER/nowhere.yaml"),
     "which model?": ("run", "FOLDER/desk.agent", "Go."),
     "no such model is known": ("run", "FOLDER/desk.agent", "Go.", "--model", "nowhere:none"),
@@ -281,7 +281,7 @@ def _ruled(rule: str) -> Callable[[Path], Fault]:
 
 
 ACTS: Mapping[str, Callable[[Path], Fault]] = {
-    "there is no such file": _no_file,
+    "the file does not exist": _no_file,
     "an agent file is a text file": _a_folder,
     "does not exist": _no_folder,
     "is a link that leads nowhere": _link,

@@ -123,16 +123,15 @@ WORDS = snapshot(
         ],
         "HasFlag": ["$.colours: Colours is a Flag, whose combinations JSON cannot name; use a frozenset of an Enum"],
         "HasCorner": [
-            "$.corner: Corner.ORIGIN has the value (0, 0), which JSON cannot give back; give every member a",
-            "string or a number",
+            "$.corner: Corner.ORIGIN has the value (0, 0), which JSON cannot restore; give every member a string",
+            "or a number",
         ],
         "HasNothing": ["$.nothing: Nothing has no members, so that no value fits; give it members"],
         "HasByteLiteral": [
-            "$.choice: its choice b'a' is nothing that JSON can give back; use strings, or the Enum itself"
+            "$.choice: its choice b'a' is nothing that JSON can restore; use strings, or the Enum itself"
         ],
         "HasMemberLiteral": [
-            "$.choice: its choice <Mark.ONE: 1> is nothing that JSON can give back; use strings, or the Enum",
-            "itself",
+            "$.choice: its choice <Mark.ONE: 1> is nothing that JSON can restore; use strings, or the Enum itself"
         ],
         "HasIterator": ["$.rows: Iterator can be read only once; use list or tuple"],
         "HasClass": ["$.kind: a class has no form in JSON; use a Literal or an Enum of the names to choose from"],
@@ -154,9 +153,9 @@ WORDS = snapshot(
             "$.ratio: its annotation 'Fraction' cannot be resolved (name 'Fraction' is not defined); define or",
             "import the type at the top level of tests.serde.refused, outside functions and TYPE_CHECKING blocks",
         ],
-        "HasInitVar": ["$.seed: an InitVar is not kept in the value, so it could not be given back; make it a field"],
+        "HasInitVar": ["$.seed: an InitVar is not stored in the value, so it could not be restored; make it a field"],
         "HasComputed": [
-            "$.total: the constructor does not take it (init=False), so it could not be given back; make it a",
+            "$.total: the constructor does not take it (init=False), so it could not be restored; make it a",
             "property",
         ],
         "HasAlias": ["$.source: alias is not taken, because one field has one name everywhere; rename the field"],

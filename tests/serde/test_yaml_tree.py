@@ -154,7 +154,7 @@ def test_json_is_yaml(data: object, ascii_only: bool) -> None:
     try:
         tree = read_tree(text, name="desk")
     except DocumentError as error:
-        if "cannot stand in YAML" not in str(error):  # as DEL and the like, which JSON has as they are
+        if "is not allowed in YAML" not in str(error):  # as DEL and the like, which JSON has as they are
             assert "a key has at most 1024 characters" in str(error)  # noqa: PT017 - JSON has keys of any length
             assert longest_key(text, ascii_only=ascii_only) > LONGEST_KEY
     else:
@@ -172,9 +172,9 @@ FAULTS = {
     "no place of the problem": ("a: 'b", "desk:1:6: found unexpected end of stream"),
     "colon": ("a: b: c", "desk:1:5: mapping values are not allowed here; text that holds ': ' is put in quotes"),
     "tab": ("a:\n\t- b", "desk:2:1: a tab stands where YAML takes only spaces"),
-    "NUL": ("a: b\r\nc: \0", "desk:2:4: the character U+0000 cannot stand in YAML"),
-    "BEL": ("a:\rb: \x07", "desk:2:4: the character U+0007 cannot stand in YAML"),
-    "surrogate": ("a: \ud800", "desk:1:4: the character U+D800 cannot stand in YAML"),
+    "NUL": ("a: b\r\nc: \0", "desk:2:4: the character U+0000 is not allowed in YAML"),
+    "BEL": ("a:\rb: \x07", "desk:2:4: the character U+0007 is not allowed in YAML"),
+    "surrogate": ("a: \ud800", "desk:1:4: the character U+D800 is not allowed in YAML"),
     "half a character": (r'a: "\udc00\ud800"', "desk:1:4: this text holds half a character"),
     "beyond Unicode": (r'a: "\UFFFFFFFF"', "desk:1:1: an escape or a directive from here on is out of range"),
     "beyond Unicode by one": (r'a: "\U00110000"', "desk:1:1: an escape or a directive from here on is out of range"),
@@ -195,9 +195,9 @@ FAULTS = {
         '{"' + "k" * 1023 + '": 1}',
         "desk:1:1027: expected ',' or '}', but got ':'; a key has at most 1024 characters, unless it is written after",
     ),
-    "deep list": ("a: " + "[" * 100_000, "desk:1:67: values stand in each other more than 64 deep"),
-    "deep block": ("- " * 100_000, "desk:1:129: values stand in each other more than 64 deep"),
-    "deep mapping": ("{a: " * 100_000, "desk:1:257: values stand in each other more than 64 deep"),
+    "deep list": ("a: " + "[" * 100_000, "desk:1:67: values nest more than 64 deep"),
+    "deep block": ("- " * 100_000, "desk:1:129: values nest more than 64 deep"),
+    "deep mapping": ("{a: " * 100_000, "desk:1:257: values nest more than 64 deep"),
 }
 
 
@@ -226,10 +226,7 @@ def test_values_may_stand_as_deep_as_is_said() -> None:
 def test_aliases_make_a_tree_no_deeper_than_its_text_could() -> None:
     """Each list holds the one before it, and none is deep by itself."""
     lists = ["- &a0 []", *(f"- &a{n} [*a{n - 1}]" for n in range(1, 100))]
-    assert (
-        refused("\n".join(lists))
-        == f"desk:{MAX_YAML_DEPTH}:9: values stand in each other more than {MAX_YAML_DEPTH} deep"
-    )
+    assert refused("\n".join(lists)) == f"desk:{MAX_YAML_DEPTH}:9: values nest more than {MAX_YAML_DEPTH} deep"
 
 
 def test_an_alias_stands_for_a_value_that_was_given_before() -> None:

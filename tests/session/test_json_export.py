@@ -140,7 +140,9 @@ def test_a_type_that_was_not_passed_is_named() -> None:
 )
 def test_what_is_no_saved_session_is_refused(data: str | bytes) -> None:
     """The message says what to pass."""
-    with pytest.raises(SnapshotError, match=r"not a saved session, or not the whole of one; pass what Session\.to_json"):
+    with pytest.raises(
+        SnapshotError, match=r"not a saved session, or not the whole of one; pass what Session\.to_json"
+    ):
         Session.from_json(data, types=TYPES)
 
 

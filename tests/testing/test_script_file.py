@@ -130,7 +130,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     """The error says where, and what to do."""
     file = tmp_path / "desk.yaml"
     file.write_bytes("replies: [{text: é}]".encode("latin-1"))
-    with pytest.raises(ScriptError, match=r"desk\.yaml:1:18: the byte 0xE9 is no UTF-8; save"):
+    with pytest.raises(ScriptError, match=r"desk\.yaml:1:18: the byte 0xE9 is not UTF-8; save"):
         read_script(file)
 
 

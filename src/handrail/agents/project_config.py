@@ -207,7 +207,7 @@ def _file_faults(folder: Path, given: str) -> Iterator[str]:
     elif len(given) > _LONGEST or not os.path.isfile(folder / given):  # noqa: PTH113 - a name may be too long to ask for
         near = None if len(given) > _LONGEST else nearest_path(folder / given, suffix=".yaml")
         hint = "" if near is None else f". Did you mean {near.relative_to(folder).as_posix()!r}?"
-        yield f"is {_shown(given)}, but there is no such file{hint}"
+        yield f"is {_shown(given)}, but the file does not exist{hint}"
 
 
 def _is_pattern(text: str) -> bool:

@@ -45,7 +45,7 @@ The store is named by --store URL, or once for all by the environment variable H
 environment variable HANDRAIL_DEBUG, shows tracebacks. Every command explains itself: handrail ledger reconcile --help.
 """
 _EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
-wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 whoever read the output has gone."""
+wrong; 3 a run waits for approvals; 130 interrupted by Ctrl-C; 141 output pipe closed."""
 
 CompletionShell = Literal["bash", "zsh", "fish"]
 """The shells with a completion script."""
@@ -101,7 +101,7 @@ def run(argv: Sequence[str]) -> int:
         logging.getLogger(name).addHandler(_SILENCE)
     try:
         if _closed(sys.stdout):
-            Screen().fault("there is no standard output to write to; nothing was done")
+            Screen().fault("standard output is closed; nothing was done")
             return FAILED
         words = without_option(argv)
         asked_for = len(words) < len(argv) or is_set(os.environ)
@@ -153,7 +153,7 @@ def _file_fault(error: OSError) -> str:
     if error.filename is not None:
         return f"{error.filename}: {os_error_text(error)}"
     if isinstance(error, FileNotFoundError) and folder_here() == GONE:
-        return f"the folder you are in is gone, so no file can be named from there: {os_error_text(error)}"
+        return f"the current folder does not exist any more, so no file can be named from it: {os_error_text(error)}"
     return str(error)
 
 

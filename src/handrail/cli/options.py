@@ -19,7 +19,7 @@ from handrail.serde.near_paths import did_you_mean
 from handrail.store import Store
 from handrail.store import open as open_store
 
-GONE = "which is gone"
+GONE = "which does not exist any more"
 """Describes the current folder in messages, if it has been removed."""
 
 PathStatus = Literal["file", "folder", "other", "nothing"]
@@ -33,7 +33,7 @@ EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
 PAGE = 50
 """How many rows a table shows without `--limit`; JSON shows all."""
 
-Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. A table shows {PAGE} unless told; JSON all.")]
+Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. By default a table shows {PAGE}; JSON all.")]
 """How many rows to print."""
 
 
@@ -131,12 +131,12 @@ def check_there(url: str) -> None:
     """Check that the SQLite database exists, so that no command creates it.
 
     Raises:
-        StoreError: there is no such file.
+        StoreError: the file does not exist.
         CycloptsError: the path cannot be accessed.
     """
     name = unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else ""
     if name and path_status(Path(name)) == "nothing":
-        told = f"there is no database {name}; look at --store, and at the folder you are in ({folder_here()})"
+        told = f"the database {name} does not exist; check --store, and the current folder ({folder_here()})"
         near = did_you_mean(Path(name))
         raise StoreError(f"{told}.{near}" if near else told, store=url)
 

@@ -124,7 +124,7 @@ def show_session(  # noqa: PLR0913 - they are its options
     _print_entries(screen, page_of, full=full)
     if more:
         screen.remark(
-            f"There are more; --after {page_of[-1].number if page_of else after} goes on, --limit shows more."
+            f"There are more; --after {page_of[-1].number if page_of else after} continues, --limit shows more."
         )
     return 0
 
@@ -315,7 +315,7 @@ def entry_json(entry: SessionEntry, *, session_id: str, store: str) -> dict[str,
         items = json.loads(entry.items)
     except ValueError as error:
         raise StoreCorruptError(
-            f"the items of entry {entry.number} of session {session_id} are no JSON ({error}); look at them with "
+            f"the items of entry {entry.number} of session {session_id} are not JSON ({error}); look at them with "
             f"handrail sessions show {session_id} --after {entry.number - 1} --limit 1 --full",
             store=store,
         ) from error

@@ -1,7 +1,7 @@
 """Dataclasses to and from JSON, and their JSON Schema, on pydantic.
 
-One codec a type: strict, closed to unknown fields, and with every fault of an input told at once in words that a model
-can act on. Types are plain dataclasses from the standard library; nothing about them is changed.
+One codec a type: strict, closed to unknown fields, and with every fault of an input reported at once in words that a
+model can act on. Types are plain dataclasses from the standard library; nothing about them is changed.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
 from handrail.serde.recursive_unions import deciding, is_bounded
 
 BYTES_AS: Final = "base64"
-"""How `bytes` stand in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
+"""How `bytes` are written in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
 
 BUILD_ERRORS = (
     PydanticUserError,
@@ -268,7 +268,7 @@ def _missing_of(cls: type[Enum]) -> object:
 def _numbers_first(choices: list[Any]) -> list[Any]:
     """The choices of a union, so that a number stays one where a `Decimal`, which takes numbers too, is declared first.
 
-    pydantic's own decimal is a less exact match for a number; what stands in its place is as exact.
+    pydantic's own decimal is a less exact match for a number; its replacement is as exact.
     """
     parts = [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
     if not any(part["type"] == "json-or-python" and part["python_schema"]["type"] in _NUMBERS for part in parts):

@@ -3,7 +3,7 @@
 Each member tries what it holds, so that the number of attempts may double with every level of the input: 22 levels in
 two hundred bytes take four million attempts. The attempts are counted where a union selects its member
 (`handrail.serde.recursive_unions`), and the count is that of the innermost `validate_json` that `bounded` has made: a
-`__post_init__` may parse other values meanwhile. Whoever reads without `bounded` is not counted.
+`__post_init__` may parse other values meanwhile. What is read without `bounded` is not counted.
 """
 
 from __future__ import annotations

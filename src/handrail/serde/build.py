@@ -1,4 +1,4 @@
-"""What is built once for a type: its validator, its serializer, its JSON Schema; or the reason why there are none."""
+"""What is built once for a type: its validator, its serializer, its JSON Schema; or why it cannot be built."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Two values of one type that are equal have the same text, in every process and o
   store: `{"$type": "datetime", "value": ...}` (`handrail.serde.unions`). Versions before wrote none; `tagged=False`
   gives the digest that they gave.
 * A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
-  they hold: it tells two secrets apart, and nobody who lacks the key can guess at them.
+  they hold: it tells two secrets apart, and they cannot be guessed without the key.
 
 The numbers are Python's own, so this is not RFC 8785, which takes every number for a float.
 """

@@ -1,6 +1,6 @@
 """How a value is read that was stored with tags which its type does not write any more: its union has become another.
 
-A tag stands where a union was ambiguous. When a member is removed, or told apart otherwise, the tag is still in the
+A tag is written where a union was ambiguous. When a member is removed, or told apart otherwise, the tag is still in the
 store. Here every place of a type reads a value with a tag that names the type of the place. It takes longer, so that
 it is done only with what could not be read otherwise.
 """

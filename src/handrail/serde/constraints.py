@@ -250,7 +250,7 @@ def _count_fault(words: Mapping[Any, object]) -> ConstraintFault | None:
 def _multiple_fault(value: Any) -> ConstraintFault | None:  # noqa: ANN401 - of any type that can be divided
     try:
         is_positive = value is None or value > type(value)()
-    except TypeError:  # not a number: pydantic says so
+    except TypeError:  # not a number: pydantic reports it
         return None
     return (
         None if is_positive else (f"its multiple_of is {value!r}, which is not more than zero", "write a positive one")

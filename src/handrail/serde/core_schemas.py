@@ -35,7 +35,7 @@ _CALLING: Final = frozenset({"function-before", "function-wrap"})
 
 
 class SchemaEdit(Protocol):
-    """Makes what stands in the place of a part of a core schema."""
+    """Makes the replacement of a part of a core schema."""
 
     def __call__(self, part: Core, /, *, was: Core, made: bool) -> Core:
         """The part, or another.
@@ -88,7 +88,7 @@ def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
 
     Args:
         core: what is to be rebuilt.
-        change: makes what stands in the place of each.
+        change: makes the replacement of each.
         made: whether the program's own code may have made the value that `core` is given.
     """
     inner = made or core["type"] in _CALLING

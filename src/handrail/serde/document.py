@@ -1,6 +1,6 @@
 """Reading a document that people write: a regular file of no great size, in UTF-8, with YAML in it.
 
-A folder, a pipe or a device in the place of a document is told at once; nobody waits for what it may send.
+A folder, a pipe or a device in place of a document is refused at once; no read waits for it.
 
 The parts of a YAML document are read one by one; every fault has file, line and column, and known keys a near miss.
 """
@@ -42,15 +42,15 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
             own.
 
     Raises:
-        DocumentError: as `refusal` makes it: there is no such file, or it cannot be read; or as for `document_text`.
+        DocumentError: as `refusal` makes it: the file does not exist, or cannot be read; or as for `document_text`.
     """
     try:
         return document_text(path, file=file, what=what, refusal=refusal, suffix=suffix)
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise refusal("this is a link that leads nowhere; mend or remove it", file=file) from error
+            raise refusal("this is a link that leads nowhere; fix or remove it", file=file) from error
         near = did_you_mean(path, suffix=suffix)
-        raise refusal(f"there is no such file{'.' if near else ''}{near}", file=file) from error
+        raise refusal(f"the file does not exist{'.' if near else ''}{near}", file=file) from error
     except OSError as error:
         raise refusal(f"the file cannot be read: {error.strerror}", file=file) from error
     except ValueError as error:
@@ -64,7 +64,7 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
     """As `read_document`, for callers who know what to do with a file that is not there or cannot be opened.
 
     Raises:
-        DocumentError: as `refusal` makes it: it is no regular file, has more than a million bytes, or is no UTF-8.
+        DocumentError: as `refusal` makes it: it is not a regular file, has more than a million bytes, or is not UTF-8.
         OSError: it cannot be opened.
         ValueError: the path is none.
     """
@@ -82,7 +82,7 @@ def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         before = _LINE_BREAK.split(content[: error.start].decode("utf-8"))
-        told = f"the byte 0x{content[error.start]:02X} is no UTF-8; save the file as UTF-8"
+        told = f"the byte 0x{content[error.start]:02X} is not UTF-8; save the file as UTF-8"
         raise refusal(told, file=file, line=len(before), column=len(before[-1]) + 1) from error
 
 

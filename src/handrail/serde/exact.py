@@ -96,7 +96,7 @@ class Exact:
     """Finds out where a value would not come back as it is; immutable, and made once for a type.
 
     Attributes:
-        read_back: whether only reading tells that a value can be read: its type holds what pydantic does not look at
+        read_back: whether only reading shows that a value can be read: its type holds what pydantic does not look at
             when it writes, as bounds, literals, and functions of the program.
     """
 
@@ -231,7 +231,7 @@ class _Making:
     Attributes:
         deep: whether values may nest without a bound.
         scalars: whether a scalar is looked into, beside its type.
-        looked_into: the ids of the literals whose choices are compared, so that reading tells nothing more of them.
+        looked_into: the ids of the literals whose choices are compared, so that reading them shows nothing more.
     """
 
     def __init__(self, definitions: Mapping[str, Core]) -> None:

@@ -1,7 +1,7 @@
-"""From what pydantic found to what a model is told: every fault of one input, each with its path and its cure.
+"""From what pydantic found to what a model reads: every fault of one input, each with its path and its cure.
 
-Of a union's branches only those are told that the data can have meant. Nothing that was sent is repeated, except the
-names of fields, cut to a bounded length: a value may be a secret, and whoever sent it has it.
+Of a union's branches only those are reported that the data can have meant. Nothing that was sent is repeated, except
+the names of fields, cut to a bounded length: a value may be a secret, and the sender has it.
 
 What a JSON Schema asks for, and what a value is, is said in words that a model can act on.
 """
@@ -25,7 +25,7 @@ Fault = tuple[str, str]
 """A path, and what is wrong there."""
 
 MOST_FAULTS: Final = 100
-"""So many faults of one input are told; one more says how many are left out."""
+"""How many faults of one input are reported; one more counts those left out."""
 
 NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
 """What is said of a number that JSON cannot hold."""
@@ -135,7 +135,7 @@ def reason_of(line: ErrorDetails) -> str:
 
 
 def _told(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
-    """The faults in words; those inside one union, which is `level` unions deep, are told together."""
+    """The faults in words; those inside one union, which is `level` unions deep, are reported together."""
 
     def union(item: _Found) -> object:
         branches = item.spot.branches

@@ -35,7 +35,7 @@ class Part:
     Attributes:
         fits: whether a value comes back as it is.
         many: whether each of several values does. Collections hand on what all of them hold, and dataclasses what
-            stands in one field of all of them, so that few functions are called for many values.
+            is in one field of all of them, so that few functions are called for many values.
         takes: whether a value is of the kind of this part at all.
         below: what a value holds: the path from the value, the part, and the held value.
         fault: what is wrong with a value that does not fit, though all that it holds does.

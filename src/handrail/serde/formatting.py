@@ -23,7 +23,7 @@ _MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
 def format_path(segments: Iterable[str | int]) -> str:
     """The path from the root through `segments`: names follow a dot, positions stand in brackets.
 
-    A key that is no identifier is quoted, and a long one is cut, because keys may come from a model. Of a path with
+    A key that is not an identifier is quoted, and a long one is cut, because keys may come from a model. Of a path with
     many segments the first and the last ones are shown.
     """
     written = ["$", *(_written(segment) for segment in segments)]
@@ -53,7 +53,7 @@ def quote(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """`text`, cut to `limit` characters; an ellipsis says that something is gone."""
+    """`text`, cut to `limit` characters; an ellipsis marks the cut."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -77,7 +77,7 @@ CLASS: Final = "$class"
 """Where a schema that is compared with another names the class of its values; no schema that is shown has it."""
 
 MASK: Final = "**********"
-"""What stands in the place of a secret, whatever its length; it is written as pydantic writes it."""
+"""What replaces a secret, whatever its length; it is written as pydantic writes it."""
 
 
 def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
@@ -152,7 +152,7 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 
 class _Terse(GenerateJsonSchema):
-    """Leaves out titles that only repeat a name: they cost the model tokens and tell it nothing."""
+    """Leaves out titles that only repeat a name: they cost the model tokens and add nothing."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's type for it is private
         """No field gets a title made from its name."""

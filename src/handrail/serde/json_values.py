@@ -1,7 +1,7 @@
 r"""JSON without a declared type: a text as it arrives, and values written by what they are.
 
 A model, or a client in between, writes the text; whatever it holds, the answer is a value or a fault in words: it is
-too large, it is no JSON, or it has numbers that JSON does not have.
+too large, it is not JSON, or it has numbers that JSON does not have.
 
 A lone surrogate is a character that a string of Python may hold and UTF-8 cannot encode. Text that a model reads, or
 that is stored, has the escapes of Python and JSON in their place: `\ud800`.
@@ -96,7 +96,7 @@ class FlatKeys:
         self._escape = "\\u00" if all(name.isascii() for name in self._text) else "\\u"
 
     def surely_once(self, data: Text) -> bool:
-        """Whether no key can stand in `data` twice, neither as it is nor spelled with an escape.
+        """Whether no key can be in `data` twice, neither as it is nor spelled with an escape.
 
         Within a string a quotation mark is escaped, so hardly anything there looks like a key.
         """
@@ -263,7 +263,7 @@ def is_decoded(value: object) -> bool:
 
 
 def bytes_in(value: object, path: Path = ()) -> Iterator[tuple[Path, bool]]:
-    """Where bytes stand in a value that `json_of` could write, and whether they are a key of the mapping there."""
+    """Where bytes are in a value that `json_of` could write, and whether they are a key of the mapping there."""
     if isinstance(value.value if isinstance(value, Enum) else value, bytes | bytearray):
         yield path, False
         return
@@ -326,7 +326,7 @@ def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: AN
 
     Args:
         value: the value; what is nested more than 200 deep, or in itself, is left as it is.
-        within: the ids of what it stands in.
+        within: the ids of what it is in.
     """
     if isinstance(value, str):
         return escape_surrogates(value)

@@ -1,7 +1,7 @@
 """Where a fault is: pydantic's location, followed through the JSON Schema and the data at once.
 
 A path leads through the data only. pydantic puts the name of the branch it tried into the location of a fault inside a
-union; here those names are told from keys by the schema, and kept apart.
+union; here the schema separates those names from keys.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_VALUE_THERE: Final = object()
 """Stands for a value that the data does not hold."""
 
 ALL_MEMBERS: Final = "$members"
-"""Stands in a location of pydantic's before the name of a member, where a union could not decide between several."""
+"""Precedes in a location of pydantic's the name of a member, where a union could not decide between several."""
 
 MARKS_ALONE: Final = "$marks"
 """Stands there where no member was tried, because the `Literal` fields of an object are those of none."""
@@ -53,7 +53,7 @@ class FaultLocation:
 
     Attributes:
         path: its path in the data.
-        nodes: the schemas that can hold there; several, where a union's branch cannot be told from another.
+        nodes: the schemas that can hold there; several, where branches of a union cannot be distinguished.
         around: the schemas of what holds it.
         value: what stands there, or `NO_VALUE_THERE`.
         branches: the unions on the way, outermost first.
@@ -136,7 +136,7 @@ def _leaves(node: Node, root: Node) -> Iterator[Node]:
 
 
 def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
-    """The branches that a label can stand for: all of them, where it does not tell."""
+    """The branches that a label can mean: all of them, where it is not clear."""
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
     if tag is not None:
         return ({"$ref": tag},)

@@ -16,7 +16,7 @@ _LONGEST_SHOWN = 200
 
 
 def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path | None:
-    """The path there is that is most like one that leads nowhere; `None` if there is none like it.
+    """The existing path that is most like one that does not exist; `None` if none is similar.
 
     Each part that is not there is compared with the names in its folder. `path` itself is not looked at again.
 

@@ -36,7 +36,7 @@ class _Candidate:
 
     Attributes:
         label: the name of its class.
-        choice: its core schema, as it stands in the union.
+        choice: its core schema, as it is in the union.
         marks: the strings that each of its `Literal` fields takes.
         required: the fields without a default.
         known: all fields.
@@ -180,7 +180,7 @@ def _arrays(options: Sequence[_Option]) -> list[_Option]:
 
 
 def _holds_inexact(items: Sequence[object]) -> bool:
-    """Whether a string or an object stands in an array, at any depth."""
+    """Whether a string or an object is in an array, at any depth."""
     return any(
         type(each) in {str, dict} or (type(each) is list and _holds_inexact(cast("list[object]", each)))
         for each in items
@@ -197,7 +197,7 @@ def _recursive(options: Sequence[_Option], kind: str, definitions: Mapping[str, 
 
 
 def _label(named: Core, definitions: Mapping[str, Core]) -> str:
-    """What pydantic calls a member, as far as it can be told from others by it."""
+    """What pydantic calls a member, as far as that distinguishes it from others."""
     held: Any = named.get("items_schema", [])
     items = cast("list[Core]", held if isinstance(held, list) else [held])
     inner = f"[{_label(referred(items[0], definitions), {})}]" if items and definitions else ""

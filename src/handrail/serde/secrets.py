@@ -4,7 +4,7 @@ A place is secret if its type is or contains `SecretStr`, `SecretBytes` or anoth
 field is declared with `field(metadata={"secret": True})`. In a JSON Schema, where there are no types, `"writeOnly"` and
 the format `password` mark it; pydantic writes both for `SecretStr` and `SecretBytes`. `is_secret` is the one predicate.
 
-A secret place is replaced by `MASK` whole, a list of secrets too; only null stays null. What stands beside secrets and
+A secret place is replaced by `MASK` whole, a list of secrets too; only null stays null. What is beside secrets and
 does not fit the type is masked as well: a field of another name may be a secret whose name was misspelled.
 """
 
@@ -24,7 +24,7 @@ from handrail.serde.supported_types import accept_type, field_types
 from handrail.serde.typed import BoundedCache, codec, dump
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
-_MODULE = "pydantic.types"  # not imported, because it takes long; whoever has a secret has imported it
+_MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
 _MARKED: Final = object()
 """Stands for the type of a field that its metadata marks as secret."""
 
@@ -359,7 +359,7 @@ def _others(node: Mapping[str, Any]) -> tuple[object, ...]:
 def _named(node: Mapping[str, Any], name: str) -> tuple[object, ...]:
     """The schemas that a property may have; none if its name is not declared, and not any name is.
 
-    Patterns of names are not matched: they are a stranger's regular expressions. Each of them may apply.
+    Patterns of names are not matched: they are untrusted regular expressions. Each of them may apply.
     """
     named = _properties(node)
     if name in named:

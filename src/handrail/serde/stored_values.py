@@ -1,7 +1,7 @@
 """How the values of a type are stored: as a model would read them, and so that they come back as what they were.
 
 What differs from the JSON of a message: members of ambiguous unions carry a tag (`handrail.serde.unions`), a place of
-type `Any` holds what JSON gives back alone, and a secret is read from its mask. Any other type is stored as
+type `Any` holds only what JSON restores, and a secret is read from its mask. Any other type is stored as
 it is shown.
 """
 
@@ -33,7 +33,7 @@ _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 _BOUNDS_OF: Final = "pydantic._internal._validators"
 _SECRETS_OF: Final = "pydantic.types"  # not imported, because it takes long
 _FAULT: Final = (
-    "input should be what JSON gives back: a str, int, float, bool, None, a list of these, or a dict of them with str "
+    "input should be what JSON restores: a str, int, float, bool, None, a list of these, or a dict of them with str "
     "keys; declare the type of this place, or convert the value"
 )
 
@@ -105,7 +105,7 @@ def _changing(
 
 
 def stored_recheck(kind: object) -> SchemaValidator:
-    """What finds out where a value is not of its type, or holds what JSON does not give back.
+    """What finds out where a value is not of its type, or holds what JSON does not restore.
 
     Raises:
         BUILD_ERRORS: pydantic cannot handle the type.
@@ -163,10 +163,10 @@ def _or_mask(held: Core) -> CoreSchema:
 
 
 def _checked(value: Any) -> Any:  # noqa: ANN401 - a value of any type
-    """A value that JSON gives back as it is; raises `ValueError` for any other, whose place `stored_recheck` finds."""
+    """A value that JSON restores as it is; raises `ValueError` for any other, whose place `stored_recheck` finds."""
     try:
         given_back = is_decoded(value)
-    except RecursionError:  # endless, or nested too deeply: pydantic says so
+    except RecursionError:  # endless, or nested too deeply: pydantic reports it
         return value
     if not given_back:
         raise ValueError(_FAULT)
@@ -184,7 +184,7 @@ _CHECKED_KEY: Final = core_schema.plain_serializer_function_ser_schema(_checked_
 
 
 def _given_back(value: object) -> object:
-    """The value, if JSON gives it back; else the error says where in it what is not given back."""
+    """The value, if JSON restores it; else the error names the place that it does not restore."""
     try:
         found = next(_not_given_back(value, ()), None)
     except RecursionError:

@@ -1,7 +1,7 @@
-"""Which types Handrail takes: plain dataclasses, and below them what JSON can say and give back.
+"""Which types Handrail takes: plain dataclasses, and below them what JSON can represent and restore.
 
 `accept_type` walks the annotations of a type before pydantic sees it, because pydantic takes much that would leave a
-schema open (models, and dataclasses with a configuration of their own) or that JSON could not give back (a field that
+schema open (models, and dataclasses with a configuration of their own) or that JSON could not restore (a field that
 the constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says where, and
 what to write instead.
 
@@ -193,7 +193,7 @@ def _check_enum(cls: type[enum.Enum], path: str) -> None:
             unsupported_field(
                 cls,
                 path,
-                f"{cls.__name__}.{member.name} has the value {member.value!r}, which JSON cannot give back",
+                f"{cls.__name__}.{member.name} has the value {member.value!r}, which JSON cannot restore",
                 "give every member a string or a number",
             )
 
@@ -204,7 +204,7 @@ def _check_literal(kind: object, path: str) -> None:
             unsupported_field(
                 kind,
                 path,
-                f"its choice {value!r} is nothing that JSON can give back",
+                f"its choice {value!r} is nothing that JSON can restore",
                 "use strings, or the Enum itself",
             )
 
@@ -248,7 +248,7 @@ def field_types(cls: type[Any], args: Iterable[object], path: str) -> Mapping[st
     """The types of the fields of `cls[args]`, each field having been found fit.
 
     Raises:
-        SchemaError: an annotation that cannot be resolved, or a field that JSON cannot fill or give back.
+        SchemaError: an annotation that cannot be resolved, or a field that JSON cannot fill or restore.
     """
     bindings = bindings_by_class(cls, tuple(args))
     _refuse_init_only(cls, path)
@@ -279,7 +279,7 @@ def _refuse_init_only(cls: type[Any], path: str) -> None:
             unsupported_field(
                 cls,
                 f"{path}.{name}",
-                "an InitVar is not kept in the value, so it could not be given back",
+                "an InitVar is not stored in the value, so it could not be restored",
                 "make it a field",
             )
 
@@ -313,7 +313,7 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
         unsupported_field(
             hint,
             path,
-            "the constructor does not take it (init=False), so it could not be given back",
+            "the constructor does not take it (init=False), so it could not be restored",
             "make it a property",
         )
     _check_renaming(field.metadata, hint, path)
@@ -346,7 +346,7 @@ def _default_fault(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     try:
         adapter = closed_adapter(hint)
     except BUILD_ERRORS:
-        return ""  # the type itself is at fault, and building the whole says so
+        return ""  # the type itself is at fault, and building the whole reports it
     try:
         adapter.validator.validate_python(default, strict=True)
         from_json(adapter.serializer.to_json(default, warnings="error"), allow_inf_nan=False)

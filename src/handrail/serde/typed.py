@@ -62,7 +62,7 @@ MAX_CACHED: Final = 1024
 T = TypeVar("T")
 
 Extra = Literal["forbid", "ignore"]
-"""What becomes of fields that the dataclass does not have: a fault, or nothing."""
+"""Whether fields that the dataclass does not have are faults or ignored."""
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 
@@ -148,7 +148,7 @@ class Codec(Generic[T]):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema for the model; a new one each time, so that what a caller does to it reaches nobody else."""
+        """The JSON Schema for the model; a new one each time, so that a caller may change it."""
         return cast("dict[str, Any]", from_json(self._built.shown))
 
     @property
@@ -157,7 +157,7 @@ class Codec(Generic[T]):
         return self._built.stored
 
     def parse_json(self, data: Text) -> T:
-        """The value that `data` says, strictly: `"7"` is no integer, and `true` is no number.
+        """The value that `data` says, strictly: `"7"` is not an integer, and `true` is not a number.
 
         Raises:
             ParseError: it does not fit; `faults` has all that is wrong with it.
@@ -378,7 +378,7 @@ def stored_codec(kind: object) -> Codec[Any]:
     """The codec of a type whose values are stored: what it writes comes back as what it was.
 
     Members of unions that JSON does not tell apart are written with a tag, `{"$type": name, "value": ...}`, and are
-    read with or without one. A place of type `Any` may only hold what JSON gives back. Where a type has neither, it
+    read with or without one. A place of type `Any` may only hold what JSON restores. Where a type has neither, it
     writes what the codec of `result_codec` does. A value that would not come back as what it is is refused.
 
     Raises:

@@ -46,7 +46,7 @@ _KEYS: Final = (TYPE, VALUE)
 _UNBOXED: Final = itemgetter(VALUE)
 
 _SAME_VALUE: Final = frozenset({"str", "int", "float", "bool", "none", "NoneType"})
-"""Types that JSON gives back as what they are, whatever is said of them beside."""
+"""Types that JSON restores as what they are, whatever their metadata."""
 
 _FORMS: Final = dict.fromkeys(("dict", "ordered-dict", "counter"), "object")
 """The form in JSON of the collections that are not arrays."""
@@ -115,7 +115,7 @@ class UnionMembers:
     __slots__ = ("_by_class", "_by_value", "_definitions", "_fitting", "_tried", "config", "members")
 
     def __init__(self, members: Sequence[Member], definitions: Mapping[str, Core], config: CoreConfig) -> None:
-        """Take the members; `union_members` finds out which are to be told apart."""
+        """Take the members; `union_members` determines which are to be told apart."""
         self.members = tuple(members)
         self._definitions = definitions
         self.config = config
@@ -150,7 +150,7 @@ class UnionMembers:
 
 
 def _lenient(part: Core, *, was: Core, made: bool) -> Core:
-    """A part that does not take the fields of a dataclass on trust, because its class alone does not tell."""
+    """A part that does not take the fields of a dataclass on trust, because its class alone does not suffice."""
     del was, made
     return {**part, "revalidate_instances": "always"} if part["type"] == "dataclass" else part
 
@@ -198,7 +198,7 @@ def union_members(union: Core, definitions: Mapping[str, Core], config: CoreConf
 def same_shape(union: Core, definitions: Mapping[str, Core]) -> SameShape | None:
     """Two dataclasses of a union, or classes of paths, for which a model may write the same JSON; `None` if none are.
 
-    They may stand in collections of one shape, as in `list[A] | list[B]`. They are one and the same class where a
+    They may be in collections of one shape, as in `list[A] | list[B]`. They are one and the same class where a
     generic one is there with two arguments.
     """
     choices = choices_of(union)
@@ -224,7 +224,7 @@ def _may_be_one(first: Core, second: Core, definitions: Mapping[str, Core]) -> b
 def _dataclasses_in(
     core: Core, definitions: Mapping[str, Core], way: tuple[str, ...], above: tuple[Core, ...]
 ) -> Iterator[tuple[tuple[str, ...], Core]]:
-    """The dataclasses and paths that stand in the collections of a type, each with the forms of these in JSON."""
+    """The dataclasses and paths in the collections of a type, each with the forms of these in JSON."""
     view = innermost(core, definitions)
     if is_path(python_view(core, definitions)):
         yield way, core

@@ -40,7 +40,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 MAX_YAML_DEPTH = 64
-"""How deep values may stand in each other; what reads a tree recursively stays far below the stack's limit."""
+"""How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""
 
 MOST_REPEATED = 10_000
 """How many values aliases may repeat in one text."""
@@ -109,7 +109,7 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
         refusal: makes the errors.
 
     Raises:
-        DocumentError: it is no YAML, or more than is read here; made by `refusal`.
+        DocumentError: it is not YAML, or more than is read here; made by `refusal`.
     """
     place = _Place(name, first_line, refusal)
     unprintable = first_unprintable(text)
@@ -120,12 +120,12 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
 
 
 def first_unprintable(text: str) -> tuple[int, int, str] | None:
-    """Line, column, and in words the first character that cannot stand in YAML: NUL, other control characters."""
+    """Line, column, and in words the first character that YAML does not allow: NUL, other control characters."""
     found = _UNPRINTABLE.search(text)
     if found is None:
         return None
     lines = re.split("\r\n?|\n", text[: found.start()])
-    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(found[0]):04X} cannot stand in YAML"
+    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(found[0]):04X} is not allowed in YAML"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class _Growth:
 
     def _refuse_deeper(self, event: Any, levels: int) -> None:  # noqa: ANN401 - as above
         if len(self._open) + levels > MAX_YAML_DEPTH:
-            raise self._place.fault_at(event.start_mark, f"values stand in each other more than {MAX_YAML_DEPTH} deep")
+            raise self._place.fault_at(event.start_mark, f"values nest more than {MAX_YAML_DEPTH} deep")
 
 
 def _joined(text: str) -> str:

@@ -201,7 +201,7 @@ VALUES = {
     "blank": ("model: ' '", 3, "model is blank; name a model, or remove the key to leave it open", "model"),
     "colon": ("description: this: that", 3, "mapping values are not allowed here; text that holds", None),
     "no text as key": ("? [a]\n: b", 3, "text is due here", None),
-    "NUL": ("model: \0", 3, "the character U+0000 cannot stand in YAML", None),
+    "NUL": ("model: \0", 3, "the character U+0000 is not allowed in YAML", None),
     "itself": ("tools: &a [*a]", 3, "this value holds itself, by an alias", None),
     "documents": ("...\nname: b", 4, "but found another document", None),
 }
@@ -268,9 +268,9 @@ def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"-" * 1_000_001)
     os.mkfifo(tmp_path / "pipe")
     paths = {
-        tmp_path / "gone": "this is a link that leads nowhere; mend or remove it",
+        tmp_path / "gone": "this is a link that leads nowhere; fix or remove it",
         tmp_path / "large": "the file has more than 1,000,000 bytes; an agent file is a text file of that size at most",
-        tmp_path / "nowhere.agent": "there is no such file",
+        tmp_path / "nowhere.agent": "the file does not exist",
         tmp_path / "pipe" / "x.agent": "the file cannot be read: Not a directory",
         tmp_path: "this is a folder; an agent file is a text file",
         tmp_path / "pipe": "this is a device or pipe; an agent file is a text file",
@@ -290,7 +290,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     file.write_bytes("---\nname: x\ndescription: é\n---\nBe kind.".encode("latin-1"))
     with pytest.raises(AgentFileError) as caught:
         read_agent_file(file)
-    assert str(caught.value) == f"{file}:3:14: the byte 0xE9 is no UTF-8; save the file as UTF-8"
+    assert str(caught.value) == f"{file}:3:14: the byte 0xE9 is not UTF-8; save the file as UTF-8"
 
 
 HEADS = st.lists(

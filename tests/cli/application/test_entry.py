@@ -231,5 +231,5 @@ def test_the_help_loads_no_database_driver_and_no_agent_framework() -> None:
 def test_the_help_names_every_exit_code(handrail: Command) -> None:
     """Of all commands together."""
     out = " ".join(handrail("--help").out.split())
-    for code in ("0 done", "1 refused", "2 the command line", "3 a run waits", "130 interrupted", "141 whoever"):
+    for code in ("0 done", "1 refused", "2 the command line", "3 a run waits", "130 interrupted", "141 output"):
         assert code in out

@@ -91,7 +91,7 @@ def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, ke
         (("--not-happened", "--message", "x"), "--message goes with --happened"),
         (("--not-happened", "--value", "1"), "--value goes with --happened"),
         (("--happened", "--value", "paid"), "--value is not JSON"),
-        (("--happened", "--value", "NaN"), "NaN is no number of JSON"),
+        (("--happened", "--value", "NaN"), "NaN is not a number of JSON"),
         (("--happened", "--ttl=-1h"), "must be more than zero"),
         (("--happened", "--ttl", "soon"), "Invalid value for --ttl"),
     ],
@@ -243,7 +243,7 @@ def test_programs_are_told_what_went(handrail: Command) -> None:
         (("--yes",), "give either the KEY of one effect, or --tool NAME"),
         (("k", "--tool", "pay", "--yes"), "give either the KEY of one effect, or --tool NAME"),
         (("--tool", "pay", "--partition", "s", "--yes"), "--partition says whose KEY is meant"),
-        (("session:pay:done",), "give --yes, for there is no terminal to ask on"),
+        (("session:pay:done",), "without a terminal to ask on, give --yes"),
     ],
 )
 def test_a_removal_that_is_not_clear_is_a_usage_error(

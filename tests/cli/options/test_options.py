@@ -40,7 +40,7 @@ def test_a_store_in_memory_cannot_be_seen_from_here() -> None:
 def test_no_command_makes_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writing: bool) -> None:
     """A slip in a path is not an empty store; the error names the path, and the folder that it starts from."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match=f"there is no database my desk.db; .*{tmp_path}"):
+    with pytest.raises(StoreError, match=f"the database my desk.db does not exist; .*{tmp_path}"):
         StoreOptions(store="sqlite:///my%20desk.db").open(writing=writing)
     assert list(tmp_path.iterdir()) == []
 

@@ -81,7 +81,7 @@ def test_a_folder_that_is_gone_ends_in_one_line(
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
-    assert folder_here() == "which is gone"
+    assert folder_here() == "which does not exist any more"
     ran = Command("", capsys)(*words)
     assert (ran.code in {1, 2}, ran.out, len(ran.err.splitlines())) == (True, "", 1)
     assert "output" not in ran.err

@@ -217,7 +217,7 @@ def test_a_slice_with_reducers_is_not_installed() -> None:
 
 
 def test_what_cannot_be_installed_whole_is_not_installed() -> None:
-    """One of its events is no dataclass."""
+    """One of its events is not a dataclass."""
 
     @dataclass(frozen=True)
     class Half:

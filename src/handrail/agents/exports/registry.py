@@ -290,7 +290,7 @@ def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_F
 
 
 def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry], *, guess: bool) -> str:
-    fault = f"`{kind}s:` has {shorten(repr(name), _LONGEST_SHOWN)}, but there is no such {kind}."
+    fault = f"`{kind}s:` has {shorten(repr(name), _LONGEST_SHOWN)}, but that {kind} does not exist."
     if name in other:
         moved: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {moved} of that name exists; move it to `{moved}s:`."

@@ -36,7 +36,7 @@ def run_agent(
         str,
         Parameter(
             metavar="INPUT",
-            help="What the agent is told, in quotes; else it is read from standard input, if that is no terminal.",
+            help="The input of the agent, in quotes; else it is read from standard input, unless that is a terminal.",
         ),
     ],
     choices: RunChoices = AS_TYPED,
@@ -44,8 +44,8 @@ def run_agent(
     """Run an agent to its answer.
 
     The answer goes to standard output, and what the agent does to standard error. Calls that need approval are asked
-    about on the terminal; where there is none, they are denied. With --store and --session a run is kept: without INPUT
-    the questions that it left open are asked, and it goes on.
+    about on the terminal; without one, they are denied. With --store and --session a run is stored: without INPUT
+    its open questions are asked, and it is resumed.
     """
     _need_extra()
     check_agent_path(agent_file, input)

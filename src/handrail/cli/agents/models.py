@@ -64,7 +64,8 @@ def opened_model(named: NamedModel | None) -> Model:
     """The model of a name, without a request to a provider.
 
     Raises:
-        CycloptsError: there is no name, no such model, or a key, package or file that it needs is missing.
+        CycloptsError: the name is missing, the model does not exist, or a key, package or file that it needs is
+            missing.
         ScriptError: the file does not hold a script.
     """
     if named is None:

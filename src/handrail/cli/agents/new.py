@@ -66,7 +66,7 @@ def add_note(text: str) -> str:
     return f"noted: {text}"
 
 # What the agent file can name. A plain function counts as one that changes something, so its calls are asked about;
-# of one that only reads, say so, and they run.
+# declare one that only reads, and its calls run.
 TOOLS = [
     Tool(list_notes, metadata={"effect": "read"}),
     add_note,
@@ -127,7 +127,7 @@ from handrail.testing import ScriptedModel
 HERE = Path(__file__).parent
 
 def test_a_note_is_added() -> None:
-    """The agent looks at the notes, adds one, and says so."""
+    """The agent reads the notes, and adds one."""
     with ScriptedModel.from_file(HERE / "script.yaml") as model:
         agent = load_agent(HERE / "NAME.agent")
         result = agent.run("Remember that I want to buy milk.", RunOptions(model=model, mode="approve-all"))

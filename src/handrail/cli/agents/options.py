@@ -61,7 +61,7 @@ class RunChoices:
         Approve,
         Parameter(
             group=_RUN,
-            help="What becomes of calls that need approval: you are asked (unless said otherwise), they wait, they "
+            help="What happens to calls that need approval: you are asked (the default), they wait, they "
             "run, or nothing runs but what rules allow. A deny rule always holds.",
         ),
     ] = "ask"
@@ -118,7 +118,7 @@ class RunChoices:
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
         if self.root is not None and (found := path_status(self.root)) != "folder":
             near = did_you_mean(self.root, folder=True) if found == "nothing" else ""
-            raise CycloptsError(msg=f"--root {self.root} is no folder; make it, or name one that is there.{near}")
+            raise CycloptsError(msg=f"--root {self.root} is not a folder; create it, or name an existing one.{near}")
         check_rules_path(self.rules)
 
 
@@ -136,9 +136,9 @@ def check_rules_path(rules: Path | None) -> None:
     if rules is None or found not in {"folder", "nothing"}:
         return
     if found == "nothing":
-        raise CycloptsError(msg=f"--rules {rules} is no file; look at the path.{did_you_mean(rules, suffix='.yaml')}")
+        raise CycloptsError(msg=f"--rules {rules} is not a file; check the path.{did_you_mean(rules, suffix='.yaml')}")
     inside = files_in(rules, suffix=".yaml")
-    raise CycloptsError(msg=f"--rules {rules} is no file but a folder; name a file in it{inside and f': {inside}'}")
+    raise CycloptsError(msg=f"--rules {rules} is a folder; name a file in it{inside and f': {inside}'}")
 
 
 def check_agent_path(path: Path, words: Sequence[str] = ()) -> None:
@@ -176,10 +176,10 @@ def _path_fault(path: Path) -> tuple[str, Path]:
     if found == "nothing":
         near = nearest_path(path, suffix=_AGENT)
         if near is not None:
-            return f"there is no file {path}. Did you mean {near}?", near
+            return f"the file {path} does not exist. Did you mean {near}?", near
         inside = files_in(path.parent, suffix=_AGENT)
         where = (
             f"; the agent files there: {inside}." if inside else f"; look at the folder you are in ({folder_here()})."
         )
-        return f"there is no file {path}{where}", _ANY
+        return f"the file {path} does not exist{where}", _ANY
     return "", path

@@ -36,10 +36,10 @@ _MOST_OF_CONTENT = 200
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 CANNOT_ASK = (
-    "There is no terminal to ask on, so calls that need approval are denied. Say --approve approve-all, --approve "
+    "Without a terminal to ask on, calls that need approval are denied. Give --approve approve-all, --approve "
     "later with a stored session, or what is allowed in --rules FILE."
 )
-"""Printed once, when a call is denied because there is no terminal."""
+"""Printed once, when a call is denied without a terminal."""
 
 
 class TextProgress:

@@ -258,7 +258,7 @@ def read_prompt(given: str | None, stream: TextIO | None, *, reading: bool = Fal
     if not reading and (stream is None or stream.isatty()):
         return None
     if stream is None:
-        raise CycloptsError(msg="there is no standard input to read INPUT from")
+        raise CycloptsError(msg="standard input is closed, so INPUT cannot be read from it")
     try:
         text = stream.read()
         text.encode()
@@ -275,5 +275,5 @@ def no_input(agent_file: object) -> CycloptsError:
     """The error for a run without input."""
     return CycloptsError(
         msg=f'what is the agent to do? Write handrail run {agent_file} "INPUT", or hand INPUT over on standard input; '
-        "without INPUT, only a session that is not finished goes on: --session ID"
+        "without INPUT, only a session that is not finished is resumed: --session ID"
     )

@@ -47,7 +47,7 @@ def check_stored(url: str | None, choices: RunChoices) -> None:
     """Check that there is a store if the options need one.
 
     Raises:
-        CycloptsError: there is no store.
+        CycloptsError: no store is given.
     """
     wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
     if wants and url is None:
@@ -89,7 +89,7 @@ def _held(store: Store, session_id: str) -> Session:
     except SessionLockedError as error:
         fork = shlex.join(["handrail", "sessions", "fork", session_id, "--store", store.url])
         raise SessionLockedError(
-            f"session {session_id} is in use by another run. Wait until that has ended, or go on with a branch of it: "
+            f"session {session_id} is in use by another run. Wait until that has ended, or continue with a fork of it: "
             f"{fork}",
             session_id=session_id,
         ) from error

@@ -1,6 +1,6 @@
 """`handrail ledger reconcile|invalidate|prune`: a person's decisions about effects.
 
-`reconcile` and `invalidate` act on the rows that they have shown: one that somebody has changed since stays as it is.
+`reconcile` and `invalidate` act on the rows that they have shown: one that was changed since stays as it is.
 
 What a person has found out of an effect comes from the command line, or from questions on a terminal.
 """
@@ -51,7 +51,7 @@ class EffectFinding:
         Parameter(negative="--not-happened", help="Whether the effect has happened. On a terminal you are asked."),
     ] = None
     message: Annotated[
-        str | None, Parameter(metavar="TEXT", help="If it has: what a model is told that asks for it again.")
+        str | None, Parameter(metavar="TEXT", help="If it has: the message for a model that asks for it again.")
     ] = None
     value: Annotated[
         str | None,
@@ -78,10 +78,10 @@ class EffectFinding:
             CycloptsError: they are not, or the value is not JSON.
         """
         if self.why is not None and self.happened:
-            raise CycloptsError(msg="--why goes with --not-happened; of what has happened, --message tells")
+            raise CycloptsError(msg="--why goes with --not-happened; --happened takes --message")
         for name, given in (("--message", self.message), ("--value", self.value)):
             if given is not None and self.happened is False:
-                raise CycloptsError(msg=f"{name} goes with --happened; of what has not happened, --why tells")
+                raise CycloptsError(msg=f"{name} goes with --happened; --not-happened takes --why")
         if self.value is not None and (wrong := _fault_of_json(self.value)):
             raise CycloptsError(msg=f"--value is not JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
         if self.ttl != "never" and self.ttl <= timedelta(0):
@@ -108,10 +108,10 @@ class EffectFinding:
             return replace(self, happened=False, why=why)
         if answer not in {"y", "yes"}:
             return None
-        message = self.message or screen.ask(f'What is a model told that asks again? [Enter = "{_told(row)}"]')
+        message = self.message or screen.ask(f'The message for a model that asks again? [Enter = "{_told(row)}"]')
         value = self.value
         while value is None or _fault_of_json(value):
-            value = screen.ask("The value of its result, as JSON? [Enter = nobody knows it]")
+            value = screen.ask("The value of its result, as JSON? [Enter = unknown]")
             if not value:
                 break
         return replace(self, happened=True, message=message or None, value=value or None)
@@ -135,7 +135,7 @@ def _fault_of_json(text: str) -> str:
 
 
 def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` requires
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def reconcile_effect(
@@ -146,7 +146,7 @@ def reconcile_effect(
     finding: EffectFinding = NOT_GIVEN,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """Record what became of an effect that was started, and whose end nobody has recorded.
+    """Record the outcome of an effect that was started and has no recorded end.
 
     That is one in the state `unknown` or `lapsed`. Look at the world first (the account, the outbox), for the ledger
     believes what you say. If it has happened, the same call is answered with that from now on; if it has not, the same
@@ -155,7 +155,7 @@ def reconcile_effect(
     finding.check()
     screen = Screen()
     if finding.happened is None and not screen.can_ask:
-        raise CycloptsError(msg="has it happened? Give --happened or --not-happened; there is no terminal to ask on")
+        raise CycloptsError(msg="has it happened? Give --happened or --not-happened, for lack of a terminal")
     with options.open(writing=True) as store:
         row = found_effect(store, key, partition)
         now = store.now()
@@ -195,7 +195,7 @@ class Removal:
     force: Annotated[
         bool, Parameter(help="Remove what is running or unknown too. It may then happen a second time.")
     ] = False
-    yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed where there is no terminal.")] = False
+    yes: Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")] = False
     dry_run: DryRun = False
 
 
@@ -218,7 +218,7 @@ def invalidate_effects(
         raise CycloptsError(msg="--partition says whose KEY is meant, so it does not go with --tool")
     screen = Screen()
     if not (removal.yes or removal.dry_run or screen.can_ask):
-        raise CycloptsError(msg="this forgets what has been done; give --yes, for there is no terminal to ask on")
+        raise CycloptsError(msg="this forgets what has been done; without a terminal to ask on, give --yes")
     with options.open(writing=not removal.dry_run) as store:
         now = store.now()
         if tool is None:

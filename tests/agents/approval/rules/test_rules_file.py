@@ -168,10 +168,10 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 300)
     pipe = Path("/dev/null")
     for path, told in [
-        (tmp_path / "none.yaml", "none.yaml: there is no such file"),
+        (tmp_path / "none.yaml", "none.yaml: the file does not exist"),
         (tmp_path, "this is a folder; approval rules stand in a text file"),
         (pipe, "this is a device or pipe"),
-        (latin, "latin.yaml:2:6: the byte 0xE9 is no UTF-8; save the file as UTF-8"),
+        (latin, "latin.yaml:2:6: the byte 0xE9 is not UTF-8; save the file as UTF-8"),
         (long, "the file cannot be read: File name too long"),
         (tmp_path / "a\0b", "this cannot be the path of a file"),
     ]:

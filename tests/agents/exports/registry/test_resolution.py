@@ -62,8 +62,8 @@ def test_a_toolset_under_tools_is_told_to_move() -> None:
     error = refused(agent(tools=("files",), path=Path("agents/desk.agent")))
     assert error.names == ("files",)
     assert str(error) == (
-        f"agent desk ({Path('agents/desk.agent')}) names what it cannot have: `tools:` has 'files', but there is no "
-        "such tool. A toolset of that name exists; move it to `toolsets:`. Available tools: lookup, search."
+        f"agent desk ({Path('agents/desk.agent')}) names what it cannot have: `tools:` has 'files', but that tool "
+        "does not exist. A toolset of that name exists; move it to `toolsets:`. Available tools: lookup, search."
     )
 
 
@@ -72,7 +72,8 @@ def test_a_tool_under_toolsets_is_told_to_move() -> None:
     """And the other way round."""
     error = refused(agent(toolsets=("lookup",)))
     assert str(error) == (
-        "agent desk names what it cannot have: `toolsets:` has 'lookup', but there is no such toolset. A tool of that "
+        "agent desk names what it cannot have: `toolsets:` has 'lookup', but that toolset does not exist. A "
+        "tool of that "
         "name exists; move it to `tools:`. Available toolsets: files, search."
     )
 
@@ -84,10 +85,13 @@ def test_all_names_are_told_at_once_with_the_nearest() -> None:
     assert error.names == ("serch", "zzz", "file")
     assert str(error).splitlines() == [
         "agent desk names what it cannot have:",
-        "  - `tools:` has 'serch', but there is no such tool. Did you mean 'search'? Available tools: lookup, search.",
-        "  - `tools:` has 'zzz', but there is no such tool. Available tools: lookup, search.",
         (
-            "  - `toolsets:` has 'file', but there is no such toolset. Did you mean 'files'? "
+            "  - `tools:` has 'serch', but that tool does not exist. Did you mean 'search'? Available tools: "
+            "lookup, search."
+        ),
+        "  - `tools:` has 'zzz', but that tool does not exist. Available tools: lookup, search.",
+        (
+            "  - `toolsets:` has 'file', but that toolset does not exist. Did you mean 'files'? "
             "Available toolsets: files, search."
         ),
     ]

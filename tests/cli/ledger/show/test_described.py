@@ -79,7 +79,7 @@ def test_a_call_is_shown_as_a_fork_takes_it() -> None:
 @pytest.mark.parametrize("items", [b"[{", b"\xff"])
 def test_items_that_are_no_json_are_named(items: bytes) -> None:
     """Programs are not given something that is not there; people can look at it."""
-    with pytest.raises(StoreCorruptError, match=r"entry 3 of session s are no JSON .* --after 2 --limit 1 --full"):
+    with pytest.raises(StoreCorruptError, match=r"entry 3 of session s are not JSON .* --after 2 --limit 1 --full"):
         sessions.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
     assert sessions.entry_cells(ENTRY._replace(items=items))[0] == "3"
 
